@@ -1,0 +1,33 @@
+"""Deep nearest neighbours for scikit-learn.
+
+Glossary
+--------
+query       a row that we want a prediction for
+neighbour   a labelled row that may take part in the prediction
+bank        all neighbours: embeddings and targets, stored at fit
+pool        the neighbours of one training step
+embedding   where a row lies in the space in which neighbours are compared
+similarity  how near a neighbour is to a query; larger is nearer
+step        SoftStep's learned mask on the similarities: a differentiable k
+weight      the share of a neighbour's target in a prediction; a row of weights sums to 1
+NONA        Nearness of Neighbors Attention: weights are a softmax of similarities
+excluded    pairs of query and neighbour that must not meet: a row and itself in training
+"""
+
+from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
+from .attention import NONAHead, neighbor_attention, neighbor_weights
+from .embedding import MLPEmbedding, PeriodicEmbedding
+from .softstep import SoftStep
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "MLPEmbedding",
+    "NONAHead",
+    "NONARegressor",
+    "PeriodicEmbedding",
+    "SoftStep",
+    "SoftStepKNeighborsRegressor",
+    "neighbor_attention",
+    "neighbor_weights",
+]

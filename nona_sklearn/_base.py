@@ -1,0 +1,341 @@
+"""What both estimators share: validation, scaling, seeds and devices, and every verb."""
+
+import copy
+from abc import ABCMeta, abstractmethod
+from contextlib import contextmanager
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    MultiOutputMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch.utils.data import TensorDataset
+
+from ._bank import NeighborBank
+from ._network import NeighborNetwork
+from ._training import NEIGHBOR_POOLS, train_network
+from .embedding import ACTIVATIONS, MLPEmbedding
+from .similarity import SIMILARITIES
+
+
+class BaseNeighborRegressor(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    MultiOutputMixin,
+    RegressorMixin,
+    BaseEstimator,
+    metaclass=ABCMeta,
+):
+    """Base of the neighbour regressors: train a network, store its bank, ask the bank."""
+
+    _parameter_constraints: dict = {
+        "similarity": [StrOptions(set(SIMILARITIES))],
+        "softstep_params": [StrOptions({"global", "pointwise"})],
+        "embedding_dim": [Interval(Integral, 1, None, closed="left")],
+        "activation": [StrOptions(set(ACTIVATIONS))],
+        "neighbor_pool": [StrOptions(set(NEIGHBOR_POOLS))],
+        "pool_size": [Interval(Integral, 2, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "device": [str, torch.device],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+    }
+
+    @abstractmethod
+    def _make_network(self, X: torch.Tensor) -> NeighborNetwork:
+        """Build the untrained network for training rows `X`, shape (n, n_features)."""
+
+    def _make_mlp(self, n_features: int) -> MLPEmbedding:
+        return MLPEmbedding(
+            n_features, self.embedding_dim, self.hidden_layer_sizes, self.activation
+        )
+
+    def _standardizes(self) -> bool:
+        """Whether features are standardised before the embedding."""
+        return True
+
+    # -- fitting -------------------------------------------------------------------------
+
+    def fit(self, X, y):
+        """Train the network and store the embedded training rows as the bank.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training features.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter, `X` or `y` is invalid, or if training diverges. The estimator is
+            then left as it was before the call.
+        """
+        before = vars(self).copy()
+        try:
+            return self._fit(X, y)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    def _fit(self, X, y):
+        self._validate_params()
+        device = _resolve_device(self.device)
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            dtype=self._input_dtype(),
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=2,
+        )
+        random_state = check_random_state(self.random_state)
+        train, valid = self._split(len(X), random_state)
+        scaler = StandardScaler(copy=True).fit(X) if self._standardizes() else None
+        X = _to_tensor(X, scaler)
+        y = np.asarray(y, dtype=np.float64)
+
+        with _local_seed(random_state.randint(2**31), device) as generator:
+            network = self._make_network(X[train])
+            if self.warm_start and hasattr(self, "network_"):
+                self._continue_from(self.network_, network)
+            scaled_y = _standardize(y)
+            history = train_network(
+                network,
+                TensorDataset(X[train], scaled_y[train]),
+                None if valid is None else TensorDataset(X[valid], scaled_y[valid]),
+                neighbor_pool=self.neighbor_pool,
+                pool_size=self.pool_size,
+                batch_size=self.batch_size,
+                learning_rate_init=self.learning_rate_init,
+                weight_decay=self.weight_decay,
+                max_iter=self.max_iter,
+                n_iter_no_change=self.n_iter_no_change,
+                verbose=self.verbose,
+                generator=generator,
+                device=device,
+            )
+
+        # Float64 from here on: a prediction must not depend on which rows are asked for
+        # along with it, and float32 matrix products differ from batch to batch.
+        self.network_ = network.double().requires_grad_(False).eval()
+        self.scaler_ = scaler
+        self.bank_ = NeighborBank(self._embed(X), torch.tensor(y, device=device))
+        self.history_ = history
+        self.n_iter_ = len(history)
+        return self
+
+    def _input_dtype(self):
+        """Dtype of `X`: float32 where the bank holds `X` itself, and so checked for overflow."""
+        return np.float64 if self._standardizes() else np.float32
+
+    def _split(self, n_samples, random_state):
+        """Split row numbers into training rows and validation rows (None: no validation)."""
+        rows = np.arange(n_samples)
+        if not self.early_stopping:
+            return rows, None
+        n_valid = max(1, round(self.validation_fraction * n_samples))
+        if n_samples - n_valid < 2:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} of n_samples={n_samples} "
+                "leaves fewer than 2 training rows; "
+                "use more samples or early_stopping=False"
+            )
+        return train_test_split(rows, test_size=n_valid, random_state=random_state)
+
+    @staticmethod
+    def _continue_from(old, network):
+        """Start a network from an earlier one's weights."""
+        try:
+            network.load_state_dict(old.state_dict())
+        except RuntimeError as error:
+            raise ValueError(
+                "warm_start=True needs the number of features and the network's parameters "
+                "of the earlier fit"
+            ) from error
+
+    # -- asking --------------------------------------------------------------------------
+
+    def predict(self, X):
+        """Predict the weighted mean of the bank's targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the training rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,) or (n_queries, n_outputs)
+            Predictions, in the shape of the `y` given to fit.
+        """
+        query, leave_one_out = self._query(X)
+        return self.bank_.predict(self.network_.head, query, leave_one_out).cpu().numpy()
+
+    def neighbor_weights(self, X=None):
+        """Weight of each training row in the prediction of each query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the training rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        sparse CSR array of shape (n_queries, n_samples)
+            Weights; each row sums to 1, and ``weights @ y`` is the prediction. Weights that
+            are zero in float64 are not stored.
+        """
+        blocks = self._stream_weights(X)
+        return sparse.vstack([sparse.csr_array(w.cpu().numpy()) for w in blocks], format="csr")
+
+    def kneighbors(self, X=None, n_neighbors=5):
+        """Heaviest training rows of each query, heaviest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the training rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours to return.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_queries, n_neighbors)
+            Weights, not distances as in scikit-learn: the share that each neighbour has in
+            the prediction.
+        indices : ndarray of shape (n_queries, n_neighbors)
+            Row numbers in the data given to fit.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of training rows that are
+            admitted: one less than all with ``X=None``.
+        """
+        check_is_fitted(self)
+        n_admitted = len(self.bank_) - (X is None)
+        if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
+            raise ValueError(
+                f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
+            )
+        top = [w.topk(n_neighbors, dim=1) for w in self._stream_weights(X)]
+        weights = torch.cat([block.values for block in top])
+        indices = torch.cat([block.indices for block in top])
+        return weights.cpu().numpy(), indices.cpu().numpy()
+
+    def transform(self, X):
+        """Embed rows in the space where neighbours are compared.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to embed.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_embedding_dimensions)
+            Embeddings, float32.
+        """
+        return self._validate_and_embed(X).cpu().numpy()
+
+    def _stream_weights(self, X):
+        query, leave_one_out = self._query(X)
+        return self.bank_.stream_weights(self.network_.head, query, leave_one_out)
+
+    def _query(self, X):
+        """Embed queries, or take the bank's own rows: (query, whether to leave one out)."""
+        check_is_fitted(self)
+        query = self.bank_.embeddings if X is None else self._validate_and_embed(X)
+        return query.double(), X is None
+
+    def _validate_and_embed(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=self._input_dtype())
+        return self._embed(_to_tensor(X, self.scaler_))
+
+    def _embed(self, X):
+        """Embed scaled rows, shape (n, n_features) -> (n, d), as the bank stores them."""
+        device = next(self.network_.parameters()).device
+        return self.network_.embed(X.to(device, torch.float64)).float()
+
+    # -- scikit-learn --------------------------------------------------------------------
+
+    @property
+    def _n_features_out(self):
+        return self.bank_.embeddings.shape[1]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def __getstate__(self):
+        """Pickle from the CPU, so that a model fitted on a GPU loads without one."""
+        state = super().__getstate__()
+        if "network_" in state:
+            state = state.copy()
+            state["network_"] = copy.deepcopy(state["network_"]).cpu()
+            state["bank_"] = state["bank_"].to("cpu")
+        return state
+
+
+def _to_tensor(X, scaler):
+    """Scaled features as a float32 tensor, shape (n, n_features)."""
+    X = X if scaler is None else scaler.transform(X)
+    return torch.tensor(X, dtype=torch.float32)  # a copy: the caller may change X
+
+
+def _standardize(y):
+    """Targets with mean 0 and standard deviation 1 as a float32 tensor of y's shape."""
+    scaled = StandardScaler().fit_transform(y.reshape(len(y), -1))
+    return torch.as_tensor(scaled.reshape(y.shape), dtype=torch.float32)
+
+
+def _resolve_device(device):
+    """Turn the parameter `device` into a torch.device that exists on this machine."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device must be one that torch can use here, got {device!r}") from error
+
+
+@contextmanager
+def _local_seed(seed, device):
+    """Seed torch inside the block only; yields a CPU generator of the same seed.
+
+    Layers draw their initial weights from torch's global generators, which we put back.
+    """
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        yield torch.Generator().manual_seed(seed)

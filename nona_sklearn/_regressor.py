@@ -1,0 +1,429 @@
+"""The two estimators: their parameters, and the network that each builds from them."""
+
+from numbers import Integral
+
+import torch
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import nn
+
+from ._base import BaseNeighborRegressor
+from ._network import NeighborNetwork
+from .attention import NONAHead
+from .embedding import MLPEmbedding, PeriodicEmbedding
+from .similarity import SIMILARITIES
+from .softstep import STEP_SCALES, STEPS, SoftStep
+
+START_NEIGHBORS = 10  # the neighbourhood that SoftStepKNeighborsRegressor starts from
+START_SAMPLE = 1024  # rows that say how wide it is
+
+
+class NONARegressor(BaseNeighborRegressor):
+    """Deep nearest neighbours regression.
+
+    A neural network learns the space in which neighbours are worth averaging; a prediction
+    is the softmax-weighted mean of the training targets there ("Nearness of Neighbors
+    Attention", arXiv 2506.08139v1). Features and targets are standardised inside, so raw
+    features are welcome.
+
+    Read more in the user guide, ``docs/user_guide.md``.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : array-like of int, default=(200,)
+        Width of each hidden layer of the embedding; ``()`` makes it linear.
+
+    embedding_dim : int, default=32
+        Number of dimensions in which neighbours are compared.
+
+    activation : {'identity', 'logistic', 'tanh', 'relu'}, default='relu'
+        Activation of the hidden layers.
+
+    numerical_embedding : {'periodic'} or None, default=None
+        'periodic' widens every feature by learned sines and cosines first (see
+        :class:`PeriodicEmbedding`): slower, and stronger where the target is not smooth in
+        the features.
+
+    similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
+        Similarity between embeddings; 'l2' is the negative Euclidean distance.
+
+    softstep : {'s1', 's2'} or None, default=None
+        Learned sparse mask on the similarities (see :class:`SoftStep`); None is plain NONA.
+
+    softstep_params : {'global', 'pointwise'}, default='global'
+        Whether the mask's parameters are the same for all queries or depend on the query's
+        embedding. Unused with ``softstep=None``.
+
+    neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
+        The neighbours of a training step: 'dataset' draws `pool_size` training rows and
+        embeds them anew; 'batch' takes the batch itself, as the NONA paper does; 'memory'
+        draws `pool_size` rows and takes the last known embedding of each, without gradient.
+        A row is never its own neighbour.
+
+    pool_size : int, default=1024
+        Number of neighbours drawn for each step; all training rows, if there are fewer.
+        Unused with ``neighbor_pool='batch'``.
+
+    batch_size : int, default=256
+        Number of queries of each step.
+
+    learning_rate_init : float, default=0.005
+        Learning rate of AdamW.
+
+    weight_decay : float, default=1e-4
+        Decoupled weight decay of the embedding, per unit of learning rate.
+
+    max_iter : int, default=200
+        Maximum number of epochs.
+
+    early_stopping : bool, default=True
+        Whether to set aside `validation_fraction` of the rows and to keep the weights of the
+        epoch that predicts them best. These rows join the bank after training. If False, the
+        epoch with the lowest training loss is kept.
+
+    validation_fraction : float, default=0.15
+        Share of the rows to set aside; at least one row. Unused with
+        ``early_stopping=False``.
+
+    n_iter_no_change : int, default=16
+        Stop after this many epochs without improvement.
+
+    device : str or torch.device, default='auto'
+        Where to compute; 'auto' takes CUDA if it is available, else the CPU.
+
+    warm_start : bool, default=False
+        Whether a further call to fit starts from the present weights.
+
+    verbose : bool or int, default=False
+        Whether to print a line for each epoch.
+
+    random_state : int, RandomState instance or None, default=None
+        Seed of the initial weights, the validation split, the batches and the pools. An int
+        makes fits repeatable on one machine; torch's global generators are left as they were.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features seen during fit.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features seen during fit, if they are all strings.
+
+    network_ : torch.nn.Module
+        The trained network: ``network_.embedding`` and ``network_.head``, in float64.
+
+    bank_ : NeighborBank
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
+
+    scaler_ : StandardScaler
+        Standardises the features.
+
+    history_ : list of dict
+        ``train_loss``, ``valid_loss`` (mean squared errors of standardised targets) and
+        ``dur`` (seconds) of each epoch.
+
+    n_iter_ : int
+        Number of epochs run.
+
+    See Also
+    --------
+    SoftStepKNeighborsRegressor : Learns the neighbourhood rather than the space.
+    sklearn.neighbors.KNeighborsRegressor : Neighbours in the given space, k by hand.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import NONARegressor
+    >>> X, y = load_diabetes(return_X_y=True, scaled=False)
+    >>> reg = NONARegressor(random_state=0).fit(X[:400], y[:400])
+    >>> reg.predict(X[400:402]).shape
+    (2,)
+    >>> weights, indices = reg.kneighbors(X[400:402], n_neighbors=3)
+    >>> indices.shape
+    (2, 3)
+    """
+
+    _parameter_constraints: dict = {
+        **BaseNeighborRegressor._parameter_constraints,
+        "hidden_layer_sizes": ["array-like"],
+        "numerical_embedding": [StrOptions({"periodic"}), None],
+        "softstep": [StrOptions(set(STEPS)), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        hidden_layer_sizes=(200,),
+        embedding_dim=32,
+        activation="relu",
+        numerical_embedding=None,
+        similarity="l2",
+        softstep=None,
+        softstep_params="global",
+        neighbor_pool="dataset",
+        pool_size=1024,
+        batch_size=256,
+        learning_rate_init=0.005,
+        weight_decay=1e-4,
+        max_iter=200,
+        early_stopping=True,
+        validation_fraction=0.15,
+        n_iter_no_change=16,
+        device="auto",
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.embedding_dim = embedding_dim
+        self.activation = activation
+        self.numerical_embedding = numerical_embedding
+        self.similarity = similarity
+        self.softstep = softstep
+        self.softstep_params = softstep_params
+        self.neighbor_pool = neighbor_pool
+        self.pool_size = pool_size
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.device = device
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _make_network(self, X):
+        n_features = X.shape[1]
+        embedding = self._make_mlp(n_features)
+        if self.numerical_embedding == "periodic":
+            periodic = PeriodicEmbedding(n_features)
+            embedding = nn.Sequential(periodic, self._make_mlp(periodic.out_features))
+        step = None
+        if self.softstep is not None:
+            step = SoftStep(self.softstep, self.softstep_params, embedding_dim=self.embedding_dim)
+        head = NONAHead(self.similarity, step, learn_temperature=True)
+        return NeighborNetwork(embedding, head)
+
+
+class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
+    """Nearest neighbours regression that learns its neighbourhood.
+
+    SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
+    rejects the rows that are too far, softly and, if asked, for each query anew. The space is
+    the given one, precomputed embeddings for example, unless `hidden_layer_sizes` asks for a
+    learned embedding as well.
+
+    Read more in the user guide, ``docs/user_guide.md``.
+
+    Parameters
+    ----------
+    n_neighbors : int or None, default=None
+        Largest number of neighbours a query may have; None admits all rows to the step.
+
+    weights : {'distance', 'uniform'}, default='distance'
+        'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
+        k. 'distance' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
+        learned temperature.
+
+    similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
+        Similarity between rows; 'l2' is the negative Euclidean distance.
+
+    softstep : {'s1', 's2'}, default='s1'
+        Step function (see :class:`SoftStep`): 's1' rejects all rows beyond a learned
+        threshold, 's2' only fades them.
+
+    softstep_on : {'similarity', 'rank'}, default='similarity'
+        Whether the step acts on similarities, scaled to [0, 1] for each query, or on their
+        scaled ranks, where a threshold means a share of the rows.
+
+    softstep_params : {'global', 'pointwise'}, default='global'
+        Whether the step's parameters are the same for all queries or depend on the query.
+
+    hidden_layer_sizes : array-like of int or None, default=None
+        None compares rows in the given space. A sequence learns an embedding with these
+        hidden layers, ``()`` a linear one, of standardised features.
+
+    embedding_dim : int, default=32
+        Number of dimensions of the learned embedding. Unused, like `activation`, with
+        ``hidden_layer_sizes=None``.
+
+    activation : {'identity', 'logistic', 'tanh', 'relu'}, default='relu'
+        Activation of the hidden layers.
+
+    neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
+        The neighbours of a training step, as for :class:`NONARegressor`.
+
+    pool_size : int, default=2048
+        Number of neighbours drawn for each step; all training rows, if there are fewer.
+
+    batch_size : int, default=256
+        Number of queries of each step.
+
+    learning_rate_init : float, default=0.03
+        Learning rate of AdamW.
+
+    weight_decay : float, default=1e-4
+        Decoupled weight decay of a learned embedding, per unit of learning rate.
+
+    max_iter : int, default=200
+        Maximum number of epochs.
+
+    early_stopping : bool, default=False
+        Whether to set aside `validation_fraction` of the rows and to keep the weights of the
+        epoch that predicts them best. If False, the epoch with the lowest training loss is
+        kept: a leave-one-out loss, hardly overfitted by a step's few parameters. Use True
+        with `hidden_layer_sizes`.
+
+    validation_fraction : float, default=0.15
+        Share of the rows to set aside; at least one row. Unused with
+        ``early_stopping=False``.
+
+    n_iter_no_change : int, default=16
+        Stop after this many epochs without improvement.
+
+    device : str or torch.device, default='auto'
+        Where to compute; 'auto' takes CUDA if it is available, else the CPU.
+
+    warm_start : bool, default=False
+        Whether a further call to fit starts from the present weights.
+
+    verbose : bool or int, default=False
+        Whether to print a line for each epoch.
+
+    random_state : int, RandomState instance or None, default=None
+        Seed of the initial weights, the validation split, the batches and the pools.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features seen during fit.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features seen during fit, if they are all strings.
+
+    network_ : torch.nn.Module
+        The trained network: ``network_.embedding`` and ``network_.head``, in float64.
+
+    bank_ : NeighborBank
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
+
+    scaler_ : StandardScaler or None
+        Standardises the features of a learned embedding; None in the given space.
+
+    history_ : list of dict
+        ``train_loss``, ``valid_loss`` (mean squared errors of standardised targets) and
+        ``dur`` (seconds) of each epoch.
+
+    n_iter_ : int
+        Number of epochs run.
+
+    See Also
+    --------
+    NONARegressor : Learns the space as well.
+    sklearn.neighbors.KNeighborsRegressor : The same with a hard, given k.
+
+    Notes
+    -----
+    As for any nearest neighbours method, features of different units need scaling first: put
+    a :class:`~sklearn.preprocessing.StandardScaler` before it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(X[:400], y[:400])
+    >>> knn.predict(X[400:402]).shape
+    (2,)
+    """
+
+    _parameter_constraints: dict = {
+        **BaseNeighborRegressor._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
+        "weights": [StrOptions({"distance", "uniform"})],
+        "softstep": [StrOptions(set(STEPS))],
+        "softstep_on": [StrOptions(set(STEP_SCALES))],
+        "hidden_layer_sizes": ["array-like", None],
+    }
+
+    def __init__(
+        self,
+        n_neighbors=None,
+        *,
+        weights="distance",
+        similarity="l2",
+        softstep="s1",
+        softstep_on="similarity",
+        softstep_params="global",
+        hidden_layer_sizes=None,
+        embedding_dim=32,
+        activation="relu",
+        neighbor_pool="dataset",
+        pool_size=2048,
+        batch_size=256,
+        learning_rate_init=0.03,
+        weight_decay=1e-4,
+        max_iter=200,
+        early_stopping=False,
+        validation_fraction=0.15,
+        n_iter_no_change=16,
+        device="auto",
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.similarity = similarity
+        self.softstep = softstep
+        self.softstep_on = softstep_on
+        self.softstep_params = softstep_params
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.embedding_dim = embedding_dim
+        self.activation = activation
+        self.neighbor_pool = neighbor_pool
+        self.pool_size = pool_size
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.device = device
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _standardizes(self):
+        return self.hidden_layer_sizes is not None
+
+    def _make_network(self, X):
+        n_features = X.shape[1]
+        if self.hidden_layer_sizes is None:
+            embedding, embedding_dim = nn.Identity(), n_features
+        else:
+            embedding, embedding_dim = self._make_mlp(n_features), self.embedding_dim
+        step = SoftStep(self.softstep, self.softstep_params, self.softstep_on, embedding_dim)
+        head = NONAHead(
+            self.similarity,
+            step,
+            self.weights,
+            learn_temperature=True,
+            n_neighbors=self.n_neighbors,
+        )
+        network = NeighborNetwork(embedding, head)
+        step.start_at(_scaled_similarity_of_neighbor(START_NEIGHBORS, network, X))
+        return network
+
+
+def _scaled_similarity_of_neighbor(k, network, X):
+    """Median scaled similarity (or rank) of the k-th nearest neighbour, on a sample of rows."""
+    embeddings = network.embed(X[:START_SAMPLE])
+    similarity = SIMILARITIES[network.head.similarity](embeddings, embeddings)
+    itself = torch.eye(len(embeddings), dtype=torch.bool)
+    x = STEP_SCALES[network.head.step.on](similarity, itself)
+    kth = x.topk(min(k, len(x) - 1), dim=1).values[:, -1]
+    return kth.median().clamp(0.01, 0.99).item()

@@ -1,0 +1,242 @@
+"""Training: a skorch net, the neighbours of each step, and batches sliced on the device.
+
+skorch owns the loop, the history, early stopping, clipping and progress. What is ours is that
+a batch is a tensor of row numbers: they say which rows are queries, and so which neighbours a
+query must not meet.
+"""
+
+from collections.abc import Iterator
+
+import skorch
+import torch
+from skorch.callbacks import EarlyStopping, GradientNormClipping
+from skorch.helper import predefined_split
+from torch import Generator, Tensor, nn
+from torch.utils.data import TensorDataset
+
+from ._bank import NeighborBank
+from ._network import NeighborNetwork
+
+MAX_GRADIENT_NORM = 1.0
+
+
+class DatasetPool:
+    """Neighbours of a step: random training rows, embedded anew with gradient.
+
+    Parameters
+    ----------
+    X : Tensor of shape (n, n_features)
+        Features of the training rows.
+    size : int
+        Number of rows to draw for each step; all rows, if there are fewer.
+    generator : torch.Generator
+        Source of the draws.
+    """
+
+    def __init__(self, X: Tensor, size: int, generator: Generator):
+        self.X = X
+        self.size = size
+        self.generator = generator
+
+    def draw(self) -> Tensor:
+        """Draw the step's rows without replacement, shape (min(size, n),)."""
+        n = len(self.X)
+        rows = torch.randperm(n, generator=self.generator)[: self.size]
+        return rows.to(self.X.device)
+
+    def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Embed a step's queries and neighbours.
+
+        Parameters
+        ----------
+        network : NeighborNetwork
+            The network in training.
+        queries : int Tensor of shape (q,)
+            Row numbers of the queries.
+
+        Returns
+        -------
+        tuple of Tensor of shape (q, d), (n, d) and (n,)
+            Embedded queries, embedded neighbours, and the row numbers of the neighbours.
+        """
+        neighbors = self.draw()
+        embeddings = network.embedding(self.X[torch.cat([queries, neighbors])])
+        return *embeddings.split([len(queries), len(neighbors)]), neighbors
+
+
+class BatchPool(DatasetPool):
+    """Neighbours of a step: the batch itself, as in the NONA paper."""
+
+    def embed(self, network, queries):
+        embeddings = network.embedding(self.X[queries])
+        return embeddings, embeddings, queries
+
+
+class MemoryPool(DatasetPool):
+    """Neighbours of a step: random rows' last known embeddings, without gradient.
+
+    A row's embedding is refreshed when the row is a query, so a step costs one batch,
+    whatever the pool's size: for embeddings that are costly to compute.
+    """
+
+    memory: Tensor | None = None  # (n, d)
+
+    def embed(self, network, queries):
+        if self.memory is None:
+            self.memory = network.embed(self.X)
+        neighbors = self.draw()
+        embeddings = network.embedding(self.X[queries])
+        remembered = self.memory[neighbors]
+        self.memory[queries] = embeddings.detach()
+        return embeddings, remembered, neighbors
+
+
+#: Every pool by the name that the estimators' parameter `neighbor_pool` accepts.
+NEIGHBOR_POOLS = {"dataset": DatasetPool, "batch": BatchPool, "memory": MemoryPool}
+
+
+class RowBatches:
+    """Iterate over shuffled batches of ``(row numbers, targets)``.
+
+    Slicing tensors where they lie costs a third of skorch's default path, which takes every
+    row out of the dataset by itself and collates them again. A single row left at the end
+    joins the batch before it, since in a batch by itself it might have no neighbour.
+    """
+
+    def __init__(self, dataset: TensorDataset, batch_size: int, generator: Generator):
+        self.y = dataset.tensors[1]
+        self.batch_size = batch_size
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.y), generator=self.generator).to(self.y.device)
+        batches = list(order.split(self.batch_size))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        for rows in batches:
+            yield rows, self.y[rows]
+
+
+class WholeBatch:
+    """Iterate over the validation rows at once: the bank streams them."""
+
+    def __init__(self, dataset: TensorDataset, batch_size: int):
+        self.tensors = dataset.tensors
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        yield self.tensors
+
+
+class NONANet(skorch.NeuralNet):
+    """A skorch net that predicts each training row from its pool, never from itself.
+
+    Parameters
+    ----------
+    module : NeighborNetwork
+        The network to train, in place.
+    pool : DatasetPool, BatchPool or MemoryPool
+        Chooses and embeds a step's neighbours.
+    targets : Tensor of shape (n,) or (n, n_outputs)
+        Targets of the training rows.
+    **kwargs
+        Parameters of :class:`skorch.NeuralNet`.
+    """
+
+    def __init__(self, module, pool, targets, **kwargs):
+        super().__init__(module, **kwargs)
+        self.pool = pool
+        self.targets = targets
+
+    def infer(self, rows, **fit_params):
+        query, neighbors, neighbor_rows = self.pool.embed(self.module_, rows)
+        excluded = rows[:, None] == neighbor_rows  # (q, n): by identity, not by position
+        return self.module_.head(query, neighbors, self.targets[neighbor_rows], excluded)
+
+    def validation_step(self, batch, **fit_params):
+        """Score the validation rows the way predict works: against the whole training bank."""
+        X, y = batch
+        bank = NeighborBank(self.module_.embed(self.pool.X), self.targets)
+        y_pred = bank.predict(self.module_.head, self.module_.embed(X))
+        return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
+
+
+def train_network(
+    network: NeighborNetwork,
+    train: TensorDataset,
+    valid: TensorDataset | None,
+    *,
+    neighbor_pool: str,
+    pool_size: int,
+    batch_size: int,
+    learning_rate_init: float,
+    weight_decay: float,
+    max_iter: int,
+    n_iter_no_change: int,
+    verbose: int,
+    generator: Generator,
+    device: torch.device,
+) -> list[dict]:
+    """Train a network in place, and restore the weights of its best epoch.
+
+    The best epoch is the one of the lowest validation loss or, without validation rows, of
+    the lowest training loss. Parameters are those of the estimators.
+
+    Parameters
+    ----------
+    network : NeighborNetwork
+        The network, trained in place and moved to `device`.
+    train, valid : TensorDataset of (n, n_features) and (n,) or (n, n_outputs)
+        Features and standardised targets.
+    generator : torch.Generator
+        Source of the batches' order and of the pools' draws.
+
+    Returns
+    -------
+    list of dict
+        skorch's history, a dict for each epoch, without its per-batch records.
+
+    Raises
+    ------
+    ValueError
+        If training diverges, so that a weight is not finite.
+    """
+    X, y = (tensor.to(device) for tensor in train.tensors)
+    net = NONANet(
+        network,
+        pool=NEIGHBOR_POOLS[neighbor_pool](X, pool_size, generator),
+        targets=y,
+        criterion=nn.MSELoss,
+        optimizer=torch.optim.AdamW,
+        optimizer__lr=learning_rate_init,
+        optimizer__weight_decay=weight_decay,
+        # The head's few scalars have a meaning of their own; decay would pull them to it.
+        optimizer__param_groups=[("head.*", {"weight_decay": 0.0})],
+        max_epochs=max_iter,
+        batch_size=batch_size,
+        iterator_train=RowBatches,
+        iterator_train__generator=generator,
+        iterator_valid=WholeBatch,
+        train_split=None if valid is None else predefined_split(_to(valid, device)),
+        callbacks=[
+            GradientNormClipping(MAX_GRADIENT_NORM),
+            EarlyStopping(
+                monitor="train_loss" if valid is None else "valid_loss",
+                patience=n_iter_no_change,
+                load_best=True,
+            ),
+        ],
+        verbose=verbose,
+        device=device,
+    )
+    net.fit(TensorDataset(X, y), None)
+    network.zero_grad(set_to_none=True)
+    if not all(weight.isfinite().all() for weight in network.parameters()):
+        raise ValueError(
+            f"training diverged with learning_rate_init={learning_rate_init}: "
+            "its loss is no longer finite; try a smaller learning_rate_init"
+        )
+    return [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
+
+
+def _to(dataset: TensorDataset, device: torch.device) -> TensorDataset:
+    return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))

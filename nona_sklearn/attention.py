@@ -1,0 +1,212 @@
+"""Neighbour attention: weights from similarities, predictions from weights.
+
+Three rungs, each standing on the one before: :func:`neighbor_weights` (a masked softmax),
+:func:`neighbor_attention` (plain NONA) and :class:`NONAHead` (the trainable layer).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .similarity import SIMILARITIES, l2
+from .softstep import SoftStep, _check_choice
+
+__all__ = ["NONAHead", "neighbor_attention", "neighbor_weights", "outside_nearest"]
+
+
+def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
+    """Softmax over each query's admitted neighbours.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (q, n)
+        Similarities, masked with SoftStep or not; -inf rejects a neighbour.
+    excluded : bool Tensor of shape (q, n), optional
+        True for query-neighbour pairs that must not meet, such as a training row and itself.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        Weights, the paper's `w`. Each row sums to 1, or is all 0 where no neighbour is
+        admitted; gradients are finite in both cases.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import neighbor_weights
+    >>> neighbor_weights(torch.tensor([[0.0, 1.0]]))  # [1, e] / (1 + e)
+    tensor([[0.2689, 0.7311]])
+    >>> neighbor_weights(torch.tensor([[0.0, 1.0]]), excluded=torch.tensor([[True, False]]))
+    tensor([[0., 1.]])
+    """
+    if excluded is not None:
+        logits = logits.masked_fill(excluded, -math.inf)
+    alone = (logits == -math.inf).all(dim=1, keepdim=True)  # (q, 1): nobody to attend to
+    return logits.masked_fill(alone, 0.0).softmax(dim=1).masked_fill(alone, 0.0)
+
+
+def neighbor_attention(
+    query: Tensor,
+    neighbors: Tensor,
+    targets: Tensor,
+    *,
+    similarity=l2,
+    excluded: Tensor | None = None,
+) -> Tensor:
+    """Plain NONA: the softmax-weighted mean of the neighbours' targets.
+
+    ``y_hat = softmax(similarity(z, z_bank)) @ y_bank``, the NONA paper's section 3.
+
+    Parameters
+    ----------
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of the neighbours.
+    targets : Tensor of shape (n,) or (n, n_outputs)
+        The neighbours' targets.
+    similarity : callable, default=l2
+        One of :mod:`nona_sklearn.similarity`'s functions, or any (q, d), (n, d) -> (q, n).
+    excluded : bool Tensor of shape (q, n), optional
+        True for query-neighbour pairs that must not meet.
+
+    Returns
+    -------
+    Tensor of shape (q,) or (q, n_outputs)
+        Predictions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import neighbor_attention
+    >>> neighbors, targets = torch.tensor([[0.0], [1.0]]), torch.tensor([10.0, 20.0])
+    >>> neighbor_attention(torch.tensor([[0.5]]), neighbors, targets)
+    tensor([15.])
+    """
+    return neighbor_weights(similarity(query, neighbors), excluded) @ targets
+
+
+def outside_nearest(
+    similarity: Tensor, n_neighbors: int, excluded: Tensor | None = None
+) -> Tensor:
+    """Extend an exclusion to all but each query's `n_neighbors` nearest admitted neighbours.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, n)
+        Similarities of each query to each neighbour.
+    n_neighbors : int
+        How many to keep; all admitted ones, if there are fewer.
+    excluded : bool Tensor of shape (q, n), optional
+        Pairs that are excluded already.
+
+    Returns
+    -------
+    bool Tensor of shape (q, n)
+        True for all pairs but the nearest admitted ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import outside_nearest
+    >>> outside_nearest(torch.tensor([[-3.0, -1.0, -2.0]]), 2)
+    tensor([[ True, False, False]])
+    """
+    if excluded is None:
+        excluded = torch.zeros_like(similarity, dtype=torch.bool)
+    admitted = similarity.detach().masked_fill(excluded, -math.inf)
+    nearest = admitted.topk(min(n_neighbors, similarity.shape[1]), dim=1).indices  # (q, k)
+    return torch.ones_like(excluded).scatter(1, nearest, False) | excluded
+
+
+class NONAHead(nn.Module):
+    """Prediction layer that replaces a dense head: attention over labelled neighbours.
+
+    Parameters
+    ----------
+    similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
+        Similarity between embeddings.
+    step : SoftStep, optional
+        Learned mask on the similarities; None is plain NONA.
+    weights : {'distance', 'uniform'}, default='distance'
+        'distance' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
+        by the step alone, as k-NN with a soft k.
+    learn_temperature : bool, default=False
+        Whether the temperature is learned; otherwise it is 1, as in the papers.
+    n_neighbors : int, optional
+        Admit only this many nearest neighbours of each query; None admits all.
+
+    Raises
+    ------
+    ValueError
+        If `similarity` or `weights` is unknown, or nothing would weigh the neighbours:
+        ``weights='uniform'`` without a `step` and without `n_neighbors`.
+
+    Notes
+    -----
+    Shape:
+
+    - query: (q, d); neighbors: (n, d); targets: (n,) or (n, n_outputs); excluded: bool (q, n)
+    - output: (q,) or (q, n_outputs)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import NONAHead, SoftStep
+    >>> head = NONAHead(step=SoftStep("s1"))
+    >>> query, neighbors, targets = torch.zeros(1, 2), torch.eye(2), torch.tensor([1.0, 3.0])
+    >>> head(query, neighbors, targets)
+    tensor([2.], grad_fn=<MvBackward0>)
+    """
+
+    def __init__(
+        self,
+        similarity: str = "l2",
+        step: SoftStep | None = None,
+        weights: str = "distance",
+        learn_temperature: bool = False,
+        n_neighbors: int | None = None,
+    ):
+        super().__init__()
+        _check_choice("similarity", similarity, SIMILARITIES)
+        _check_choice("weights", weights, ("distance", "uniform"))
+        if weights == "uniform" and step is None and n_neighbors is None:
+            raise ValueError("weights='uniform' needs a step or n_neighbors, got neither")
+        self.similarity = similarity
+        self.step = step
+        self.weights = weights
+        self.n_neighbors = n_neighbors
+        if learn_temperature and weights == "distance":
+            self.log_temperature = nn.Parameter(torch.zeros(()))
+
+    @property
+    def temperature(self) -> Tensor | float:
+        """Divisor of the similarities: the larger, the flatter the weights."""
+        return self.log_temperature.exp() if hasattr(self, "log_temperature") else 1.0
+
+    def neighbor_weights(
+        self, query: Tensor, neighbors: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
+        similarity = SIMILARITIES[self.similarity](query, neighbors)  # (q, n)
+        if self.n_neighbors is not None:
+            excluded = outside_nearest(similarity, self.n_neighbors, excluded)
+        if self.weights == "uniform":
+            logits = torch.zeros_like(similarity)
+        else:
+            logits = similarity / self.temperature
+        if self.step is not None:
+            logits = logits + self.step(similarity, query, excluded)
+        return neighbor_weights(logits, excluded)
+
+    def forward(
+        self, query: Tensor, neighbors: Tensor, targets: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        return self.neighbor_weights(query, neighbors, excluded) @ targets
+
+    def extra_repr(self) -> str:
+        return (
+            f"similarity={self.similarity!r}, weights={self.weights!r}, "
+            f"n_neighbors={self.n_neighbors}"
+        )

@@ -1,0 +1,295 @@
+"""SoftStep: a learned, per-query sparse mask on the similarities. A differentiable k.
+
+The recipe, in the order of this file: scale each query's similarities (or their ranks) to
+[0, 1], pass them through a step function that falls from 1 to 0, and add the step's logarithm
+to the similarities before the softmax. A rejected neighbour gets minus infinity there.
+
+Symbols as in the SoftStep paper (arXiv 2506.08139v2): `x` scaled similarity, `a` rejection
+threshold (no weight at or below it), `b` full-keep threshold, `t` transition.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["STEPS", "STEP_SCALES", "SoftStep", "log_s1", "log_s2", "rank_similarity"]
+__all__ += ["scale_similarity"]
+
+
+def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
+    """Min-max scale each row over its admitted neighbours: farthest 0, nearest 1.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, n)
+        Similarities of each query to each neighbour.
+    excluded : bool Tensor of shape (q, n), optional
+        True where a neighbour is not admitted to a query's neighbourhood. It plays no part
+        in the scaling, and its own scaled similarity is 0.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        `x` in [0, 1]. Where all admitted neighbours are equally near, all have x = 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import scale_similarity
+    >>> scale_similarity(torch.tensor([[-4.0, -1.0, -2.0, -3.0], [5.0, 5.0, 5.0, 5.0]]))
+    tensor([[0.0000, 1.0000, 0.6667, 0.3333],
+            [1.0000, 1.0000, 1.0000, 1.0000]])
+    """
+    if excluded is None:
+        excluded = torch.zeros_like(similarity, dtype=torch.bool)
+    nearest = similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True)  # (q, 1)
+    farthest = similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True)  # (q, 1)
+    span = nearest - farthest
+    # Below `tiny` the quotient's gradient would overflow, and a row with no admitted
+    # neighbour has a span of minus infinity.
+    tied = span < torch.finfo(span.dtype).tiny
+    x = (similarity - farthest.masked_fill(tied, 0.0)) / span.masked_fill(tied, 1.0)
+    return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
+
+
+def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
+    """Scaled ranks instead of scaled similarities: the j-th nearest of m gets (m-j)/(m-1).
+
+    The step's thresholds then mean "this share of the admitted neighbours", whatever their
+    distances: the SoftStep paper's own suggestion for future work. Ranks are piecewise
+    constant, so no gradient reaches the similarities.
+
+    Parameters
+    ----------
+    similarity, excluded
+        As for :func:`scale_similarity`.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        `x` in [0, 1]; ties are broken by position, a single admitted neighbour has x = 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import rank_similarity
+    >>> rank_similarity(torch.tensor([[-9.0, -1.0, -2.0]]))
+    tensor([[0.0000, 1.0000, 0.5000]])
+    """
+    if excluded is None:
+        excluded = torch.zeros_like(similarity, dtype=torch.bool)
+    order = similarity.detach().masked_fill(excluded, -math.inf)
+    order = order.argsort(dim=1, descending=True, stable=True)  # (q, n)
+    position = torch.empty_like(order).scatter_(  # (q, n): 0 is the nearest
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
+    last = (~excluded).sum(dim=1, keepdim=True) - 1  # (q, 1): the farthest admitted one
+    x = (last - position) / last.clamp(min=1).to(similarity.dtype)
+    return torch.where(last > 0, x, 1.0).masked_fill(excluded, 0.0)
+
+
+def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """Logarithm of the sigmoidal step S1: 0 up to `a`, 1 from `b`, an S in between.
+
+    ``S1 = u^(1/t) / (u^(1/t) + (1-u)^(1/t))`` with ``u = (x-a)/(b-a)``, computed as
+    ``logsigmoid(logit(u) / t)``, which neither overflows nor divides by zero. With t -> 0 it
+    tends to a hard threshold at (a+b)/2.
+
+    Parameters
+    ----------
+    x : Tensor of shape (q, n)
+        Scaled similarities in [0, 1].
+    a, b : Tensor of shape (q, 1) or ()
+        Rejection and full-keep thresholds, a < b.
+    t : Tensor of shape (q, 1) or ()
+        Transition, in (0, 1).
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        Log step in [-inf, 0], with zero gradient where it is -inf or 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import log_s1
+    >>> a, b, t = torch.tensor([0.2, 0.6, 0.5])
+    >>> log_s1(torch.tensor([[0.1, 0.4, 0.7]]), a, b, t).exp()
+    tensor([[0.0000, 0.5000, 1.0000]])
+    """
+    between = (x > a) & (x < b)
+    # Both branches of a `where` are differentiated, so the unused one must be harmless too.
+    u = torch.where(between, x - a, 0.5) / torch.where(between, b - a, 1.0)
+    log_step = F.logsigmoid(torch.logit(u, eps=torch.finfo(u.dtype).eps) / t)
+    return torch.where(between, log_step, 0.0).masked_fill(x <= a, -math.inf)
+
+
+def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """Logarithm of the power step S2: rises from 0 at x = 0 to 1 at `b`.
+
+    ``S2 = (x/b)^((b-x) t/(1-t))`` for x < b, else 1; so
+    ``log S2 = t/(1-t) (b-x) ln(x/b)``. Only the farthest neighbour (x = 0) is rejected
+    outright. SoftStep paper, equation 3.
+
+    Parameters
+    ----------
+    x : Tensor of shape (q, n)
+        Scaled similarities in [0, 1].
+    b : Tensor of shape (q, 1) or ()
+        Full-keep threshold, in (0, 1].
+    t : Tensor of shape (q, 1) or ()
+        Transition, in (0, 1): the nearer to 1, the steeper.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        Log step in [-inf, 0], with zero gradient where it is -inf or 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import log_s2
+    >>> b, t = torch.tensor([0.5, 0.5])
+    >>> log_s2(torch.tensor([[0.0, 0.25, 0.9]]), b, t).exp()
+    tensor([[0.0000, 0.8409, 1.0000]])
+    """
+    between = (x > 0) & (x < b)
+    # NOTE[DIFF]: the published code differentiates 0 * log(0) here, which is NaN.
+    ratio = torch.where(between, x, b) / b
+    log_step = t / (1 - t) * (b - x) * ratio.log()
+    return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
+
+
+#: Every step function by the name that the estimators' parameter `softstep` accepts.
+STEPS = {"s1": log_s1, "s2": log_s2}
+
+#: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
+STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}
+
+
+class SoftStep(nn.Module):
+    """Learned log mask, to be added to the similarities before the softmax.
+
+    Parameters
+    ----------
+    step : {'s1', 's2'}, default='s1'
+        Step function: S1 has two thresholds and rejects everything below the first; S2 has
+        one and rejects only the farthest neighbour.
+    params : {'global', 'pointwise'}, default='global'
+        One learned (a, b, t) for all queries, or one for each query, a linear map of its
+        embedding. Both pass through a sigmoid (SoftStep paper, section 3).
+    on : {'similarity', 'rank'}, default='similarity'
+        Whether the step acts on scaled similarities or on scaled ranks.
+    embedding_dim : int, optional
+        Size `d` of the query's embedding; needed with ``params='pointwise'``.
+
+    Raises
+    ------
+    ValueError
+        If `step`, `params` or `on` is unknown, or ``params='pointwise'`` comes without
+        `embedding_dim`.
+
+    Notes
+    -----
+    Shape:
+
+    - similarity: (q, n); query: (q, d); excluded: bool (q, n)
+    - output: (q, n)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import SoftStep
+    >>> similarity = torch.tensor([[-3.0, -1.0, -2.0]])
+    >>> SoftStep("s2")(similarity).exp()
+    tensor([[0., 1., 1.]], grad_fn=<ExpBackward0>)
+    """
+
+    def __init__(
+        self,
+        step: str = "s1",
+        params: str = "global",
+        on: str = "similarity",
+        embedding_dim: int | None = None,
+    ):
+        super().__init__()
+        _check_choice("step", step, STEPS)
+        _check_choice("params", params, ("global", "pointwise"))
+        _check_choice("on", on, STEP_SCALES)
+        if params == "pointwise" and embedding_dim is None:
+            raise ValueError("params='pointwise' needs embedding_dim, got None")
+        self.step = step
+        self.params = params
+        self.on = on
+        n_params = 3 if step == "s1" else 2  # (a, b, t) or (b, t)
+        if params == "global":
+            self.logits = nn.Parameter(torch.zeros(n_params))
+        else:
+            self.linear = nn.Linear(embedding_dim, n_params)
+
+    def thresholds(self, query: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Give the step's parameters, ordered as the step functions take them.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, d), optional
+            Embeddings of the queries; needed with pointwise parameters only.
+
+        Returns
+        -------
+        tuple of Tensor
+            (a, b, t) for S1 and (b, t) for S2, of shape () if global and (q, 1) if
+            pointwise. For S1, a lies below the nearest neighbour (x = 1), so that at least
+            one stays, and b between a and 1.
+        """
+        logits = self.logits if self.params == "global" else self.linear(query).T[..., None]
+        # Away from the ends, where 1/t and t/(1-t) would be infinite.
+        eps = max(1e-12, torch.finfo(logits.dtype).eps)
+        params = logits.sigmoid().clamp(eps, 1 - eps)
+        if self.step == "s2":
+            return tuple(params)
+        a, b, t = params
+        return a, a + b * (1 - a), t
+
+    def start_at(self, x: float) -> None:
+        """Reset the parameters so that every query gives half weight at `x`.
+
+        A step learns to open more easily than to close: started far too wide, it averages
+        rows that tell nothing about the query, and no gradient says where to go.
+
+        Parameters
+        ----------
+        x : float
+            Scaled similarity, in (0, 1).
+        """
+        if self.step == "s1":
+            b, t = 0.5, 0.5
+            a = max((x - b / 2) / (1 - b / 2), 0.01)
+            params = torch.tensor([a, b, t])
+        else:
+            b = (1 + x) / 2
+            c = math.log(0.5) / ((b - x) * math.log(x / b))  # t / (1 - t)
+            params = torch.tensor([b, c / (1 + c)])
+        with torch.no_grad():
+            if self.params == "global":
+                self.logits.copy_(torch.logit(params))
+            else:
+                self.linear.weight.zero_()
+                self.linear.bias.copy_(torch.logit(params))
+
+    def forward(
+        self, similarity: Tensor, query: Tensor | None = None, excluded: Tensor | None = None
+    ) -> Tensor:
+        x = STEP_SCALES[self.on](similarity, excluded)  # (q, n)
+        return STEPS[self.step](x, *self.thresholds(query))
+
+    def extra_repr(self) -> str:
+        return f"step={self.step!r}, params={self.params!r}, on={self.on!r}"
+
+
+def _check_choice(name, value, choices):
+    """Raise a ValueError that names the parameter and the value unless it is a choice."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
