@@ -14,6 +14,7 @@ NONA        Nearness of Neighbors Attention: weights are a softmax of similariti
 excluded    pairs of query and neighbour that must not meet: a row and itself in training
 """
 
+from ._displays import NeighborsDisplay
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from .attention import NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
@@ -25,6 +26,7 @@ __all__ = [
     "MLPEmbedding",
     "NONAHead",
     "NONARegressor",
+    "NeighborsDisplay",
     "PeriodicEmbedding",
     "SoftStep",
     "SoftStepKNeighborsRegressor",

@@ -47,7 +47,7 @@ class NeighborBank:
         head : NONAHead
             Gives the weights.
         query : Tensor of shape (q, d)
-            Embeddings of the queries. Their dtype is the one that is computed in.
+            Embeddings of the queries.
         leave_one_out : bool, default=False
             Whether the queries are the bank's own rows, none of which may be its own
             neighbour.
@@ -55,18 +55,19 @@ class NeighborBank:
         Yields
         ------
         Tensor of shape (block, n)
-            Weights; each row sums to 1.
+            Weights in float64; each row sums to 1 to float64's precision, whatever the
+            targets' offset that they are to be multiplied with.
         """
-        neighbors = self.embeddings.to(query.dtype)
         rows = torch.arange(len(self), device=query.device)
         block_size = max(1, BLOCK_ENTRIES // len(self))
         for start in range(0, len(query), block_size):
             block = slice(start, start + block_size)
             excluded = rows[block, None] == rows if leave_one_out else None  # (block, n)
-            yield head.neighbor_weights(query[block], neighbors, excluded)
+            weights = head.neighbor_weights(query[block], self.embeddings, excluded).double()
+            yield weights / weights.sum(dim=1, keepdim=True)
 
     def predict(self, head: NONAHead, query: Tensor, leave_one_out: bool = False) -> Tensor:
-        """Weighted mean of the targets, shape (q,) or (q, n_outputs), in `query`'s dtype."""
-        targets = self.targets.to(query.dtype)
+        """Weighted mean of the targets, shape (q,) or (q, n_outputs), in float64."""
+        targets = self.targets.double()
         blocks = self.stream_weights(head, query, leave_one_out)
         return torch.cat([weights @ targets for weights in blocks])

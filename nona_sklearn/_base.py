@@ -64,9 +64,11 @@ class BaseNeighborRegressor(
         """Build the untrained network for training rows `X`, shape (n, n_features)."""
 
     def _make_mlp(self, n_features: int) -> MLPEmbedding:
-        return MLPEmbedding(
-            n_features, self.embedding_dim, self.hidden_layer_sizes, self.activation
-        )
+        """Build the learned embedding from the parameters."""
+        sizes = self.hidden_layer_sizes
+        if not all(isinstance(size, Integral) and size > 0 for size in sizes):
+            raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
+        return MLPEmbedding(n_features, self.embedding_dim, sizes, self.activation)
 
     def _standardizes(self) -> bool:
         """Whether features are standardised before the embedding."""
@@ -142,9 +144,10 @@ class BaseNeighborRegressor(
                 device=device,
             )
 
-        # Float64 from here on: a prediction must not depend on which rows are asked for
-        # along with it, and float32 matrix products differ from batch to batch.
-        self.network_ = network.double().requires_grad_(False).eval()
+        # Embed in float64 from here on, and store float32: a prediction must not depend on
+        # who else is asked for, and float32 matrix products differ from batch to batch.
+        network.embedding.double()
+        self.network_ = network.requires_grad_(False).eval()
         self.scaler_ = scaler
         self.bank_ = NeighborBank(self._embed(X), torch.tensor(y, device=device))
         self.history_ = history
@@ -210,7 +213,7 @@ class BaseNeighborRegressor(
         -------
         sparse CSR array of shape (n_queries, n_samples)
             Weights; each row sums to 1, and ``weights @ y`` is the prediction. Weights that
-            are zero in float64 are not stored.
+            are zero are not stored.
         """
         blocks = self._stream_weights(X)
         return sparse.vstack([sparse.csr_array(w.cpu().numpy()) for w in blocks], format="csr")
@@ -273,7 +276,7 @@ class BaseNeighborRegressor(
         """Embed queries, or take the bank's own rows: (query, whether to leave one out)."""
         check_is_fitted(self)
         query = self.bank_.embeddings if X is None else self._validate_and_embed(X)
-        return query.double(), X is None
+        return query, X is None
 
     def _validate_and_embed(self, X):
         check_is_fitted(self)

@@ -9,7 +9,7 @@ from torch import nn
 from ._base import BaseNeighborRegressor
 from ._network import NeighborNetwork
 from .attention import NONAHead
-from .embedding import MLPEmbedding, PeriodicEmbedding
+from .embedding import PeriodicEmbedding
 from .similarity import SIMILARITIES
 from .softstep import STEP_SCALES, STEPS, SoftStep
 
@@ -109,7 +109,7 @@ class NONARegressor(BaseNeighborRegressor):
         Names of features seen during fit, if they are all strings.
 
     network_ : torch.nn.Module
-        The trained network: ``network_.embedding`` and ``network_.head``, in float64.
+        The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
@@ -304,7 +304,7 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         Names of features seen during fit, if they are all strings.
 
     network_ : torch.nn.Module
-        The trained network: ``network_.embedding`` and ``network_.head``, in float64.
+        The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
@@ -404,6 +404,11 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         n_features = X.shape[1]
         if self.hidden_layer_sizes is None:
             embedding, embedding_dim = nn.Identity(), n_features
+        elif self.weights == "uniform" and self.softstep_on == "rank":
+            raise ValueError(
+                "hidden_layer_sizes must be None with weights='uniform' and softstep_on='rank', "
+                f"got {self.hidden_layer_sizes!r}: ranks have no gradient to learn from"
+            )
         else:
             embedding, embedding_dim = self._make_mlp(n_features), self.embedding_dim
         step = SoftStep(self.softstep, self.softstep_params, self.softstep_on, embedding_dim)

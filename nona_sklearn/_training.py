@@ -156,7 +156,7 @@ class NONANet(skorch.NeuralNet):
         """Score the validation rows the way predict works: against the whole training bank."""
         X, y = batch
         bank = NeighborBank(self.module_.embed(self.pool.X), self.targets)
-        y_pred = bank.predict(self.module_.head, self.module_.embed(X))
+        y_pred = bank.predict(self.module_.head, self.module_.embed(X)).to(y.dtype)
         return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
 
 

@@ -9,8 +9,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from ._validation import check_choice
 from .similarity import SIMILARITIES, l2
-from .softstep import SoftStep, _check_choice
+from .softstep import SoftStep
 
 __all__ = ["NONAHead", "neighbor_attention", "neighbor_weights", "outside_nearest"]
 
@@ -169,8 +170,8 @@ class NONAHead(nn.Module):
         n_neighbors: int | None = None,
     ):
         super().__init__()
-        _check_choice("similarity", similarity, SIMILARITIES)
-        _check_choice("weights", weights, ("distance", "uniform"))
+        check_choice("similarity", similarity, SIMILARITIES)
+        check_choice("weights", weights, ("distance", "uniform"))
         if weights == "uniform" and step is None and n_neighbors is None:
             raise ValueError("weights='uniform' needs a step or n_neighbors, got neither")
         self.similarity = similarity

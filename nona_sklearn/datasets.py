@@ -7,6 +7,8 @@ The paper draws its targets without giving formulas; those here are ours, chosen
 import numpy as np
 from sklearn.utils import check_random_state
 
+from ._validation import check_choice
+
 __all__ = ["TARGETS", "make_plane_regression"]
 
 
@@ -67,8 +69,7 @@ def make_plane_regression(target="spiral", n_samples=1000, *, noise=0.1, random_
     >>> X.shape, y.shape
     ((50, 2), (50,))
     """
-    if target not in TARGETS:
-        raise ValueError(f"target must be one of {sorted(TARGETS)}, got {target!r}")
+    check_choice("target", target, TARGETS)
     rng = check_random_state(random_state)
     X = rng.uniform(-1, 1, size=(n_samples, 2))
     return X, TARGETS[target](X) + noise * rng.normal(size=n_samples)

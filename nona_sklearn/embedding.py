@@ -4,13 +4,14 @@
 :class:`PeriodicEmbedding` may widen each numerical feature.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from .softstep import _check_choice
+from ._validation import check_choice
 
 __all__ = ["ACTIVATIONS", "MLPEmbedding", "PeriodicEmbedding"]
 
@@ -64,10 +65,10 @@ class MLPEmbedding(nn.Sequential):
         hidden_layer_sizes: Sequence[int] = (),
         activation: str = "relu",
     ):
-        _check_choice("activation", activation, ACTIVATIONS)
+        check_choice("activation", activation, ACTIVATIONS)
         widths = [n_features, *hidden_layer_sizes]
         layers: list[nn.Module] = []
-        for width_in, width_out in zip(widths[:-1], widths[1:], strict=True):
+        for width_in, width_out in itertools.pairwise(widths):
             layers += [nn.Linear(width_in, width_out), ACTIVATIONS[activation]()]
         super().__init__(*layers, nn.Linear(widths[-1], embedding_dim))
 

@@ -36,13 +36,16 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[-5., 0.]])
     """
-    # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but
-    # in float32 it places a row up to 3e-3 from its twin. Like scikit-learn's
-    # euclidean_distances, we take the speed and do that one product in float64. Naming the
-    # mode keeps cdist from changing formula, and so results, with the number of rows.
-    distance = torch.cdist(  # (q, n)
-        query.double(), neighbors.double(), compute_mode="use_mm_for_euclid_dist"
-    )
+    if query.dtype == torch.float64:
+        mode = "donot_use_mm_for_euclid_dist"
+    else:
+        # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but
+        # in float32 it puts a row up to 3e-3 from its twin. Like scikit-learn's
+        # euclidean_distances, we do that one product in float64. In float64 itself there is
+        # no wider type to lose the rounding in. Naming the mode keeps cdist from changing
+        # formula, and so results, with the number of rows.
+        mode = "use_mm_for_euclid_dist"
+    distance = torch.cdist(query.double(), neighbors.double(), compute_mode=mode)  # (q, n)
     return distance.neg().to(query.dtype)
 
 
@@ -73,7 +76,7 @@ def dot(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> dot(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
     tensor([[5.5000]])
     """
-    return query @ neighbors.T / query.shape[1]  # (q, n)
+    return _product(query, neighbors) / query.shape[1]  # (q, n)
 
 
 def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -88,7 +91,12 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, 0.0]]))
     tensor([[1., 0., 0.]])
     """
-    return _unit(query) @ _unit(neighbors).T  # (q, n)
+    return _product(_unit(query), _unit(neighbors))  # (q, n)
+
+
+def _product(query: Tensor, neighbors: Tensor) -> Tensor:
+    """Matrix product in float64: in float32, rows would depend on how many are asked for."""
+    return (query.double() @ neighbors.double().T).to(query.dtype)
 
 
 def _unit(z: Tensor) -> Tensor:

@@ -14,8 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["STEPS", "STEP_SCALES", "SoftStep", "log_s1", "log_s2", "rank_similarity"]
-__all__ += ["scale_similarity"]
+from ._validation import check_choice
+
+__all__ = [
+    "STEPS",
+    "STEP_SCALES",
+    "SoftStep",
+    "log_s1",
+    "log_s2",
+    "rank_similarity",
+    "scale_similarity",
+]
 
 
 def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -50,7 +59,8 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     # Below `tiny` the quotient's gradient would overflow, and a row with no admitted
     # neighbour has a span of minus infinity.
     tied = span < torch.finfo(span.dtype).tiny
-    x = (similarity - farthest.masked_fill(tied, 0.0)) / span.masked_fill(tied, 1.0)
+    gap = (similarity - farthest).masked_fill(tied | excluded, 0.0)
+    x = gap / span.masked_fill(tied, 1.0)
     return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
 
 
@@ -215,9 +225,9 @@ class SoftStep(nn.Module):
         embedding_dim: int | None = None,
     ):
         super().__init__()
-        _check_choice("step", step, STEPS)
-        _check_choice("params", params, ("global", "pointwise"))
-        _check_choice("on", on, STEP_SCALES)
+        check_choice("step", step, STEPS)
+        check_choice("params", params, ("global", "pointwise"))
+        check_choice("on", on, STEP_SCALES)
         if params == "pointwise" and embedding_dim is None:
             raise ValueError("params='pointwise' needs embedding_dim, got None")
         self.step = step
@@ -241,16 +251,17 @@ class SoftStep(nn.Module):
         -------
         tuple of Tensor
             (a, b, t) for S1 and (b, t) for S2, of shape () if global and (q, 1) if
-            pointwise. For S1, a lies below the nearest neighbour (x = 1), so that at least
-            one stays, and b between a and 1.
+            pointwise. All lie below 1, so that the nearest neighbour (x = 1) stays. For S1,
+            ``a <- a - eps`` and ``b <- a + b (1 - a)``, which is above a.
         """
         logits = self.logits if self.params == "global" else self.linear(query).T[..., None]
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
-        eps = max(1e-12, torch.finfo(logits.dtype).eps)
+        eps = max(1e-12, torch.finfo(logits.dtype).eps)  # the published code's, if it has room
         params = logits.sigmoid().clamp(eps, 1 - eps)
         if self.step == "s2":
             return tuple(params)
         a, b, t = params
+        a = a - eps
         return a, a + b * (1 - a), t
 
     def start_at(self, x: float) -> None:
@@ -267,11 +278,11 @@ class SoftStep(nn.Module):
         if self.step == "s1":
             b, t = 0.5, 0.5
             a = max((x - b / 2) / (1 - b / 2), 0.01)
-            params = torch.tensor([a, b, t])
+            params = torch.tensor([a, b, t], dtype=torch.float64)
         else:
             b = (1 + x) / 2
             c = math.log(0.5) / ((b - x) * math.log(x / b))  # t / (1 - t)
-            params = torch.tensor([b, c / (1 + c)])
+            params = torch.tensor([b, c / (1 + c)], dtype=torch.float64)
         with torch.no_grad():
             if self.params == "global":
                 self.logits.copy_(torch.logit(params))
@@ -287,9 +298,3 @@ class SoftStep(nn.Module):
 
     def extra_repr(self) -> str:
         return f"step={self.step!r}, params={self.params!r}, on={self.on!r}"
-
-
-def _check_choice(name, value, choices):
-    """Raise a ValueError that names the parameter and the value unless it is a choice."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")

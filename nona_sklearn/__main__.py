@@ -1,0 +1,164 @@
+"""The demo: ``python -m nona_sklearn [--csv FILE --target COLUMN]``.
+
+Compares both estimators with k-NN, an MLP and a dense head by cross-validation, shows the
+neighbours behind one prediction, and writes a picture.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from sklearn.compose import (
+    TransformedTargetRegressor,
+    make_column_selector,
+    make_column_transformer,
+)
+from sklearn.datasets import load_diabetes
+from sklearn.impute import SimpleImputer
+from sklearn.metrics import PredictionErrorDisplay
+from sklearn.model_selection import KFold, cross_validate, train_test_split
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from . import NeighborsDisplay, NONARegressor, SoftStepKNeighborsRegressor
+from ._dense import DenseHeadRegressor
+
+MIN_ROWS = 30
+N_SPLITS = 5
+
+
+class BadData(Exception):
+    """Something that the user can mend about the data; its message says what."""
+
+
+def main(argv=None):
+    """Run the demo; returns the exit status."""
+    args = parse_arguments(argv)
+    try:
+        X, y = load_csv(args.csv, args.target) if args.csv else load_diabetes_frame()
+        check_output(args.output)
+    except BadData as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}\n")
+    y = y.to_numpy(dtype=float)
+    compare(X, y)
+    show_one_prediction(X, y, args.output)
+    return 0
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=__doc__)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="your own table")
+    parser.add_argument("--target", metavar="COLUMN", help="numeric column to predict")
+    parser.add_argument("--output", type=Path, metavar="PNG", default="nona_sklearn_demo.png")
+    args = parser.parse_args(argv)
+    if (args.csv is None) != (args.target is None):
+        parser.error("--csv and --target go together")
+    return args
+
+
+def load_diabetes_frame():
+    """Read scikit-learn's diabetes data in its original units."""
+    return load_diabetes(as_frame=True, return_X_y=True, scaled=False)
+
+
+def load_csv(path, target):
+    """Read the user's own table, or say what is wrong with it."""
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise BadData(f"there is no file {str(path)!r}") from None
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as e:
+        raise BadData(f"{str(path)!r} cannot be read as CSV: {e}") from e
+    if target not in table:
+        raise BadData(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
+    X, y = table.drop(columns=target), table[target]
+    if not pd.api.types.is_numeric_dtype(y):
+        raise BadData(f"column {target!r} is not numeric, but {y.dtype}")
+    if not np.isfinite(y).all():
+        raise BadData(f"column {target!r} lacks {(~np.isfinite(y)).sum()} of {len(y)} values")
+    if len(y) < MIN_ROWS:
+        raise BadData(f"{str(path)!r} has {len(y)} rows; at least {MIN_ROWS} are needed")
+    X = X.dropna(axis="columns", how="all")
+    if X.shape[1] == 0:
+        raise BadData(f"{str(path)!r} has no column beside {target!r} with a value in it")
+    return X.replace([np.inf, -np.inf], np.nan), y
+
+
+def check_output(path):
+    """Refuse a picture that could not be written before any work is done for it."""
+    if not Path(path).parent.is_dir():
+        raise BadData(f"there is no folder {str(Path(path).parent)!r} for --output")
+
+
+def make_encoder():
+    """Build what turns a frame into numbers: medians for gaps, one-hot for categories."""
+    numeric = make_column_selector(dtype_include=["number", "bool"])
+    categorical = make_column_selector(dtype_exclude=["number", "bool"])
+    one_hot = OneHotEncoder(max_categories=20, handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer(
+        (SimpleImputer(strategy="median"), numeric), (one_hot, categorical)
+    )
+
+
+def contestants():
+    """Name and build the regressors to compare: defaults, on standardised data."""
+    mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=0)
+    return {
+        "k-NN (k=5)": make_pipeline(StandardScaler(), KNeighborsRegressor()),
+        "MLP": make_pipeline(
+            StandardScaler(), TransformedTargetRegressor(mlp, transformer=StandardScaler())
+        ),
+        "dense head": DenseHeadRegressor(random_state=0),
+        "SoftStepKNeighborsRegressor": make_pipeline(
+            StandardScaler(), SoftStepKNeighborsRegressor(random_state=0)
+        ),
+        "NONARegressor": NONARegressor(random_state=0),
+    }
+
+
+def compare(X, y):
+    """Print a table of cross-validated scores and times."""
+    folds = KFold(N_SPLITS, shuffle=True, random_state=0)
+    print(f"{f'{N_SPLITS}-fold cross-validation':<28} {'R²':>6} {'± sd':>6} {'fit, s':>7}")
+    for name, regressor in contestants().items():
+        result = cross_validate(make_pipeline(make_encoder(), regressor), X, y, cv=folds)
+        scores, seconds = result["test_score"], result["fit_time"]
+        print(f"{name:<28} {scores.mean():6.3f} {scores.std():6.3f} {seconds.mean():7.2f}")
+
+
+def show_one_prediction(X, y, output):
+    """Print the neighbours behind the first held-out prediction, and draw them."""
+    from matplotlib.figure import Figure
+
+    train, test = train_test_split(np.arange(len(y)), test_size=0.2, random_state=0)
+    encoder = make_encoder().fit(X.iloc[train])
+    X_train, X_test = encoder.transform(X.iloc[train]), encoder.transform(X.iloc[test])
+    reg = NONARegressor(random_state=0).fit(X_train, y[train])
+    query = X_test[:1]
+    predictions = reg.predict(X_test)
+    print(f"\nRow {test[0]}: predicted {predictions[0]:.4g}, true {y[test[0]]:.4g}, because of")
+    for weight, index in zip(*(a[0] for a in reg.kneighbors(query)), strict=True):
+        print(f"  row {train[index]:<6} target {y[train[index]]:<10.4g} weight {weight:.3f}")
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    PredictionErrorDisplay.from_predictions(
+        y[test], predictions, kind="actual_vs_predicted", ax=left
+    )
+    left.set_title(f"Held-out rows, R² = {reg.score(X_test, y[test]):.2f}")
+    names = [f"row {row}" for row in train]
+    NeighborsDisplay.from_estimator(reg, query, y[test[0]], row_names=names, ax=right)
+    right.set_title(f"Row {test[0]}: " + right.get_title())
+    figure.savefig(output, dpi=120)
+    print(f"\nPicture written to {output}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

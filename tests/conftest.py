@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+from nona_sklearn.datasets import make_plane_regression
+
+# The same examples on every machine, and no deadline: CI may be slow, not flaky.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Run torch on one thread: the tests' tensors are too small to share out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """Numbers of the NONA paper's published code on random inputs, in float64."""
+    with np.load(Path(__file__).parent / "data" / "nona_reference.npz") as data:
+        return {key: torch.from_numpy(data[key]) for key in data.files}
+
+
+@pytest.fixture(scope="session")
+def plane():
+    """A small regression problem: 120 training points, 30 test points."""
+    X, y = make_plane_regression("rings", 150, random_state=0)
+    return X[:120], X[120:], y[:120], y[120:]

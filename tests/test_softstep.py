@@ -1,0 +1,268 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata
+from torch.autograd import gradcheck
+
+from nona_sklearn import SoftStep, neighbor_weights
+from nona_sklearn.similarity import SIMILARITIES
+from nona_sklearn.softstep import (
+    log_s1,
+    log_s2,
+    rank_similarity,
+    scale_similarity,
+)
+
+INF = float("inf")
+GRID = torch.linspace(0, 1, 101, dtype=torch.float64)[None]
+
+
+def scalar(value):
+    return torch.tensor(value, dtype=torch.float64)
+
+
+# -- scaling -----------------------------------------------------------------------------
+
+
+def test_scale_on_paper():
+    similarity = torch.tensor([[-4.0, 0.0, -1.0]])
+    assert scale_similarity(similarity).tolist() == [[0.0, 1.0, 0.75]]
+
+
+def test_scale_looks_at_admitted_neighbours_only():
+    similarity = torch.tensor([[9.0, -4.0, 0.0, -1.0, -99.0]])
+    excluded = torch.tensor([[True, False, False, False, True]])
+    assert scale_similarity(similarity, excluded).tolist() == [[0.0, 0.0, 1.0, 0.75, 0.0]]
+    assert rank_similarity(similarity, excluded).tolist() == [[0.0, 0.0, 1.0, 0.5, 0.0]]
+
+
+@pytest.mark.parametrize("scale", [scale_similarity, rank_similarity])
+def test_scale_of_a_single_neighbour_and_of_none(scale):
+    similarity = torch.tensor([[3.0, 1.0], [3.0, 1.0]])
+    excluded = torch.tensor([[True, False], [True, True]])
+    assert scale(similarity, excluded).tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert scale(torch.tensor([[3.0]])).tolist() == [[1.0]]
+
+
+def test_equal_similarities_are_all_nearest():
+    assert scale_similarity(torch.full((1, 4), -2.5)).tolist() == [[1.0] * 4]
+
+
+def test_ranks_agree_with_scipy():
+    similarity = torch.randn(5, 20, generator=torch.Generator().manual_seed(0))
+    expected = (rankdata(similarity, axis=1) - 1) / 19
+    torch.testing.assert_close(rank_similarity(similarity).double(), torch.from_numpy(expected))
+
+
+# -- step functions ----------------------------------------------------------------------
+
+
+def test_s1_on_paper():
+    x = torch.tensor([[0.2, 0.3, 0.4, 0.6]], dtype=torch.float64)
+    # u = 1/4, t = 1/2: (1/4)² / ((1/4)² + (3/4)²) = 1/10
+    step = log_s1(x, scalar(0.2), scalar(0.6), scalar(0.5)).exp()
+    torch.testing.assert_close(step, torch.tensor([[0.0, 0.1, 0.5, 1.0]], dtype=torch.float64))
+
+
+def test_s2_on_paper():
+    x = torch.tensor([[0.0, 0.25, 0.5, 1.0]], dtype=torch.float64)
+    # x/b = 1/2, (b-x) t/(1-t) = 1/4 at t = 1/2
+    step = log_s2(x, scalar(0.5), scalar(0.5)).exp()
+    expected = torch.tensor([[0.0, 0.5**0.25, 1.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(step, expected)
+
+
+@given(a=st.floats(0.01, 0.9), b0=st.floats(0.01, 0.99), t=st.floats(0.01, 0.99))
+def test_steps_rise_from_0_to_1(a, b0, t):
+    b = a + b0 * (1 - a)
+    for step in (
+        log_s1(GRID, scalar(a), scalar(b), scalar(t)).exp(),
+        log_s2(GRID, scalar(b), scalar(t)).exp(),
+    ):
+        assert step[0, 0] == 0
+        assert step[0, -1] == 1
+        assert (step.diff() >= 0).all()
+
+
+def test_s1_tends_to_a_hard_threshold():
+    a, b = scalar(0.2), scalar(0.6)
+    off_the_edge = GRID[(GRID - 0.4).abs() > 1e-3][None]
+    hard = (off_the_edge > 0.4).double()
+    distance = [
+        (log_s1(off_the_edge, a, b, scalar(t)).exp() - hard).abs().max() for t in (0.3, 0.03, 1e-3)
+    ]
+    assert distance[0] > distance[1] > distance[2]
+    assert distance[2] < 1e-12
+
+
+def test_step_functions_match_finite_differences():
+    x = torch.tensor([[0.15, 0.35, 0.55, 0.85]], dtype=torch.float64, requires_grad=True)
+    a, b, t = (scalar(v).requires_grad_() for v in (0.1, 0.9, 0.4))
+    assert gradcheck(log_s1, (x, a, b, t))
+    assert gradcheck(log_s2, (x, b, t))
+
+
+# -- the module --------------------------------------------------------------------------
+
+
+def load_step(reference, key, step, params):
+    """SoftStep with the reference's parameters (a0, b0, t); S2 has no use for a0."""
+    rows = slice(None) if step == "s1" else slice(1, None)
+    if params == "global":
+        module = SoftStep(step).double()
+        module.logits.data = reference[f"{key}.params"][rows]
+    else:
+        weight = reference[f"{key}.weight"][rows]
+        module = SoftStep(step, "pointwise", embedding_dim=weight.shape[1]).double()
+        module.linear.weight.data = weight
+        module.linear.bias.data = reference[f"{key}.bias"][rows]
+    return module
+
+
+def published_fit_step(module, similarity, query, itself):
+    """Compute the mask as the published code does in training.
+
+    Each row scales its similarities with itself among them, so that its nearest neighbour lies
+    anywhere below 1, and `a` must be kept below that one. It then lies 1e-12 above `a`, where
+    the published code keeps S1's numerator, u^(1/t) (b-a)^(1/t), from falling below 1e-12.
+    """
+    x = scale_similarity(similarity)
+    if module.step == "s2":
+        return log_s2(x, *module.thresholds(query))
+    logits = module.logits if module.params == "global" else module.linear(query).T[..., None]
+    a, b, t = logits.sigmoid()
+    nearest = x.masked_fill(itself, 0).amax(dim=1, keepdim=True)
+    a = torch.minimum(a, nearest) - 1e-12
+    b = a + b * (1 - a)
+    log_step = log_s1(x, a, b, t)
+    floor = -torch.log1p((b - x).clamp(min=0) ** (1 / t) / 1e-12)
+    return torch.where((x > a) & (x < b), torch.maximum(log_step, floor), log_step)
+
+
+@pytest.mark.parametrize("space", ["d3", "d25"])
+@pytest.mark.parametrize("sim", ["l2", "l1", "dot", "cos"])
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+@pytest.mark.parametrize("step", ["s1", "s2"])
+class TestAgreesWithPublishedCode:
+    def assert_agrees(self, reference, key, form, similarity, log_step, y, excluded=None):
+        masked = similarity + log_step
+        expected = reference[f"{key}.masked_similarity.{form}"]
+        torch.testing.assert_close(masked, expected, rtol=0, atol=1e-10)
+        predicted = neighbor_weights(masked, excluded) @ y
+        torch.testing.assert_close(predicted, reference[f"{key}.{form}"], rtol=0, atol=1e-10)
+
+    def test_predict(self, reference, space, sim, step, params):
+        key = f"{space}.{sim}.{step}.{params}"
+        module = load_step(reference, key, step, params)
+        query, neighbors, y = (reference[f"{space}.{n}"] for n in ("query", "neighbors", "y"))
+        similarity = SIMILARITIES[sim.replace("cos", "cosine")](query, neighbors)
+        log_step = module(similarity, query)
+        self.assert_agrees(reference, key, "predict", similarity, log_step, y)
+
+    def test_fit(self, reference, space, sim, step, params):
+        key = f"{space}.{sim}.{step}.{params}"
+        module = load_step(reference, key, step, params)
+        z, y = reference[f"{space}.neighbors"], reference[f"{space}.y"]
+        similarity = SIMILARITIES[sim.replace("cos", "cosine")](z, z)
+        if sim == "l2":
+            similarity = -torch.cdist(z, z)  # theirs finds a row up to 1e-7 from itself
+        itself = torch.eye(len(z), dtype=torch.bool)
+        log_step = published_fit_step(module, similarity, z, itself)
+        self.assert_agrees(reference, key, "fit", similarity, log_step, y, excluded=itself)
+
+
+@pytest.mark.parametrize("step", ["s1", "s2"])
+@pytest.mark.parametrize("on", ["similarity", "rank"])
+def test_pointwise_with_zero_weights_is_global(step, on):
+    similarity = torch.randn(4, 9)
+    pointwise = SoftStep(step, "pointwise", on, embedding_dim=2)
+    torch.nn.init.zeros_(pointwise.linear.weight)
+    torch.nn.init.zeros_(pointwise.linear.bias)
+    plain = SoftStep(step, on=on)
+    torch.testing.assert_close(pointwise(similarity, torch.randn(4, 2)), plain(similarity))
+
+
+def test_pointwise_step_differs_from_query_to_query():
+    step = SoftStep("s1", "pointwise", embedding_dim=2)
+    a, b, t = step.thresholds(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    assert a.shape == b.shape == t.shape == (3, 1)
+    assert a[0] != a[1]
+    assert a[0] == a[2]
+
+
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+@pytest.mark.parametrize("step", ["s1", "s2"])
+def test_gradients_match_finite_differences(step, params):
+    query = torch.randn(3, 2, dtype=torch.float64).requires_grad_()
+    neighbors = torch.randn(7, 2, dtype=torch.float64)
+    module = SoftStep(step, params, embedding_dim=2).double()
+
+    def masked_weights(query, *_):
+        similarity = -torch.cdist(query, neighbors)
+        return neighbor_weights(similarity + module(similarity, query))
+
+    assert gradcheck(masked_weights, (query, *module.parameters()))
+
+
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+@pytest.mark.parametrize(
+    ("step", "x"),
+    [("s1", 0.3), ("s1", 0.9), ("s1", 0.99), ("s2", 0.02), ("s2", 0.9), ("s2", 0.99)],
+)
+def test_start_at_gives_half_weight_there(step, params, x):
+    module = SoftStep(step, params, embedding_dim=2).double()
+    module.start_at(x)
+    similarity = torch.tensor([[0.0, x, 1.0]], dtype=torch.float64)
+    half = module(similarity, torch.randn(1, 2, dtype=torch.float64)).exp()[0, 1]
+    torch.testing.assert_close(half, scalar(0.5), rtol=0, atol=1e-4)
+
+
+LOGITS = st.sampled_from([-1000.0, -80.0, -5.0, 0.0, 5.0, 80.0, 1000.0])
+
+
+@given(
+    step=st.sampled_from(["s1", "s2"]),
+    on=st.sampled_from(["similarity", "rank"]),
+    logits=st.tuples(LOGITS, LOGITS, LOGITS),
+    similarities=st.lists(
+        st.sampled_from([-1e20, -3.0, -1.0, -1e-20, 0.0, 1e-20, 1.0, 1e20]), min_size=1, max_size=6
+    ),
+    n_excluded=st.integers(0, 6),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_always_finite_and_keeps_the_nearest(step, on, logits, similarities, n_excluded, dtype):
+    """Ties, one neighbour, no neighbour, extremes of a, b, t and of the similarities."""
+    module = SoftStep(step, on=on).to(dtype)
+    module.logits.data = torch.tensor(logits[: len(module.logits)], dtype=dtype)
+    similarity = torch.tensor([similarities], dtype=dtype).requires_grad_()
+    excluded = torch.arange(len(similarities))[None] < n_excluded
+
+    log_step = module(similarity, excluded=excluded)
+    weights = neighbor_weights(similarity + log_step, excluded)
+    (weights * torch.arange(1.0, 1 + len(similarities), dtype=dtype)).sum().backward()
+
+    assert not log_step.isnan().any()
+    assert (log_step <= 0).all()
+    assert weights.isfinite().all()
+    assert similarity.grad.isfinite().all()
+    assert module.logits.grad is None or module.logits.grad.isfinite().all()
+    admitted = ~excluded[0]
+    torch.testing.assert_close(weights.sum(), torch.tensor(float(admitted.any()), dtype=dtype))
+    if admitted.any():
+        nearest = similarity[0].masked_fill(excluded[0], -INF).argmax()
+        assert log_step[0, nearest] == 0
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"step": "s3"}, r"step must be one of \['s1', 's2'\], got 's3'"),
+        ({"params": "local"}, r"params must be one of .*, got 'local'"),
+        ({"on": "distance"}, r"on must be one of .*, got 'distance'"),
+        ({"params": "pointwise"}, "params='pointwise' needs embedding_dim, got None"),
+    ],
+)
+def test_bad_parameters(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        SoftStep(**kwargs)
