@@ -34,7 +34,7 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> import torch
     >>> from nona_sklearn.similarity import l2
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
-    tensor([[-5., 0.]])
+    tensor([[-5., -0.]])
     """
     if query.dtype == torch.float64:
         mode = "donot_use_mm_for_euclid_dist"

@@ -73,8 +73,10 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
 
     Parameters
     ----------
-    similarity, excluded
-        As for :func:`scale_similarity`.
+    similarity : Tensor of shape (q, n)
+        Similarities of each query to each neighbour.
+    excluded : bool Tensor of shape (q, n), optional
+        True where a neighbour is not admitted to a query's neighbourhood.
 
     Returns
     -------

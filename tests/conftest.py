@@ -13,10 +13,11 @@ hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Run torch on one thread: the tests' tensors are too small to share out."""
+def torch_settings():
+    """Run torch on one thread, since the tests' tensors are too small to share, and seeded."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     yield
     torch.set_num_threads(before)
 

@@ -1,0 +1,81 @@
+"""Regressors on the synthetic targets and on diabetes, defaults only, means of three splits.
+
+    python benchmarks/synthetic.py
+
+About eight minutes on two cores.
+"""
+
+import time
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from sklearn.model_selection import ShuffleSplit
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn._dense import DenseHeadRegressor
+from nona_sklearn.datasets import TARGETS, make_plane_regression
+
+N_SPLITS = 3
+REGRESSORS = {
+    "5-NN": KNeighborsRegressor(),
+    "dense head": DenseHeadRegressor(),
+    "NONA, default": NONARegressor(random_state=0),
+    "NONA, neighbours = batch of 32": NONARegressor(
+        neighbor_pool="batch", batch_size=32, random_state=0
+    ),
+    "NONA, memory": NONARegressor(neighbor_pool="memory", random_state=0),
+    "NONA, SoftStep S1": NONARegressor(softstep="s1", random_state=0),
+    "NONA, SoftStep S2 pointwise": NONARegressor(
+        softstep="s2", softstep_params="pointwise", random_state=0
+    ),
+    "NONA, periodic, linear": NONARegressor(
+        numerical_embedding="periodic", hidden_layer_sizes=(), random_state=0
+    ),
+    "SoftStep k-NN, default": SoftStepKNeighborsRegressor(random_state=0),
+    "SoftStep k-NN, uniform": SoftStepKNeighborsRegressor(weights="uniform", random_state=0),
+}
+
+
+def problems():
+    """Yield the name and, for each split, (X_train, X_test, y_train, y_test)."""
+    for target in TARGETS:
+        data = [make_plane_regression(target, random_state=seed) for seed in range(N_SPLITS)]
+        yield target, [(X[:800], X[800:], y[:800], y[800:]) for X, y in data]
+    X, y = load_diabetes(return_X_y=True)
+    splits = ShuffleSplit(N_SPLITS, test_size=0.2, random_state=0).split(X)
+    yield "diabetes", [(X[train], X[test], y[train], y[test]) for train, test in splits]
+
+
+def main():
+    """Print the table and check the claims."""
+    scores, seconds = {}, {}
+    for problem, splits in problems():
+        for name, regressor in REGRESSORS.items():
+            start = time.perf_counter()
+            scores[name, problem] = np.mean(
+                [
+                    make_pipeline(StandardScaler(), clone(regressor))
+                    .fit(X_train, y_train)
+                    .score(X_test, y_test)
+                    for X_train, X_test, y_train, y_test in splits
+                ]
+            )
+            seconds[name, problem] = (time.perf_counter() - start) / N_SPLITS
+
+    columns = [*TARGETS, "diabetes"]
+    print(f"{'R², and seconds for a fit':<32}" + "".join(f"{column:>20}" for column in columns))
+    for name in REGRESSORS:
+        cells = [f"{scores[name, c]:.3f} {seconds[name, c]:6.1f} s" for c in columns]
+        print(f"{name:<32}" + "".join(f"{cell:>20}" for cell in cells))
+
+    assert scores["NONA, default", "spiral"] >= 0.85
+    assert scores["NONA, default", "checkerboard"] >= 0.90
+    assert scores["NONA, default", "diabetes"] > scores["5-NN", "diabetes"]
+
+
+if __name__ == "__main__":
+    main()

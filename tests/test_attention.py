@@ -1,0 +1,201 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from metric_learn import MLKR
+from sklearn.neighbors import KNeighborsRegressor
+from torch.autograd import gradcheck
+
+from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
+from nona_sklearn.attention import outside_nearest
+from nona_sklearn.similarity import SIMILARITIES, l2
+
+
+@pytest.fixture
+def problem():
+    generator = torch.Generator().manual_seed(0)
+    query, neighbors = (
+        torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in (6, 15)
+    )
+    return query, neighbors, torch.randn(15, generator=generator, dtype=torch.float64)
+
+
+def test_weights_on_paper():
+    e = math.e
+    weights = neighbor_weights(torch.tensor([[0.0, 1.0]], dtype=torch.float64))
+    np.testing.assert_allclose(weights, [[1 / (1 + e), e / (1 + e)]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("space", ["d3", "d25"])
+@pytest.mark.parametrize("sim", ["l2", "l1", "dot", "cos"])
+def test_plain_nona_agrees_with_published_code(reference, space, sim):
+    query, neighbors, y = (reference[f"{space}.{name}"] for name in ("query", "neighbors", "y"))
+    similarity = SIMILARITIES[sim.replace("cos", "cosine")]
+    for z, excluded, form in (
+        (query, None, "predict"),
+        (neighbors, torch.eye(len(y), dtype=torch.bool), "fit"),
+    ):
+        ours = neighbor_attention(z, neighbors, y, similarity=similarity, excluded=excluded)
+        expected = reference[f"{space}.{sim}.nona.{form}"]
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
+
+
+def test_linear_nona_is_mlkr_up_to_the_squared_distance():
+    """Both its loss and its gradient."""
+    rng = np.random.default_rng(0)
+    X, y, A = rng.normal(size=(30, 4)), rng.normal(size=30), rng.normal(size=(2, 4))
+    mlkr = MLKR()
+    mlkr.n_iter_ = 0
+    loss, gradient = mlkr._loss(A.ravel(), X, y)
+
+    A = torch.tensor(A, requires_grad=True)
+    z, y = torch.tensor(X) @ A.T, torch.tensor(y)
+    itself = torch.eye(30, dtype=torch.bool)
+    predicted = neighbor_attention(
+        z, z, y, similarity=lambda a, b: -(l2(a, b) ** 2), excluded=itself
+    )
+    ours = (predicted - y).square().sum()
+    ours.backward()
+    np.testing.assert_allclose(ours.item(), loss, rtol=1e-12)
+    np.testing.assert_allclose(A.grad.ravel(), gradient, rtol=1e-9)
+
+
+def test_head_without_step_is_plain_nona(problem):
+    torch.testing.assert_close(NONAHead()(*problem), neighbor_attention(*problem))
+
+
+@pytest.mark.parametrize("step", [None, SoftStep("s1"), SoftStep("s2")])
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_rows_of_weights_sum_to_1(problem, similarity, step):
+    query, neighbors, _ = problem
+    weights = NONAHead(similarity, step).neighbor_weights(query, neighbors)
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(6, dtype=torch.float64))
+
+
+def test_excluding_is_removing(problem):
+    query, neighbors, y = problem
+    excluded = torch.zeros(6, 15, dtype=torch.bool)
+    excluded[:, [2, 7]] = True
+    kept = ~excluded[0]
+    for step in (None, SoftStep("s1"), SoftStep("s2"), SoftStep("s1", on="rank")):
+        head = NONAHead(step=step, learn_temperature=True)
+        torch.testing.assert_close(
+            head(query, neighbors, y, excluded), head(query, neighbors[kept], y[kept])
+        )
+
+
+def test_one_admitted_neighbour_copies_its_target(problem):
+    query, neighbors, y = problem
+    only = torch.arange(6)
+    excluded = torch.arange(15)[None] != only[:, None]
+    for step in (None, SoftStep("s1"), SoftStep("s2")):
+        assert torch.equal(NONAHead(step=step)(query, neighbors, y, excluded), y[only])
+
+
+def test_no_admitted_neighbour_gives_zero_and_no_gradient(problem):
+    query, neighbors, y = problem
+    excluded = torch.zeros(6, 15, dtype=torch.bool)
+    excluded[3] = True
+    query.requires_grad_()
+    for step in (None, SoftStep("s1"), SoftStep("s2")):
+        prediction = NONAHead(step=step)(query, neighbors, y, excluded)
+        (gradient,) = torch.autograd.grad(prediction.sum(), query)
+        assert prediction[3] == 0
+        assert gradient.isfinite().all()
+        assert (gradient[3] == 0).all()
+
+
+def test_multi_output_is_one_output_after_another(problem):
+    query, neighbors, y = problem
+    both = NONAHead()(query, neighbors, torch.stack([y, -2 * y], dim=1))
+    single = NONAHead()(query, neighbors, y)
+    torch.testing.assert_close(both, torch.stack([single, -2 * single], dim=1))
+
+
+@pytest.mark.parametrize("k", [1, 4, 15])
+def test_uniform_weights_of_the_nearest_are_k_nn(problem, k):
+    query, neighbors, y = problem
+    knn = KNeighborsRegressor(k).fit(neighbors, y)
+    ours = NONAHead(weights="uniform", n_neighbors=k)(query, neighbors, y)
+    np.testing.assert_allclose(ours, knn.predict(query), rtol=1e-12)
+
+
+def test_uniform_weights_are_the_step_normalised(problem):
+    query, neighbors, _ = problem
+    step = SoftStep("s1")
+    values = step(l2(query, neighbors)).exp()
+    weights = NONAHead(step=step, weights="uniform").neighbor_weights(query, neighbors)
+    torch.testing.assert_close(weights, values / values.sum(dim=1, keepdim=True))
+
+
+def test_temperature_flattens(problem):
+    query, neighbors, _ = problem
+    head = NONAHead(learn_temperature=True)
+    heaviest = []
+    for log_temperature in (-3.0, 0.0, 3.0):
+        head.log_temperature.data.fill_(log_temperature)
+        heaviest.append(head.neighbor_weights(query, neighbors).max(dim=1).values)
+    assert (heaviest[0] > heaviest[1]).all()
+    assert (heaviest[1] > heaviest[2]).all()
+
+
+@pytest.mark.parametrize("weights", ["distance", "uniform"])
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+@pytest.mark.parametrize("step", ["s1", "s2"])
+def test_gradients_match_finite_differences(problem, step, params, weights):
+    query, neighbors, y = problem
+    head = NONAHead(
+        step=SoftStep(step, params, embedding_dim=3), weights=weights, learn_temperature=True
+    ).double()
+    query.requires_grad_()
+    assert gradcheck(
+        lambda query, *_: head(query, neighbors, y), (query, *head.parameters()), atol=1e-4
+    )
+
+
+@given(
+    entries=st.lists(st.sampled_from([0.0, 1.0, 1e-20, 1e20, -1e20]), min_size=4, max_size=12),
+    step=st.sampled_from([None, "s1", "s2"]),
+    params=st.sampled_from(["global", "pointwise"]),
+    similarity=st.sampled_from(sorted(SIMILARITIES)),
+    weights=st.sampled_from(["distance", "uniform"]),
+)
+def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity, weights):
+    """Ties, duplicates, constant columns, two rows, values of 1e20 and 1e-20."""
+    z = torch.tensor(entries[: len(entries) // 2 * 2], dtype=torch.float64).reshape(-1, 2)
+    z.requires_grad_()
+    step = step and SoftStep(step, params, embedding_dim=2).double()
+    if step is None:
+        weights = "distance"
+    head = NONAHead(similarity, step, weights, learn_temperature=True)
+    y = torch.arange(1.0, len(z) + 1, dtype=torch.float64)
+    prediction = head(z, z, y, torch.eye(len(z), dtype=torch.bool))
+    prediction.sum().backward()
+    assert (prediction > 0.999).all()
+    assert (prediction < len(z) + 0.001).all()
+    for tensor in (z, *head.parameters()):
+        assert tensor.grad is None or tensor.grad.isfinite().all()
+
+
+def test_outside_nearest_keeps_k_admitted():
+    similarity = torch.tensor([[5.0, 4.0, 3.0, 2.0]])
+    excluded = torch.tensor([[True, False, False, False]])
+    assert outside_nearest(similarity, 2, excluded).tolist() == [[True, False, False, True]]
+    assert outside_nearest(similarity, 9, excluded).tolist() == excluded.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"similarity": "l3"}, r"similarity must be one of \['cosine', .*\], got 'l3'"),
+        ({"weights": "even"}, r"weights must be one of .*, got 'even'"),
+        ({"weights": "uniform"}, "weights='uniform' needs a step or n_neighbors, got neither"),
+    ],
+)
+def test_bad_parameters(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        NONAHead(**kwargs)

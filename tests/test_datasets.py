@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsRegressor
+
+from nona_sklearn.datasets import TARGETS, make_plane_regression
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_shape_seed_and_noise(target):
+    X, y = make_plane_regression(target, 500, noise=0.0, random_state=3)
+    X_noisy, noisy = make_plane_regression(target, 500, noise=0.2, random_state=3)
+    assert X.shape == (500, 2)
+    assert np.abs(X).max() <= 1
+    np.testing.assert_array_equal(X, X_noisy)
+    np.testing.assert_array_equal(y, TARGETS[target](X))
+    np.testing.assert_allclose((noisy - y).std(), 0.2, rtol=0.1)
+
+
+def test_targets_on_paper():
+    X = np.array([[0.0, 0.5], [0.25, 0.25], [0.25, -0.25]])
+    np.testing.assert_allclose(TARGETS["spiral"](X[:1]), 1.0)  # sin(pi/2 + 2 pi)
+    np.testing.assert_allclose(TARGETS["rings"](X[:1]), 1.0)  # cos(2 pi)
+    np.testing.assert_allclose(TARGETS["checkerboard"](X[1:]), [1.0, -1.0])
+    np.testing.assert_array_equal(TARGETS["stairs"](X), [0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("target", "expected"), [("spiral", 0.86), ("checkerboard", 0.90)])
+def test_as_hard_as_documented(target, expected):
+    scores = []
+    for seed in range(5):
+        X, y = make_plane_regression(target, random_state=seed)
+        scores.append(KNeighborsRegressor().fit(X[:800], y[:800]).score(X[800:], y[800:]))
+    assert abs(np.mean(scores) - expected) < 0.02
+
+
+def test_unknown_target():
+    with pytest.raises(ValueError, match=r"target must be one of .*, got 'moons'"):
+        make_plane_regression("moons")

@@ -1,0 +1,52 @@
+"""What the reader is told, executed. Docstrings and Markdown run as doctests beside this."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_runs_and_ships_with_its_output(path):
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    assert any(cell.outputs for cell in code)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": ROOT}}).execute()
+
+
+def test_links_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_sdist_and_wheel_build_and_install(tmp_path):
+    """The wheel is built from the sdist, holds every module, and imports where it lands."""
+    run = partial(subprocess.run, check=True, capture_output=True, text=True)
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, ROOT])
+    (wheel,) = tmp_path.glob("*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nona_sklearn/")}
+    source = {f"nona_sklearn/{p.name}" for p in (ROOT / "nona_sklearn").iterdir() if p.is_file()}
+    assert held == source
+
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", site]
+    run([*pip, wheel])
+    done = run(
+        [sys.executable, "-c", "import nona_sklearn; print(nona_sklearn.__file__)"],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        cwd=tmp_path,
+    )
+    assert done.stdout.strip() == str(site / "nona_sklearn" / "__init__.py")

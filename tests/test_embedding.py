@@ -1,0 +1,61 @@
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from nona_sklearn import MLPEmbedding, PeriodicEmbedding
+from nona_sklearn.embedding import ACTIVATIONS
+
+
+def test_no_hidden_layer_is_linear():
+    embedding = MLPEmbedding(3, 2).double()
+    x, y = torch.randn(2, 5, 3, dtype=torch.float64)
+    zero = embedding(torch.zeros(1, 3, dtype=torch.float64))
+    torch.testing.assert_close(embedding(x + y) - zero, embedding(x) + embedding(y) - 2 * zero)
+
+
+def test_identity_activation_is_linear_too():
+    embedding = MLPEmbedding(3, 2, (7, 5), "identity").double()
+    x, y = torch.randn(2, 5, 3, dtype=torch.float64)
+    zero = embedding(torch.zeros(1, 3, dtype=torch.float64))
+    torch.testing.assert_close(embedding(x + y) - zero, embedding(x) + embedding(y) - 2 * zero)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_hidden_layers_have_the_sizes_asked_for(activation):
+    embedding = MLPEmbedding(3, 2, (7, 5), activation)
+    shapes = [tuple(w.shape) for w in embedding.parameters() if w.ndim == 2]
+    assert shapes == [(7, 3), (5, 7), (2, 5)]
+    assert embedding(torch.randn(4, 3)).shape == (4, 2)
+
+
+def test_unknown_activation():
+    with pytest.raises(ValueError, match=r"activation must be one of .*, got 'gelu'"):
+        MLPEmbedding(3, 2, activation="gelu")
+
+
+def test_periodic_embedding_is_its_formula():
+    embedding = PeriodicEmbedding(2, n_frequencies=3, width=4).double()
+    x = torch.tensor([[0.3, -1.2]], dtype=torch.float64)
+    expected = []
+    for feature in range(2):
+        angle = 2 * math.pi * embedding.frequencies[feature] * x[0, feature]
+        waves = torch.cat([angle.cos(), angle.sin()])
+        mixed = embedding.linear.weight @ waves + embedding.linear.bias
+        expected.append(mixed.clamp(min=0))
+    torch.testing.assert_close(embedding(x)[0], torch.cat(expected))
+    assert embedding.out_features == 8
+
+
+def test_periodic_embedding_treats_features_apart():
+    embedding = PeriodicEmbedding(2, frequency_scale=1.0)
+    one, other = embedding(torch.tensor([[0.5, 1.0], [0.5, 2.0]]))
+    assert torch.equal(one[:16], other[:16])
+    assert not torch.equal(one[16:], other[16:])
+
+
+def test_periodic_gradients_match_finite_differences():
+    embedding = PeriodicEmbedding(2, n_frequencies=2, width=3).double()
+    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda x, *_: embedding(x), (x, *embedding.parameters()))

@@ -1,0 +1,85 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+
+from nona_sklearn import __main__ as demo
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=80), "town": rng.choice(["A", "B"], 80)})
+    frame["price"] = 3 * frame["size"] + (frame["town"] == "A") + 0.1 * rng.normal(size=80)
+    frame.loc[3, "size"] = np.nan
+    return frame
+
+
+def test_on_the_users_own_file(table, tmp_path, capsys):
+    table.to_csv(tmp_path / "houses.csv", index=False)
+    picture = tmp_path / "demo.png"
+    arguments = ["--csv", str(tmp_path / "houses.csv"), "--target", "price"]
+    assert demo.main([*arguments, "--output", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert "80 rows, 2 features, target 'price'" in out
+    for name in demo.contestants():
+        assert name in out
+    assert out.count("weight") == 5
+    assert imread(picture).shape[1] > 800
+
+
+@pytest.mark.parametrize(
+    ("change", "target", "message"),
+    [
+        (lambda t: t, "cost", r"no column 'cost' in .*; it has \['size', 'town', 'price'\]"),
+        (lambda t: t, "town", "column 'town' is not numeric"),
+        (lambda t: t, "size", "column 'size' lacks 1 of 80 values"),
+        (lambda t: t[:20], "price", "has 20 rows; at least 30 are needed"),
+        (lambda t: t[["price"]], "price", "has no column beside 'price'"),
+    ],
+)
+def test_says_what_is_wrong_with_a_bad_file(table, tmp_path, capsys, change, target, message):
+    change(table).to_csv(tmp_path / "t.csv", index=False)
+    assert demo.main(["--csv", str(tmp_path / "t.csv"), "--target", target]) == 2
+    with pytest.raises(demo.BadData, match=message):
+        demo.load_csv(tmp_path / "t.csv", target)
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no file"),
+        (b"", "cannot be read as CSV"),
+        (b'a,b\n1,2\n"3', "cannot be read as CSV"),
+        (b"\xff\xfe\x00\x01", "cannot be read as CSV"),
+    ],
+)
+def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
+    path = tmp_path / "t.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(demo.BadData, match=message):
+        demo.load_csv(path, "price")
+
+
+def test_says_where_it_cannot_write(tmp_path, capsys):
+    assert demo.main(["--output", str(tmp_path / "missing" / "demo.png")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_csv_and_target_go_together(capsys):
+    with pytest.raises(SystemExit):
+        demo.main(["--csv", "t.csv"])
+    assert "--csv and --target go together" in capsys.readouterr().err
+
+
+def test_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "nona_sklearn", "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "--csv FILE" in done.stdout

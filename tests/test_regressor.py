@@ -1,0 +1,518 @@
+import copy
+import io
+import pickle
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import KNeighborsRegressor
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _base
+from nona_sklearn.softstep import SoftStep
+
+
+def nona(**kwargs):
+    return NONARegressor(**{"max_iter": 5, "random_state": 0, **kwargs})
+
+
+def softstep_knn(**kwargs):
+    return SoftStepKNeighborsRegressor(**{"max_iter": 5, "random_state": 0, **kwargs})
+
+
+ESTIMATORS = [
+    nona(),
+    nona(softstep="s1", softstep_params="pointwise", neighbor_pool="memory"),
+    nona(numerical_embedding="periodic", hidden_layer_sizes=()),
+    softstep_knn(),
+    softstep_knn(n_neighbors=10, weights="uniform", softstep_on="rank"),
+    softstep_knn(hidden_layer_sizes=(16,), softstep="s2"),
+]
+EACH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona", "softstep"])
+
+
+# -- predictions are weighted means of training targets -----------------------------------
+
+
+@EACH
+def test_prediction_is_weights_times_targets(estimator, plane):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    for query, n in ((X_test, 30), (None, 120)):
+        weights = reg.neighbor_weights(query)
+        assert sparse.issparse(weights)
+        assert weights.format == "csr"
+        assert weights.shape == (n, 120)
+        assert weights.min() >= 0
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(weights @ y, reg.predict(query), rtol=1e-9, atol=1e-12)
+
+
+@EACH
+def test_kneighbors_are_the_heaviest(estimator, plane):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    for query in (X_test, None):
+        dense = reg.neighbor_weights(query).toarray()
+        weights, indices = reg.kneighbors(query, n_neighbors=7)
+        assert weights.shape == indices.shape == (len(dense), 7)
+        np.testing.assert_array_equal(weights, -np.sort(-dense, axis=1)[:, :7])
+        np.testing.assert_array_equal(np.take_along_axis(dense, indices, axis=1), weights)
+
+
+@EACH
+def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
+    X, _, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    assert (reg.neighbor_weights().diagonal() == 0).all()
+    changed = y.copy()
+    changed[5] += 1000
+    before, reg.bank_ = (
+        reg.predict(None),
+        _base.NeighborBank(reg.bank_.embeddings, torch.tensor(changed)),
+    )
+    assert reg.predict(None)[5] == before[5]
+    assert reg.score(None, y) < 1
+
+
+def test_leave_one_out_equals_a_bank_without_the_row(plane):
+    """The network fixed: `LeaveOneOut` by hand."""
+    X, _, y, _ = plane
+    reg = nona(softstep="s1").fit(X, y)
+    ours = reg.predict(None)
+    for row in (0, 17, 119):
+        others = np.arange(120) != row
+        smaller = copy.copy(reg)
+        smaller.bank_ = _base.NeighborBank(reg.bank_.embeddings[others], reg.bank_.targets[others])
+        np.testing.assert_allclose(smaller.predict(X[[row]]), ours[[row]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k):
+    X, X_test, y, _ = plane
+    reg = softstep_knn(weights="uniform", softstep_on="rank").fit(X, y)
+    step = SoftStep("s1", on="rank").double()
+    # Ranks are 1, 118/119, ..., 0: a threshold halfway between the k-th and the next one.
+    threshold = torch.tensor((119 - k + 0.5) / 119, dtype=torch.float64)
+    width, transition = torch.tensor([-20.0, -8.0], dtype=torch.float64)
+    step.logits.data = torch.stack([torch.logit(threshold), width, transition])
+    reg.network_.head.step = step
+    knn = KNeighborsRegressor(k).fit(X, y)
+    np.testing.assert_allclose(reg.predict(X_test), knn.predict(X_test), rtol=1e-9)
+
+
+def test_n_neighbors_caps_the_candidates(plane):
+    X, X_test, y, _ = plane
+    reg = softstep_knn(n_neighbors=4).fit(X, y)
+    nearest = KNeighborsRegressor(4).fit(X, y).kneighbors(X_test, return_distance=False)
+    for row, neighbors in zip(reg.neighbor_weights(X_test), nearest, strict=True):
+        assert set(row.nonzero()[-1]) <= set(neighbors)
+
+
+@pytest.mark.parametrize(("name", "threshold"), [("spiral", 0.85), ("checkerboard", 0.90)])
+def test_learns_the_spiral_and_the_checkerboard(name, threshold):
+    """One of the three splits of benchmarks/synthetic.py, which states the claim."""
+    from nona_sklearn.datasets import make_plane_regression
+
+    X, y = make_plane_regression(name, random_state=0)
+    reg = NONARegressor(random_state=0, max_iter=60).fit(X[:800], y[:800])
+    assert reg.score(X[800:], y[800:]) > threshold
+
+
+# -- data in, data out --------------------------------------------------------------------
+
+
+@BOTH
+def test_multi_output(estimator, plane):
+    X, X_test, y, _ = plane
+    Y = np.column_stack([y, 100 - 10 * y])
+    reg = clone(estimator).fit(X, Y)
+    predictions = reg.predict(X_test)
+    assert predictions.shape == (30, 2)
+    np.testing.assert_allclose(100 - 10 * predictions[:, 0], predictions[:, 1])
+    assert clone(estimator).fit(X, y[:, None]).predict(X_test).shape == (30, 1)
+
+
+@BOTH
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames(estimator, plane, frame):
+    X, X_test, y, _ = plane
+    table = frame({"east": X[:, 0], "north": X[:, 1]})
+    test = frame({"east": X_test[:, 0], "north": X_test[:, 1]})
+    reg = clone(estimator).fit(table, y)
+    assert list(reg.feature_names_in_) == ["east", "north"]
+    expected = clone(estimator).fit(X, y).predict(X_test)
+    np.testing.assert_array_equal(reg.predict(test), expected)
+    with pytest.raises(ValueError, match="feature names should match"):
+        reg.predict(test[["north", "east"]])
+
+
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_set_output(plane, output):
+    X, X_test, y, _ = plane
+    reg = nona(embedding_dim=3).set_output(transform=output).fit(X, y)
+    table = reg.transform(X_test)
+    assert type(table).__module__.startswith(output)
+    assert list(table.columns) == ["nonaregressor0", "nonaregressor1", "nonaregressor2"]
+    assert list(reg.get_feature_names_out()) == list(table.columns)
+
+
+def test_transform_gives_what_the_bank_holds(plane):
+    X, _, y, _ = plane
+    reg = nona(embedding_dim=3).fit(X, y)
+    np.testing.assert_array_equal(reg.transform(X), reg.bank_.embeddings)
+    np.testing.assert_array_equal(nona(embedding_dim=3).fit_transform(X, y), reg.transform(X))
+    given = softstep_knn().fit(X, y)
+    np.testing.assert_array_equal(given.transform(X), X.astype(np.float32))
+
+
+def test_raw_features_work(plane):
+    """Units of the features and of the target do not matter."""
+    X, X_test, y, y_test = plane
+    plain = nona(max_iter=40).fit(X, y)
+    raw = nona(max_iter=40).fit(X * [1e-6, 1e9] + [1, 1e10], 1e7 * y - 1e9)
+    ours = (raw.predict(X_test * [1e-6, 1e9] + [1, 1e10]) + 1e9) / 1e7
+    np.testing.assert_allclose(ours, plain.predict(X_test), atol=0.05)
+    assert plain.score(X_test, y_test) > 0.2
+
+
+def test_extreme_features_work(plane):
+    X, X_test, y, _ = plane
+    for scale in (1e-20, 1e20):
+        assert np.isfinite(nona().fit(scale * X, y).predict(scale * X_test)).all()
+    for scale in (1e-20, 1e18):
+        assert np.isfinite(softstep_knn().fit(scale * X, y).predict(scale * X_test)).all()
+
+
+@EACH
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
+def test_a_constant_target_is_predicted(estimator, plane, value):
+    X, X_test, _, _ = plane
+    reg = clone(estimator).fit(X, np.full(120, value))
+    np.testing.assert_allclose(reg.predict(X_test), value, rtol=1e-12)
+
+
+@EACH
+def test_constant_and_duplicate_rows(estimator):
+    X = np.zeros((12, 2))
+    y = np.arange(12.0)
+    np.testing.assert_allclose(clone(estimator).fit(X, y).predict(X[:1]).item(), 5.5, atol=4.6)
+
+
+@BOTH
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_two_rows_are_enough(estimator, n):
+    X, y = np.arange(2.0 * n).reshape(n, 2), np.arange(float(n))
+    reg = clone(estimator).set_params(early_stopping=n > 2).fit(X, y)
+    assert ((reg.predict(X) >= 0) & (reg.predict(X) <= n - 1)).all()
+    if n == 2:  # each row has but the other
+        np.testing.assert_allclose(reg.predict(None), [1.0, 0.0], atol=1e-12)
+
+
+def test_the_estimator_owns_its_data(plane):
+    """Changing the arrays after fit changes nothing."""
+    X, X_test, y, _ = (a.astype(np.float32) for a in plane)
+    X, y = X.copy(), y.astype(np.float64)
+    for estimator in (nona(), softstep_knn()):
+        reg = estimator.fit(X, y)
+        before = reg.predict(X_test)
+        X += 1.0
+        y += 1.0
+        np.testing.assert_array_equal(reg.predict(X_test), before)
+
+
+@BOTH
+def test_predictions_do_not_depend_on_who_else_is_asked_for(estimator, plane):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    one_by_one = np.concatenate([reg.predict(row[None]) for row in X_test])
+    np.testing.assert_allclose(one_by_one, reg.predict(X_test), rtol=1e-7, atol=1e-9)
+
+
+# -- bad input ----------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("X", "y", "error", "message"),
+    [
+        ([[1.0, np.nan], [2, 3], [4, 5]], [1, 2, 3], ValueError, "Input X contains NaN"),
+        ([[1.0, np.inf], [2, 3], [4, 5]], [1, 2, 3], ValueError, "X contains infinity"),
+        ([[1.0], [2.0], [3.0]], [1, np.nan, 3], ValueError, "Input y contains NaN"),
+        ([["a"], ["b"], ["c"]], [1, 2, 3], ValueError, "could not convert string to float: 'a'"),
+        (sparse.eye_array(3).tocsr(), [1, 2, 3], TypeError, "Sparse data was passed"),
+        ([[1.0, 2.0]], [1], ValueError, "1 sample.* while a minimum of 2 is required"),
+        (np.ones((3, 2, 2)), [1, 2, 3], ValueError, "Found array with dim 3"),
+        ([1.0, 2.0, 3.0], [1, 2, 3], ValueError, "Expected 2D array, got 1D array"),
+        ([[1.0], [2.0], [3.0]], [1, 2], ValueError, "inconsistent numbers of samples"),
+        ([[1.0], [2.0], [3.0]], None, ValueError, "requires y to be passed"),
+        (np.ones((3, 0)), [1, 2, 3], ValueError, r"Found array with 0 feature\(s\)"),
+    ],
+)
+def test_bad_data(estimator, X, y, error, message, monkeypatch):
+    monkeypatch.setattr(_base, "train_network", None)  # no training may start
+    with pytest.raises(error, match=message):
+        clone(estimator).fit(X, y)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("similarity", "l3"),
+        ("softstep", "s3"),
+        ("softstep_params", "local"),
+        ("embedding_dim", -1),
+        ("activation", "gelu"),
+        ("neighbor_pool", "all"),
+        ("pool_size", 0),
+        ("batch_size", 1),
+        ("learning_rate_init", 0),
+        ("weight_decay", -1.0),
+        ("max_iter", 0),
+        ("validation_fraction", 1.0),
+        ("n_iter_no_change", 0),
+        ("early_stopping", "yes"),
+        ("hidden_layer_sizes", 3.5),
+        ("random_state", "seed"),
+    ],
+)
+def test_bad_parameters(estimator, name, value, plane, monkeypatch):
+    monkeypatch.setattr(_base, "train_network", None)
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of .*Got {value!r} instead"):
+        clone(estimator).set_params(**{name: value}).fit(plane[0], plane[2])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (nona(hidden_layer_sizes=(8, 0)), r"hidden_layer_sizes must be positive .* got \(8, 0\)"),
+        (nona(device="abacus"), "device must be one that torch can use here, got 'abacus'"),
+        (nona(device="meta:3:1"), "device must be .*, got 'meta:3:1'"),
+        (nona(numerical_embedding="plr"), "The 'numerical_embedding' parameter .*Got 'plr'"),
+        (softstep_knn(n_neighbors=0), "The 'n_neighbors' parameter .*Got 0 instead"),
+        (softstep_knn(softstep=None), "The 'softstep' parameter .*Got None instead"),
+        (
+            softstep_knn(hidden_layer_sizes=(), weights="uniform", softstep_on="rank"),
+            r"hidden_layer_sizes must be None .*, got \(\)",
+        ),
+        (
+            nona(validation_fraction=0.99),
+            "validation_fraction=0.99 of n_samples=120 leaves fewer than 2 training rows",
+        ),
+    ],
+)
+def test_bad_parameter_combinations(estimator, message, plane, monkeypatch):
+    monkeypatch.setattr(_base, "train_network", None)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(plane[0], plane[2])
+
+
+@BOTH
+def test_asking_before_fit(estimator, plane):
+    reg = clone(estimator)
+    for ask in (reg.predict, reg.transform, reg.kneighbors, reg.neighbor_weights):
+        with pytest.raises(NotFittedError):
+            ask(plane[0])
+    with pytest.raises(NotFittedError):
+        reg.predict(None)
+
+
+@BOTH
+def test_asking_for_the_wrong_thing(estimator, plane):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
+        reg.predict(X_test[:, :1])
+    with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 120, got 121"):
+        reg.kneighbors(X_test, 121)
+    with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 119, got 120"):
+        reg.kneighbors(None, 120)
+    with pytest.raises(ValueError, match=r"n_neighbors must be .*, got 2\.5"):
+        reg.kneighbors(X_test, 2.5)
+
+
+@BOTH
+def test_a_failed_refit_leaves_the_earlier_model(estimator, plane, monkeypatch):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    before, state = reg.predict(X_test), set(vars(reg))
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        reg.fit(X[:, :1], np.full(120, np.nan))
+
+    def crash(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(_base, "train_network", crash)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        reg.fit(X[:, :1], y)
+    assert reg.n_features_in_ == 2
+    assert set(vars(reg)) == state
+    np.testing.assert_array_equal(reg.predict(X_test), before)
+
+
+def test_a_failed_first_fit_leaves_no_model(plane):
+    reg = nona(learning_rate_init=1e30)
+    with pytest.raises(ValueError, match="training diverged"):
+        reg.fit(plane[0], plane[2])
+    with pytest.raises(NotFittedError):
+        reg.predict(plane[1])
+    assert set(vars(reg)) == set(reg.get_params())
+
+
+# -- fitting ------------------------------------------------------------------------------
+
+
+@EACH
+def test_same_seed_same_result(estimator, plane):
+    X, X_test, y, _ = plane
+    first, second = (clone(estimator).fit(X, y).predict(X_test) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_other_seed_other_result(plane):
+    X, X_test, y, _ = plane
+    assert not np.array_equal(
+        nona(random_state=0).fit(X, y).predict(X_test),
+        nona(random_state=1).fit(X, y).predict(X_test),
+    )
+
+
+@BOTH
+def test_global_random_state_and_threads_are_left_alone(estimator, plane):
+    X, X_test, y, _ = plane
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    expected = torch.rand(1), np.random.rand()  # noqa: NPY002
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    torch.set_num_threads(2)
+    clone(estimator).fit(X, y).predict(X_test)
+    assert torch.get_num_threads() == 2
+    assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
+
+
+@BOTH
+def test_silent_unless_verbose(estimator, plane, capsys):
+    X, _, y, _ = plane
+    clone(estimator).fit(X, y)
+    assert capsys.readouterr() == ("", "")
+    clone(estimator).set_params(verbose=1).fit(X, y)
+    out = capsys.readouterr().out
+    assert "train_loss" in out
+    assert len(out.splitlines()) >= 5
+
+
+def test_early_stopping_and_history(plane):
+    X, _, y, _ = plane
+    reg = nona(max_iter=500, n_iter_no_change=3).fit(X, y)
+    assert reg.n_iter_ == len(reg.history_) < 500
+    assert "valid_loss" in reg.history_[0]
+    reg = nona(early_stopping=False).fit(X, y)
+    assert "valid_loss" not in reg.history_[0]
+
+
+def test_validation_rows_join_the_bank(plane):
+    X, _, y, _ = plane
+    reg = nona(validation_fraction=0.5).fit(X, y)
+    np.testing.assert_array_equal(reg.bank_.targets, y)
+
+
+def test_warm_start_continues(plane):
+    X, _, y, _ = plane
+    reg = nona(warm_start=True, early_stopping=False, max_iter=20).fit(X, y)
+    first = [epoch["train_loss"] for epoch in reg.history_]
+    reg.fit(X, y)
+    assert reg.history_[0]["train_loss"] < first[0]
+    assert reg.history_[-1]["train_loss"] < first[-1]
+
+
+def test_warm_start_needs_the_same_shape(plane):
+    X, X_test, y, _ = plane
+    reg = nona(warm_start=True).fit(X, y)
+    before = reg.predict(X_test)
+    with pytest.raises(ValueError, match="warm_start=True needs the number of features"):
+        reg.fit(X[:, :1], y)
+    np.testing.assert_array_equal(reg.predict(X_test), before)
+
+
+@EACH
+def test_predict_adds_no_attribute(estimator, plane):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    before = set(vars(reg))
+    reg.predict(X_test)
+    reg.kneighbors(X_test)
+    assert set(vars(reg)) == before
+
+
+# -- persistence --------------------------------------------------------------------------
+
+
+def joblib_round_trip(reg):
+    buffer = io.BytesIO()
+    joblib.dump(reg, buffer)
+    buffer.seek(0)
+    return joblib.load(buffer)
+
+
+@EACH
+@pytest.mark.parametrize(
+    "copied",
+    [joblib_round_trip, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))],
+    ids=["joblib", "deepcopy", "pickle"],
+)
+def test_round_trips_predict_the_same(estimator, plane, copied):
+    X, X_test, y, _ = plane
+    reg = clone(estimator).fit(X, y)
+    again = copied(reg)
+    np.testing.assert_array_equal(again.predict(X_test), reg.predict(X_test))
+    np.testing.assert_array_equal(again.predict(None), reg.predict(None))
+    assert again.history_ == reg.history_
+
+
+def test_the_pickle_holds_bank_and_weights_and_little_else():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4000, 20)), rng.normal(size=4000)
+    reg = nona(max_iter=2, hidden_layer_sizes=(50,), embedding_dim=8).fit(X, y)
+    weights = sum(p.numel() * p.element_size() for p in reg.network_.parameters())
+    bank = 4000 * (8 * 4 + 8)
+    assert len(pickle.dumps(reg)) < 1.1 * (bank + weights) + 10_000
+    assert all(p.grad is None and not p.requires_grad for p in reg.network_.parameters())
+
+
+def test_a_pickle_holds_cpu_tensors_only(plane, monkeypatch):
+    """Whatever device the model was fitted on: here, one that only pretends to compute."""
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    expected = reg.predict(X_test)
+    moved = []
+    monkeypatch.setattr(
+        torch.nn.Module, "cpu", lambda self: moved.append("network") or self.to("cpu")
+    )
+    to = _base.NeighborBank.to
+    monkeypatch.setattr(
+        _base.NeighborBank, "to", lambda self, device: moved.append(device) or to(self, device)
+    )
+    state = reg.__getstate__()
+    assert moved == ["network", "cpu"]
+    assert state["network_"] is not reg.network_
+    again = nona()
+    again.__setstate__(state)
+    np.testing.assert_array_equal(again.predict(X_test), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_on_a_gpu(plane):
+    X, X_test, y, _ = plane
+    reg = nona(max_iter=40).fit(X, y)
+    assert reg.bank_.embeddings.device.type == "cuda"
+    again = pickle.loads(pickle.dumps(reg))
+    assert again.bank_.embeddings.device.type == "cpu"
+    np.testing.assert_allclose(again.predict(X_test), reg.predict(X_test), atol=1e-4)

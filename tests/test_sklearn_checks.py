@@ -1,0 +1,145 @@
+"""The scikit-learn contract: every check, in several configurations, no expected failure."""
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import BaggingRegressor, StackingRegressor
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import (
+    check_dataframe_column_names_consistency,
+    check_get_feature_names_out_error,
+    check_param_validation,
+    check_set_output_transform,
+    check_set_output_transform_pandas,
+    check_set_output_transform_polars,
+    check_transformer_get_feature_names_out,
+    check_transformer_get_feature_names_out_pandas,
+    parametrize_with_checks,
+)
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+
+DEFAULTS = [NONARegressor(max_iter=20), SoftStepKNeighborsRegressor(max_iter=20)]
+CONFIGURATIONS = [
+    *DEFAULTS,
+    NONARegressor(max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()),
+    NONARegressor(max_iter=3, neighbor_pool="memory", softstep="s2", softstep_params="pointwise"),
+    NONARegressor(
+        max_iter=30, numerical_embedding="periodic", similarity="cosine", early_stopping=False
+    ),
+    SoftStepKNeighborsRegressor(
+        max_iter=3, n_neighbors=8, weights="uniform", softstep_on="rank", softstep="s2"
+    ),
+    SoftStepKNeighborsRegressor(
+        max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"
+    ),
+]
+
+
+@parametrize_with_checks(CONFIGURATIONS, expected_failed_checks=lambda _: {}, xfail_strict=True)
+def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+# Two of these checks mix frames and arrays, whereupon scikit-learn itself warns.
+@pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
+@pytest.mark.parametrize("estimator", DEFAULTS, ids=["nona", "softstep"])
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_param_validation,
+        check_dataframe_column_names_consistency,
+        check_get_feature_names_out_error,
+        check_transformer_get_feature_names_out,
+        check_transformer_get_feature_names_out_pandas,
+        check_set_output_transform,
+        check_set_output_transform_pandas,
+        check_set_output_transform_polars,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_checks_that_the_list_leaves_out(estimator, check):
+    check(type(estimator).__name__, estimator)
+
+
+@pytest.mark.parametrize("estimator", DEFAULTS, ids=["nona", "softstep"])
+def test_html_repr(estimator):
+    assert type(estimator).__name__ in estimator._repr_html_()
+
+
+# -- used for real ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    return X[:200], y[:200]
+
+
+@pytest.fixture
+def reg():
+    return NONARegressor(max_iter=30, random_state=0)
+
+
+def test_pipeline_with_column_transformer(diabetes, reg):
+    X, y = diabetes
+    columns = make_column_transformer((OneHotEncoder(), ["sex"]), remainder="passthrough")
+    model = make_pipeline(columns, reg).fit(X, y)
+    assert model.score(X, y) > 0.3
+
+
+def test_as_a_transformer_in_a_pipeline(diabetes, reg):
+    """Neighbours of a learned space for scikit-learn's own k-NN."""
+    X, y = diabetes
+    model = make_pipeline(reg, KNeighborsRegressor(20)).fit(X[:150], y[:150])
+    plain = make_pipeline(StandardScaler(), KNeighborsRegressor(20)).fit(X[:150], y[:150])
+    assert model.score(X[150:], y[150:]) > plain.score(X[150:], y[150:]) - 0.05
+
+
+def test_grid_search_in_two_processes(diabetes, reg):
+    X, y = diabetes
+    grid = {"embedding_dim": [2, 16], "hidden_layer_sizes": [(), (32,)]}
+    search = GridSearchCV(reg, grid, cv=2, n_jobs=2, error_score="raise").fit(X, y)
+    alone = GridSearchCV(reg, grid, cv=2, error_score="raise").fit(X, y)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"], rtol=1e-3
+    )
+    assert search.best_score_ > 0.1
+
+
+def test_cross_val_predict(diabetes, reg):
+    X, y = diabetes
+    assert np.corrcoef(cross_val_predict(reg, X, y, cv=3), y)[0, 1] > 0.4
+
+
+def test_bagging(diabetes, reg):
+    X, y = diabetes
+    bagged = BaggingRegressor(reg, n_estimators=3, random_state=0, n_jobs=2).fit(X, y)
+    assert bagged.score(X, y) > 0.3
+
+
+def test_stacking(diabetes, reg):
+    X, y = diabetes
+    softstep = make_pipeline(StandardScaler(), SoftStepKNeighborsRegressor(max_iter=30))
+    stack = StackingRegressor(
+        [("nona", reg), ("softstep", softstep), ("linear", LinearRegression())], cv=2
+    ).fit(X, y)
+    assert stack.score(X, y) > 0.3
+
+
+def test_permutation_importance(diabetes, reg):
+    X, y = diabetes
+    result = permutation_importance(reg.fit(X, y), X, y, n_repeats=5, random_state=0)
+    assert result.importances_mean[X.columns.get_loc("bmi")] > 0.01
+
+
+def test_partial_dependence(diabetes, reg):
+    X, y = diabetes
+    result = partial_dependence(reg.fit(X, y), X, ["bmi"], grid_resolution=5, kind="average")
+    assert result["average"][0, -1] > result["average"][0, 0]

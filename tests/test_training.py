@@ -1,0 +1,240 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from nona_sklearn import MLPEmbedding, NONAHead, SoftStep
+from nona_sklearn._bank import NeighborBank
+from nona_sklearn._network import NeighborNetwork
+from nona_sklearn._training import NEIGHBOR_POOLS, NONANet, RowBatches, train_network
+
+POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
+
+
+def make_network(step=None):
+    torch.manual_seed(0)
+    return NeighborNetwork(MLPEmbedding(2, 3, (8,)), NONAHead(step=step, learn_temperature=True))
+
+
+def make_data(n=50, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, 2, generator=generator)
+    return X, (X[:, 0] * 2).sin() + X[:, 1]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def train(network, train, valid=None, **kwargs):
+    settings = {
+        "neighbor_pool": "dataset",
+        "pool_size": 20,
+        "batch_size": 16,
+        "learning_rate_init": 0.01,
+        "weight_decay": 0.0,
+        "max_iter": 5,
+        "n_iter_no_change": 5,
+        "verbose": 0,
+        "generator": generator(),
+        "device": torch.device("cpu"),
+    }
+    return train_network(network, train, valid, **{**settings, **kwargs})
+
+
+@POOLS
+@pytest.mark.parametrize("step", [None, "s1", "s2"])
+def test_no_row_sees_its_own_target(neighbor_pool, step):
+    """The prediction of a query must not change with the query's own target."""
+    X, y = make_data(12)
+    X[1] = X[0]  # a twin: excluded rows are known by identity, not by their features
+    y.requires_grad_()
+    net = NONANet(
+        make_network(step and SoftStep(step)),
+        pool=NEIGHBOR_POOLS[neighbor_pool](X, 12, generator()),
+        targets=y,
+        criterion=nn.MSELoss,
+    ).initialize()
+    rows = torch.tensor([7, 0, 3, 1, 11])  # not in order: positions say nothing
+    for _ in range(2):  # the second step meets a memory that the first one refreshed
+        predictions = net.infer(rows)
+    for prediction, row in zip(predictions, rows, strict=True):
+        (influence,) = torch.autograd.grad(prediction, y, retain_graph=True)
+        assert influence[row] == 0
+        assert influence.abs().sum() > 0.5
+        if row == 0:
+            assert influence[1] > 0
+
+
+@POOLS
+def test_noise_cannot_be_learned(neighbor_pool):
+    """With a leak, each row would find its own random target: the loss would go to 0."""
+    X, _ = make_data(200)
+    y = torch.randn(200, generator=generator(1))
+    y = (y - y.mean()) / y.std()
+    history = train(
+        make_network(),
+        TensorDataset(X, y),
+        neighbor_pool=neighbor_pool,
+        pool_size=200,
+        batch_size=64,
+        max_iter=40,
+        n_iter_no_change=40,
+    )
+    assert min(epoch["train_loss"] for epoch in history) > 0.5
+
+
+def test_dataset_pool_draws_rows_without_replacement():
+    X, _ = make_data(50)
+    pool = NEIGHBOR_POOLS["dataset"](X, 20, generator())
+    first, second = pool.draw(), pool.draw()
+    assert len(first.unique()) == len(second.unique()) == 20
+    assert not torch.equal(first, second)
+
+
+def test_a_pool_larger_than_the_data_is_all_rows():
+    X, _ = make_data(7)
+    pool = NEIGHBOR_POOLS["dataset"](X, 20, generator())
+    assert sorted(pool.draw().tolist()) == list(range(7))
+
+
+def test_batch_pool_is_the_batch():
+    X, _ = make_data(9)
+    network, rows = make_network(), torch.tensor([4, 2, 8])
+    query, neighbors, ids = NEIGHBOR_POOLS["batch"](X, 20, generator()).embed(network, rows)
+    assert torch.equal(ids, rows)
+    assert torch.equal(query, neighbors)
+    torch.testing.assert_close(query, network.embedding(X[rows]))
+
+
+def test_dataset_pool_trains_its_neighbours_and_memory_does_not():
+    X, _ = make_data(9)
+    network = make_network()
+    for name, with_gradient in (("dataset", True), ("memory", False)):
+        _, neighbors, _ = NEIGHBOR_POOLS[name](X, 9, generator()).embed(network, torch.arange(3))
+        assert neighbors.requires_grad == with_gradient
+
+
+def test_memory_is_refreshed_by_the_batch_only():
+    X, _ = make_data(9)
+    network = make_network()
+    pool = NEIGHBOR_POOLS["memory"](X, 9, generator())
+    before = network.embed(X)
+    rows = torch.tensor([0, 1, 2])
+    pool.embed(network, rows)
+    with torch.no_grad():
+        network.embedding[-1].bias += 1.0
+    _, remembered, ids = pool.embed(network, rows)
+    torch.testing.assert_close(remembered, before[ids])  # as they were before this batch
+    _, remembered, ids = pool.embed(network, rows)
+    torch.testing.assert_close(remembered, before[ids] + (ids < 3).float()[:, None])
+
+
+@pytest.mark.parametrize(
+    ("n", "batch_size", "sizes"),
+    [
+        (10, 4, [4, 4, 2]),
+        (9, 4, [4, 5]),  # a row by itself joins the batch before it
+        (8, 4, [4, 4]),
+        (3, 4, [3]),
+    ],
+)
+def test_batches_hold_each_row_once(n, batch_size, sizes):
+    X, y = make_data(n)
+    batches = list(RowBatches(TensorDataset(X, y), batch_size, generator()))
+    assert [len(rows) for rows, _ in batches] == sizes
+    assert sorted(torch.cat([rows for rows, _ in batches]).tolist()) == list(range(n))
+    for rows, targets in batches:
+        assert torch.equal(targets, y[rows])
+
+
+def test_batches_are_shuffled_anew_each_epoch():
+    batches = RowBatches(TensorDataset(*make_data(30)), 30, generator())
+    (first, _), (second, _) = next(iter(batches)), next(iter(batches))
+    assert not torch.equal(first, second)
+
+
+@POOLS
+def test_validation_is_scored_as_predict_works(neighbor_pool):
+    """Against all training rows, whatever the pool of a step."""
+    X, y = make_data()
+    X_valid, y_valid = make_data(15, seed=1)
+    network = make_network()
+    history = train(
+        network,
+        TensorDataset(X, y),
+        TensorDataset(X_valid, y_valid),
+        neighbor_pool=neighbor_pool,
+        pool_size=5,
+        max_iter=1,
+    )
+    bank = NeighborBank(network.embed(X), y)
+    predictions = bank.predict(network.head, network.embed(X_valid))
+    expected = (predictions - y_valid).square().mean().item()
+    np.testing.assert_allclose(history[0]["valid_loss"], expected, rtol=1e-5)
+
+
+def test_the_best_epoch_is_restored():
+    X, y = make_data(60)
+    valid = TensorDataset(*make_data(20, seed=1))
+    network = make_network()
+    history = train(network, TensorDataset(X, y), valid, learning_rate_init=0.3, max_iter=30)
+    losses = [epoch["valid_loss"] for epoch in history]
+    assert len(history) < 30  # stopped early
+    assert losses[-1] > min(losses)
+    predictions = NeighborBank(network.embed(X), y).predict(
+        network.head, network.embed(valid.tensors[0])
+    )
+    restored = (predictions - valid.tensors[1]).square().mean().item()
+    np.testing.assert_allclose(restored, min(losses), rtol=1e-3)
+
+
+def test_gradients_are_clipped():
+    """AdamW hides the scale of a gradient, so look at the gradient itself."""
+    X, y = make_data(60)
+    norms = []
+
+    class Spy(torch.optim.AdamW):
+        def step(self, closure=None):
+            loss = closure()
+            grads = [p.grad for group in self.param_groups for p in group["params"]]
+            norms.append(torch.cat([g.flatten() for g in grads if g is not None]).norm().item())
+            return loss
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim, "AdamW", Spy)
+        train(make_network(), TensorDataset(X, 1e4 * y))
+    assert len(norms) > 5
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
+
+
+def test_training_improves_the_loss():
+    X, y = make_data(200)
+    history = train(make_network(), TensorDataset(X, y), max_iter=30, n_iter_no_change=30)
+    assert history[-1]["train_loss"] < 0.5 * history[0]["train_loss"]
+
+
+def test_history_has_no_batches_and_gradients_are_gone():
+    network = make_network()
+    history = train(network, TensorDataset(*make_data()), TensorDataset(*make_data(9, seed=1)))
+    assert [epoch["epoch"] for epoch in history] == [1, 2, 3, 4, 5]
+    assert {"train_loss", "valid_loss", "dur"} <= set(history[0])
+    assert "batches" not in history[0]
+    assert all(weight.grad is None for weight in network.parameters())
+
+
+def test_divergence_is_an_error():
+    X, y = make_data()
+    with pytest.raises(ValueError, match=r"diverged with learning_rate_init=1e\+30"):
+        train(make_network(), TensorDataset(X, y), learning_rate_init=1e30)
+
+
+def test_the_head_is_not_decayed():
+    network = make_network()
+    X = torch.zeros(10, 2)  # no gradient can move the temperature: all distances are 0
+    network.head.log_temperature.data.fill_(1.0)
+    weight = network.embedding[0].weight.detach().clone()
+    train(network, TensorDataset(X, torch.randn(10)), weight_decay=1.0)
+    assert network.head.log_temperature == 1.0
+    assert network.embedding[0].weight.abs().sum() < weight.abs().sum()
