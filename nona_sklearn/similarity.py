@@ -40,7 +40,7 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
         mode = "donot_use_mm_for_euclid_dist"
     else:
         # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but
-        # in float32 it puts a row up to 3e-3 from its twin. Like scikit-learn's
+        # in float32 it puts a row up to 0.01 from its twin. Like scikit-learn's
         # euclidean_distances, we do that one product in float64. In float64 itself there is
         # no wider type to lose the rounding in. Naming the mode keeps cdist from changing
         # formula, and so results, with the number of rows.
