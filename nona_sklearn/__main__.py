@@ -6,6 +6,7 @@ neighbours behind one prediction, and writes a picture.
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -30,17 +31,18 @@ MIN_ROWS = 30
 N_SPLITS = 5
 
 
-class BadData(Exception):
-    """Something that the user can mend about the data; its message says what."""
+class DemoError(Exception):
+    """Something that the user can mend; its message says what."""
 
 
 def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
+        check_extras()
         X, y = load_csv(args.csv, args.target) if args.csv else load_diabetes_frame()
         check_output(args.output)
-    except BadData as error:
+    except DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}\n")
@@ -61,6 +63,13 @@ def parse_arguments(argv):
     return args
 
 
+def check_extras():
+    """Refuse to start without what the demo alone needs."""
+    missing = [name for name in ("matplotlib", "pandas") if find_spec(name) is None]
+    if missing:
+        raise DemoError(f"{' and '.join(missing)} missing: pip install 'nona_sklearn[demo]'")
+
+
 def load_diabetes_frame():
     """Read scikit-learn's diabetes data in its original units."""
     return load_diabetes(as_frame=True, return_X_y=True, scaled=False)
@@ -73,28 +82,28 @@ def load_csv(path, target):
     try:
         table = pd.read_csv(path)
     except FileNotFoundError:
-        raise BadData(f"there is no file {str(path)!r}") from None
+        raise DemoError(f"there is no file {str(path)!r}") from None
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as e:
-        raise BadData(f"{str(path)!r} cannot be read as CSV: {e}") from e
+        raise DemoError(f"{str(path)!r} cannot be read as CSV: {e}") from e
     if target not in table:
-        raise BadData(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
+        raise DemoError(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
     X, y = table.drop(columns=target), table[target]
     if not pd.api.types.is_numeric_dtype(y):
-        raise BadData(f"column {target!r} is not numeric, but {y.dtype}")
+        raise DemoError(f"column {target!r} is not numeric, but {y.dtype}")
     if not np.isfinite(y).all():
-        raise BadData(f"column {target!r} lacks {(~np.isfinite(y)).sum()} of {len(y)} values")
+        raise DemoError(f"column {target!r} lacks {(~np.isfinite(y)).sum()} of {len(y)} values")
     if len(y) < MIN_ROWS:
-        raise BadData(f"{str(path)!r} has {len(y)} rows; at least {MIN_ROWS} are needed")
+        raise DemoError(f"{str(path)!r} has {len(y)} rows; at least {MIN_ROWS} are needed")
     X = X.dropna(axis="columns", how="all")
     if X.shape[1] == 0:
-        raise BadData(f"{str(path)!r} has no column beside {target!r} with a value in it")
+        raise DemoError(f"{str(path)!r} has no column beside {target!r} with a value in it")
     return X.replace([np.inf, -np.inf], np.nan), y
 
 
 def check_output(path):
     """Refuse a picture that could not be written before any work is done for it."""
     if not Path(path).parent.is_dir():
-        raise BadData(f"there is no folder {str(Path(path).parent)!r} for --output")
+        raise DemoError(f"there is no folder {str(Path(path).parent)!r} for --output")
 
 
 def make_encoder():

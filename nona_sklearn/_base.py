@@ -112,51 +112,61 @@ class BaseNeighborRegressor(
             self,
             X,
             y,
-            dtype=self._input_dtype(),
+            dtype=_input_dtype(self._standardizes()),
             multi_output=True,
             y_numeric=True,
             ensure_min_samples=2,
         )
         random_state = check_random_state(self.random_state)
         train, valid = self._split(len(X), random_state)
-        scaler = StandardScaler(copy=True).fit(X) if self._standardizes() else None
+        scaler = StandardScaler().fit(X) if self._standardizes() else None
         X = _to_tensor(X, scaler)
-        y = np.asarray(y, dtype=np.float64)
+        y = np.array(y, dtype=np.float64)  # a copy: the caller may change y
 
         with _local_seed(random_state.randint(2**31), device) as generator:
-            network = self._make_network(X[train])
-            if self.warm_start and hasattr(self, "network_"):
-                self._continue_from(self.network_, network)
-            scaled_y = _standardize(y)
-            history = train_network(
-                network,
-                TensorDataset(X[train], scaled_y[train]),
-                None if valid is None else TensorDataset(X[valid], scaled_y[valid]),
-                neighbor_pool=self.neighbor_pool,
-                pool_size=self.pool_size,
-                batch_size=self.batch_size,
-                learning_rate_init=self.learning_rate_init,
-                weight_decay=self.weight_decay,
-                max_iter=self.max_iter,
-                n_iter_no_change=self.n_iter_no_change,
-                verbose=self.verbose,
-                generator=generator,
-                device=device,
-            )
+            network = self._initial_network(X[train])
+            history = self._train(network, X, _standardize(y), train, valid, generator, device)
 
         # Embed in float64 from here on, and store float32: a prediction must not depend on
         # who else is asked for, and float32 matrix products differ from batch to batch.
         network.embedding.double()
         self.network_ = network.requires_grad_(False).eval()
         self.scaler_ = scaler
-        self.bank_ = NeighborBank(self._embed(X), torch.tensor(y, device=device))
+        self.bank_ = NeighborBank(self._embed(X), torch.as_tensor(y, device=device))
         self.history_ = history
         self.n_iter_ = len(history)
         return self
 
-    def _input_dtype(self):
-        """Dtype of `X`: float32 where the bank holds `X` itself, and so checked for overflow."""
-        return np.float64 if self._standardizes() else np.float32
+    def _initial_network(self, X):
+        """Build the network that training starts from: a new one, or the earlier fit's."""
+        network = self._make_network(X)
+        if self.warm_start and hasattr(self, "network_"):
+            try:
+                network.load_state_dict(self.network_.state_dict())
+            except RuntimeError as error:
+                raise ValueError(
+                    "warm_start=True needs the number of features and the network's "
+                    "parameters of the earlier fit"
+                ) from error
+        return network
+
+    def _train(self, network, X, y, train, valid, generator, device):
+        """Train the network in place on standardised targets; returns the history."""
+        return train_network(
+            network,
+            TensorDataset(X[train], y[train]),
+            None if valid is None else TensorDataset(X[valid], y[valid]),
+            neighbor_pool=self.neighbor_pool,
+            pool_size=self.pool_size,
+            batch_size=self.batch_size,
+            learning_rate_init=self.learning_rate_init,
+            weight_decay=self.weight_decay,
+            max_iter=self.max_iter,
+            n_iter_no_change=self.n_iter_no_change,
+            verbose=self.verbose,
+            generator=generator,
+            device=device,
+        )
 
     def _split(self, n_samples, random_state):
         """Split row numbers into training rows and validation rows (None: no validation)."""
@@ -171,17 +181,6 @@ class BaseNeighborRegressor(
                 "use more samples or early_stopping=False"
             )
         return train_test_split(rows, test_size=n_valid, random_state=random_state)
-
-    @staticmethod
-    def _continue_from(old, network):
-        """Start a network from an earlier one's weights."""
-        try:
-            network.load_state_dict(old.state_dict())
-        except RuntimeError as error:
-            raise ValueError(
-                "warm_start=True needs the number of features and the network's parameters "
-                "of the earlier fit"
-            ) from error
 
     # -- asking --------------------------------------------------------------------------
 
@@ -266,6 +265,7 @@ class BaseNeighborRegressor(
         ndarray of shape (n_samples, n_embedding_dimensions)
             Embeddings, float32.
         """
+        check_is_fitted(self)
         return self._validate_and_embed(X).cpu().numpy()
 
     def _stream_weights(self, X):
@@ -279,8 +279,8 @@ class BaseNeighborRegressor(
         return query, X is None
 
     def _validate_and_embed(self, X):
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=self._input_dtype())
+        dtype = _input_dtype(standardized=self.scaler_ is not None)
+        X = validate_data(self, X, reset=False, dtype=dtype)
         return self._embed(_to_tensor(X, self.scaler_))
 
     def _embed(self, X):
@@ -307,6 +307,11 @@ class BaseNeighborRegressor(
             state["network_"] = copy.deepcopy(state["network_"]).cpu()
             state["bank_"] = state["bank_"].to("cpu")
         return state
+
+
+def _input_dtype(standardized):
+    """Dtype to check features in: that of the bank, where the bank holds them as they are."""
+    return np.float64 if standardized else np.float32
 
 
 def _to_tensor(X, scaler):

@@ -44,7 +44,7 @@ def test_on_the_users_own_file(table, tmp_path, capsys):
 def test_says_what_is_wrong_with_a_bad_file(table, tmp_path, capsys, change, target, message):
     change(table).to_csv(tmp_path / "t.csv", index=False)
     assert demo.main(["--csv", str(tmp_path / "t.csv"), "--target", target]) == 2
-    with pytest.raises(demo.BadData, match=message):
+    with pytest.raises(demo.DemoError, match=message):
         demo.load_csv(tmp_path / "t.csv", target)
     assert capsys.readouterr().err.startswith("error: ")
 
@@ -62,7 +62,7 @@ def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
     path = tmp_path / "t.csv"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(demo.BadData, match=message):
+    with pytest.raises(demo.DemoError, match=message):
         demo.load_csv(path, "price")
 
 
@@ -83,3 +83,9 @@ def test_runs_as_a_module():
     )
     assert done.returncode == 0
     assert "--csv FILE" in done.stdout
+
+
+def test_says_which_library_it_lacks(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert demo.main([]) == 2
+    assert "matplotlib and pandas missing: pip install" in capsys.readouterr().err
