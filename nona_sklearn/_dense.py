@@ -2,7 +2,7 @@
 
 import skorch
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import EarlyStopping, GradientNormClipping
 from skorch.dataset import ValidSplit
@@ -14,7 +14,7 @@ from ._training import MAX_GRADIENT_NORM
 from .embedding import MLPEmbedding
 
 
-class DenseHeadRegressor(RegressorMixin, BaseEstimator):
+class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
     """What :class:`NONARegressor` would be without neighbours: for comparisons.
 
     Everything but the head is NONARegressor's default.
@@ -58,6 +58,11 @@ class DenseHeadRegressor(RegressorMixin, BaseEstimator):
                 verbose=0,
             ).fit(_to_tensor(X, self.scaler_), _standardize(y).reshape(-1, 1))
         return self
+
+    def transform(self, X):
+        """Embed rows as the dense head sees them, shape (n_samples, embedding_dim)."""
+        with torch.no_grad():
+            return self.net_.module_[0](_to_tensor(X, self.scaler_)).numpy()
 
     def predict(self, X):
         """Predict targets of shape (n_queries,)."""

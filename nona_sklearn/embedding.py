@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-class MLPEmbedding(nn.Sequential):
+class MLPEmbedding(nn.Module):
     """Multi-layer perceptron whose last layer is linear.
 
     Parameters
@@ -65,12 +65,16 @@ class MLPEmbedding(nn.Sequential):
         hidden_layer_sizes: Sequence[int] = (),
         activation: str = "relu",
     ):
+        super().__init__()
         check_choice("activation", activation, ACTIVATIONS)
         widths = [n_features, *hidden_layer_sizes]
         layers: list[nn.Module] = []
         for width_in, width_out in itertools.pairwise(widths):
             layers += [nn.Linear(width_in, width_out), ACTIVATIONS[activation]()]
-        super().__init__(*layers, nn.Linear(widths[-1], embedding_dim))
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], embedding_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
 
 
 class PeriodicEmbedding(nn.Module):

@@ -452,6 +452,94 @@ def test_predict_adds_no_attribute(estimator, plane):
     assert set(vars(reg)) == before
 
 
+# -- every parameter arrives ---------------------------------------------------------------
+
+
+@BOTH
+def test_training_parameters_arrive(estimator, plane, monkeypatch):
+    X, _, y, _ = plane
+    parameters = {
+        "neighbor_pool": "memory",
+        "pool_size": 33,
+        "batch_size": 17,
+        "learning_rate_init": 0.0123,
+        "weight_decay": 0.0456,
+        "max_iter": 2,
+        "n_iter_no_change": 7,
+        "verbose": 0,
+    }
+    seen = {}
+    train_network = _base.train_network
+
+    def spy(network, train, valid, **kwargs):
+        seen.update(kwargs, n_train=len(train), n_valid=len(valid))
+        return train_network(network, train, valid, **kwargs)
+
+    monkeypatch.setattr(_base, "train_network", spy)
+    reg = clone(estimator).set_params(early_stopping=True, validation_fraction=0.3, **parameters)
+    reg.fit(X, y)
+    assert {name: seen[name] for name in parameters} == parameters
+    assert (seen["n_train"], seen["n_valid"]) == (84, 36)
+
+
+def test_network_parameters_arrive(plane):
+    X, _, y, _ = plane
+    network = (
+        nona(
+            hidden_layer_sizes=(9, 8),
+            embedding_dim=7,
+            activation="tanh",
+            numerical_embedding="periodic",
+            similarity="cosine",
+            softstep="s2",
+            softstep_params="pointwise",
+        )
+        .fit(X, y)
+        .network_
+    )
+    periodic, mlp = network.embedding
+    assert type(periodic).__name__ == "PeriodicEmbedding"
+    assert [layer.out_features for layer in mlp.layers[::2]] == [9, 8, 7]
+    assert {type(layer) for layer in mlp.layers[1::2]} == {torch.nn.Tanh}
+    assert (network.head.similarity, network.head.weights) == ("cosine", "distance")
+    assert "log_temperature" in dict(network.head.named_parameters())
+    assert (network.head.step.step, network.head.step.params) == ("s2", "pointwise")
+
+    network = (
+        softstep_knn(
+            n_neighbors=30,
+            weights="uniform",
+            similarity="l1",
+            softstep="s2",
+            softstep_on="rank",
+            softstep_params="pointwise",
+        )
+        .fit(X, y)
+        .network_
+    )
+    head, step = network.head, network.head.step
+    assert isinstance(network.embedding, torch.nn.Identity)
+    assert (head.similarity, head.weights, head.n_neighbors) == ("l1", "uniform", 30)
+    assert (step.step, step.params, step.on) == ("s2", "pointwise", "rank")
+
+
+@pytest.mark.parametrize("softstep", ["s1", "s2"])
+@pytest.mark.parametrize("softstep_on", ["similarity", "rank"])
+def test_the_step_starts_at_the_tenth_neighbour(plane, softstep, softstep_on):
+    """About that many rows get more than half of the largest weight before training."""
+    X, _, y, _ = plane
+    untrained = softstep_knn(
+        softstep=softstep,
+        softstep_on=softstep_on,
+        weights="uniform",
+        max_iter=1,
+        learning_rate_init=1e-9,
+    ).fit(X, y)
+    weights = untrained.neighbor_weights(None).toarray()
+    n_near = (weights > weights.max(axis=1, keepdims=True) / 2).sum(axis=1)
+    assert 6 <= np.median(n_near) <= 14
+
+
 # -- persistence --------------------------------------------------------------------------
 
 

@@ -124,7 +124,7 @@ def test_memory_is_refreshed_by_the_batch_only():
     rows = torch.tensor([0, 1, 2])
     pool.embed(network, rows)
     with torch.no_grad():
-        network.embedding[-1].bias += 1.0
+        network.embedding.layers[-1].bias += 1.0
     _, remembered, ids = pool.embed(network, rows)
     torch.testing.assert_close(remembered, before[ids])  # as they were before this batch
     _, remembered, ids = pool.embed(network, rows)
@@ -153,6 +153,14 @@ def test_batches_are_shuffled_anew_each_epoch():
     batches = RowBatches(TensorDataset(*make_data(30)), 30, generator())
     (first, _), (second, _) = next(iter(batches)), next(iter(batches))
     assert not torch.equal(first, second)
+
+
+def test_rows_are_embedded_in_eval_mode():
+    network = NeighborNetwork(nn.Dropout(0.5), NONAHead())
+    X, _ = make_data(9)
+    network.train()
+    assert torch.equal(network.embed(X), X)
+    assert network.training
 
 
 @POOLS
@@ -234,7 +242,7 @@ def test_the_head_is_not_decayed():
     network = make_network()
     X = torch.zeros(10, 2)  # no gradient can move the temperature: all distances are 0
     network.head.log_temperature.data.fill_(1.0)
-    weight = network.embedding[0].weight.detach().clone()
+    weight = network.embedding.layers[0].weight.detach().clone()
     train(network, TensorDataset(X, torch.randn(10)), weight_decay=1.0)
     assert network.head.log_temperature == 1.0
-    assert network.embedding[0].weight.abs().sum() < weight.abs().sum()
+    assert network.embedding.layers[0].weight.abs().sum() < weight.abs().sum()

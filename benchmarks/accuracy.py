@@ -1,0 +1,155 @@
+"""Regressors on real data, all at their defaults, on the same rows.
+
+    python benchmarks/accuracy.py [--sets NAME ...] [--models NAME ...]
+
+Needs pandas and pyarrow; CatBoost takes part where it is installed. Results are kept in
+``benchmarks/results/accuracy.csv``: a run goes on where the last one stopped, so delete the rows
+of whatever you changed.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import real_data
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
+from sklearn.compose import (
+    TransformedTargetRegressor,
+    make_column_selector,
+    make_column_transformer,
+)
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn._dense import DenseHeadRegressor
+
+RESULTS = Path(__file__).parent / "results" / "accuracy.csv"
+SEEDS = range(3)
+BASELINE = "HistGradientBoosting"
+
+
+def make_models(seed):
+    """Name and build the competitors; those that need scaled features get them."""
+    knn = GridSearchCV(
+        KNeighborsRegressor(),
+        {"n_neighbors": [1, 3, 5, 10, 20, 40], "weights": ["uniform", "distance"]},
+    )
+    mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=seed)
+    models = {
+        BASELINE: HistGradientBoostingRegressor(random_state=seed),
+        "random forest": RandomForestRegressor(random_state=seed, n_jobs=2),
+        "k-NN, tuned": make_pipeline(StandardScaler(), knn),
+        "MLP": make_pipeline(
+            StandardScaler(), TransformedTargetRegressor(mlp, transformer=StandardScaler())
+        ),
+        "dense head": DenseHeadRegressor(random_state=seed),
+        "dense head + k-NN": make_pipeline(DenseHeadRegressor(random_state=seed), knn),
+        "SoftStep k-NN": make_pipeline(
+            StandardScaler(), SoftStepKNeighborsRegressor(random_state=seed)
+        ),
+        "NONA": NONARegressor(random_state=seed),
+        "NONA + k-NN": make_pipeline(NONARegressor(random_state=seed), knn),
+    }
+    try:
+        from catboost import CatBoostRegressor
+    except ImportError:
+        return models
+    models["CatBoost"] = CatBoostRegressor(
+        random_seed=seed, verbose=False, allow_writing_files=False, thread_count=2
+    )
+    return models
+
+
+def make_encoder():
+    """One-hot encode categories; numbers pass by."""
+    one_hot = OneHotEncoder(max_categories=20, handle_unknown="ignore", sparse_output=False)
+    categories = make_column_selector(dtype_exclude=["number", "bool"])
+    return make_column_transformer((one_hot, categories), remainder="passthrough")
+
+
+def measure(set_name, model_name, seed):
+    """Fit one model on one split: normalised RMSE on the test rows, and seconds for the fit."""
+    X_train, X_test, y_train, y_test = real_data.split(set_name, seed)
+    encoder = make_encoder().fit(X_train)
+    X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
+    start = time.perf_counter()
+    model = make_models(seed)[model_name].fit(X_train, y_train)
+    seconds = time.perf_counter() - start
+    nrmse = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2)) / y_test.std()
+    return {
+        "set": set_name,
+        "model": model_name,
+        "seed": seed,
+        "n_train": len(y_train),
+        "nrmse": nrmse,
+        "seconds": seconds,
+    }
+
+
+def run(sets, models):
+    """Measure what is not in the results yet, saving after each fit; returns all results."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    results = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=["set"])
+    done = (
+        set() if results.empty else set(zip(results.set, results.model, results.seed, strict=True))
+    )
+    for set_name in sets:
+        for seed in SEEDS:
+            for model_name in models:
+                if (set_name, model_name, seed) in done:
+                    continue
+                row = pd.DataFrame([measure(set_name, model_name, seed)])
+                row.to_csv(RESULTS, mode="a", index=False, header=not RESULTS.exists())
+                print(row.to_string(index=False, header=False), flush=True)
+    return pd.read_csv(RESULTS)
+
+
+def critical_difference(n_models, n_sets, alpha=0.05):
+    """Smallest difference of mean ranks that the Nemenyi test calls significant."""
+    q = studentized_range.ppf(1 - alpha, n_models, np.inf) / np.sqrt(2)
+    return q * np.sqrt(n_models * (n_models + 1) / (6 * n_sets))
+
+
+def report(results):
+    """Print the tables; returns the mean normalised RMSE, models by sets."""
+    scores = results.pivot_table(index="model", columns="set", values="nrmse")
+    seconds = results.pivot_table(index="model", columns="set", values="seconds")
+    columns = [name for name in real_data.DEVELOPMENT if name in scores]
+    scores = scores[columns].dropna()
+    ranks = pd.Series(rankdata(scores, axis=0).mean(axis=1), index=scores.index)
+    relative = np.exp(np.log(scores / scores.loc[BASELINE]).mean(axis=1))
+    table = scores.round(3).assign(**{"geo. mean": relative.round(3), "rank": ranks.round(2)})
+    print("\nnRMSE (lower is better), geometric mean relative to", BASELINE)
+    print(table.sort_values("geo. mean").to_string())
+    print("\nSeconds for a fit")
+    print(seconds.loc[scores.index, columns].round(1).to_string())
+    if len(columns) > 2:
+        p = friedmanchisquare(*scores.to_numpy()).pvalue
+        cd = critical_difference(*scores.shape)
+        print(f"\nFriedman p = {p:.2g}; ranks that differ by {cd:.2f} differ significantly (5 %)")
+    return scores
+
+
+def main():
+    """Run what is missing, print the tables, check the claims."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=list(real_data.DEVELOPMENT))
+    parser.add_argument("--models", nargs="+", default=list(make_models(0)))
+    args = parser.parse_args()
+    scores = report(run(args.sets, args.models))
+    nona = scores.loc["NONA"]
+    for rival, least in (("k-NN, tuned", 8), ("dense head", 6)):
+        wins = (nona < scores.loc[rival]).sum()
+        print(f"NONA beats {rival} on {wins} of {scores.shape[1]} sets")
+        assert wins >= least or scores.shape[1] < len(real_data.DEVELOPMENT)
+
+
+if __name__ == "__main__":
+    main()
