@@ -28,6 +28,8 @@ from . import NeighborsDisplay, NONARegressor, SoftStepKNeighborsRegressor
 from ._dense import DenseHeadRegressor
 
 MIN_ROWS = 30
+MAX_NUMBER = 1e30
+PICTURE = Path("nona_sklearn_demo.png")
 N_SPLITS = 5
 
 
@@ -56,7 +58,7 @@ def parse_arguments(argv):
     parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=__doc__)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="your own table")
     parser.add_argument("--target", metavar="COLUMN", help="numeric column to predict")
-    parser.add_argument("--output", type=Path, metavar="PNG", default="nona_sklearn_demo.png")
+    parser.add_argument("--output", type=Path, metavar="PNG", default=PICTURE)
     args = parser.parse_args(argv)
     if (args.csv is None) != (args.target is None):
         parser.error("--csv and --target go together")
@@ -87,23 +89,36 @@ def load_csv(path, target):
         raise DemoError(f"{str(path)!r} cannot be read as CSV: {e}") from e
     if target not in table:
         raise DemoError(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
+    if not isinstance(table.index, pd.RangeIndex):
+        raise DemoError(f"{str(path)!r} has rows with more fields than its header")
+    names = pd.read_csv(path, header=None, nrows=1).iloc[0]
+    if names.duplicated().any():
+        raise DemoError(f"{str(path)!r} has columns of one name: {names[names.duplicated()][:1]}")
+    if len(table) < MIN_ROWS:
+        raise DemoError(f"{str(path)!r} has {len(table)} rows; at least {MIN_ROWS} are needed")
     X, y = table.drop(columns=target), table[target]
     if not pd.api.types.is_numeric_dtype(y):
         raise DemoError(f"column {target!r} is not numeric, but {y.dtype}")
     if not np.isfinite(y).all():
         raise DemoError(f"column {target!r} lacks {(~np.isfinite(y)).sum()} of {len(y)} values")
-    if len(y) < MIN_ROWS:
-        raise DemoError(f"{str(path)!r} has {len(y)} rows; at least {MIN_ROWS} are needed")
-    X = X.dropna(axis="columns", how="all")
+    X = X.replace([np.inf, -np.inf], np.nan)
+    X = X.loc[:, X.nunique() > 1]  # a constant, or no value at all, tells nothing
     if X.shape[1] == 0:
-        raise DemoError(f"{str(path)!r} has no column beside {target!r} with a value in it")
-    return X.replace([np.inf, -np.inf], np.nan), y
+        raise DemoError(f"{str(path)!r} has no column beside {target!r} with values that differ")
+    for name, column in table.select_dtypes("number").items():
+        if (column.abs() > MAX_NUMBER).any() and np.isfinite(column.max()):
+            raise DemoError(f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
+    return X, y
 
 
 def check_output(path):
     """Refuse a picture that could not be written before any work is done for it."""
-    if not Path(path).parent.is_dir():
-        raise DemoError(f"there is no folder {str(Path(path).parent)!r} for --output")
+    if path.suffix.lower() != ".png":
+        raise DemoError(f"--output must end in .png, got {str(path)!r}")
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise DemoError(f"--output {str(path)!r} cannot be written: {error}") from error
 
 
 def make_encoder():

@@ -66,6 +66,21 @@ class NeighborBank:
             weights = head.neighbor_weights(query[block], self.embeddings, excluded).double()
             yield weights / weights.sum(dim=1, keepdim=True)
 
+    def heaviest(
+        self, head: NONAHead, query: Tensor, k: int, leave_one_out: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Weights and row numbers of the k heaviest neighbours, (q, k) each, heaviest first."""
+        weights, rows, start = [], [], 0
+        for block in self.stream_weights(head, query, leave_one_out):
+            if leave_one_out:  # so that itself comes last, even among neighbours of no weight
+                itself = torch.arange(start, start + len(block), device=block.device)
+                block = block.scatter(1, itself[:, None], -1.0)
+                start += len(block)
+            top = block.topk(k, dim=1)
+            weights.append(top.values)
+            rows.append(top.indices)
+        return torch.cat(weights), torch.cat(rows)
+
     def predict(self, head: NONAHead, query: Tensor, leave_one_out: bool = False) -> Tensor:
         """Weighted mean of the targets, shape (q,) or (q, n_outputs), in float64."""
         targets = self.targets.double()

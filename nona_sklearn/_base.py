@@ -1,6 +1,7 @@
 """What both estimators share: validation, scaling, seeds and devices, and every verb."""
 
 import copy
+import threading
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -17,7 +18,7 @@ from sklearn.base import (
 )
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import TensorDataset
@@ -27,6 +28,8 @@ from ._network import NeighborNetwork
 from ._training import NEIGHBOR_POOLS, train_network
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
+
+_SEEDING = threading.Lock()  # torch's global generator serves one fit at a time
 
 
 class BaseNeighborRegressor(
@@ -70,9 +73,9 @@ class BaseNeighborRegressor(
             raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
         return MLPEmbedding(n_features, self.embedding_dim, sizes, self.activation)
 
-    def _standardizes(self) -> bool:
-        """Whether features are standardised before the embedding."""
-        return True
+    def _make_scaler(self):
+        """Build what scales the features before the embedding; None leaves them alone."""
+        return StandardScaler()
 
     # -- fitting -------------------------------------------------------------------------
 
@@ -112,20 +115,23 @@ class BaseNeighborRegressor(
             self,
             X,
             y,
-            dtype=_input_dtype(self._standardizes()),
+            dtype=np.float64,
             multi_output=True,
             y_numeric=True,
             ensure_min_samples=2,
         )
         random_state = check_random_state(self.random_state)
         train, valid = self._split(len(X), random_state)
-        scaler = StandardScaler().fit(X) if self._standardizes() else None
+        scaler = _fit_scaler(self._make_scaler(), X)
         X = _to_tensor(X, scaler)
         y = np.array(y, dtype=np.float64)  # a copy: the caller may change y
+        scaled_y = _standardize(y)
 
-        with _local_seed(random_state.randint(2**31), device) as generator:
+        seed = random_state.randint(2**31)
+        with _local_seed(seed):
             network = self._initial_network(X[train])
-            history = self._train(network, X, _standardize(y), train, valid, generator, device)
+        generator = torch.Generator().manual_seed(seed)
+        history = self._train(network, X, scaled_y, train, valid, generator, device)
 
         # Embed in float64 from here on, and store float32: a prediction must not depend on
         # who else is asked for, and float32 matrix products differ from batch to batch.
@@ -157,8 +163,8 @@ class BaseNeighborRegressor(
             TensorDataset(X[train], y[train]),
             None if valid is None else TensorDataset(X[valid], y[valid]),
             neighbor_pool=self.neighbor_pool,
-            pool_size=self.pool_size,
-            batch_size=self.batch_size,
+            pool_size=int(self.pool_size),
+            batch_size=int(self.batch_size),
             learning_rate_init=self.learning_rate_init,
             weight_decay=self.weight_decay,
             max_iter=self.max_iter,
@@ -214,7 +220,8 @@ class BaseNeighborRegressor(
             Weights; each row sums to 1, and ``weights @ y`` is the prediction. Weights that
             are zero are not stored.
         """
-        blocks = self._stream_weights(X)
+        query, leave_one_out = self._query(X)
+        blocks = self.bank_.stream_weights(self.network_.head, query, leave_one_out)
         return sparse.vstack([sparse.csr_array(w.cpu().numpy()) for w in blocks], format="csr")
 
     def kneighbors(self, X=None, n_neighbors=5):
@@ -231,7 +238,7 @@ class BaseNeighborRegressor(
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
             Weights, not distances as in scikit-learn: the share that each neighbour has in
-            the prediction.
+            the prediction. Rows of weight 0 are no neighbours, and in no particular order.
         indices : ndarray of shape (n_queries, n_neighbors)
             Row numbers in the data given to fit.
 
@@ -241,15 +248,15 @@ class BaseNeighborRegressor(
             If `n_neighbors` is not between 1 and the number of training rows that are
             admitted: one less than all with ``X=None``.
         """
-        check_is_fitted(self)
+        query, leave_one_out = self._query(X)
         n_admitted = len(self.bank_) - (X is None)
         if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
             raise ValueError(
                 f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
             )
-        top = [w.topk(n_neighbors, dim=1) for w in self._stream_weights(X)]
-        weights = torch.cat([block.values for block in top])
-        indices = torch.cat([block.indices for block in top])
+        weights, indices = self.bank_.heaviest(
+            self.network_.head, query, n_neighbors, leave_one_out
+        )
         return weights.cpu().numpy(), indices.cpu().numpy()
 
     def transform(self, X):
@@ -268,10 +275,6 @@ class BaseNeighborRegressor(
         check_is_fitted(self)
         return self._validate_and_embed(X).cpu().numpy()
 
-    def _stream_weights(self, X):
-        query, leave_one_out = self._query(X)
-        return self.bank_.stream_weights(self.network_.head, query, leave_one_out)
-
     def _query(self, X):
         """Embed queries, or take the bank's own rows: (query, whether to leave one out)."""
         check_is_fitted(self)
@@ -279,8 +282,7 @@ class BaseNeighborRegressor(
         return query, X is None
 
     def _validate_and_embed(self, X):
-        dtype = _input_dtype(standardized=self.scaler_ is not None)
-        X = validate_data(self, X, reset=False, dtype=dtype)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
         return self._embed(_to_tensor(X, self.scaler_))
 
     def _embed(self, X):
@@ -309,21 +311,22 @@ class BaseNeighborRegressor(
         return state
 
 
-def _input_dtype(standardized):
-    """Dtype to check features in: that of the bank, where the bank holds them as they are."""
-    return np.float64 if standardized else np.float32
+@np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it
+def _fit_scaler(scaler, X):
+    return scaler if scaler is None else scaler.fit(X)
 
 
-def _to_tensor(X, scaler):
-    """Scaled features as a float32 tensor, shape (n, n_features)."""
+@np.errstate(over="ignore", invalid="ignore")
+def _to_tensor(X, scaler, name="X"):
+    """Scaled values as a new float32 tensor, shape (n, columns); an error if out of range."""
     X = X if scaler is None else scaler.transform(X)
-    return torch.tensor(X, dtype=torch.float32)  # a copy: the caller may change X
+    return torch.tensor(check_array(X, dtype=np.float32, ensure_min_samples=0, input_name=name))
 
 
 def _standardize(y):
     """Targets with mean 0 and standard deviation 1 as a float32 tensor of y's shape."""
-    scaled = StandardScaler().fit_transform(y.reshape(len(y), -1))
-    return torch.as_tensor(scaled.reshape(y.shape), dtype=torch.float32)
+    columns = y.reshape(len(y), -1)
+    return _to_tensor(columns, _fit_scaler(StandardScaler(), columns), "y").reshape(y.shape)
 
 
 def _resolve_device(device):
@@ -331,19 +334,19 @@ def _resolve_device(device):
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return torch.empty(0, device=device).device
+        one = torch.ones(1, device=device)
+        one.item()  # fails on a device that only pretends to compute
+        return one.device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device must be one that torch can use here, got {device!r}") from error
 
 
 @contextmanager
-def _local_seed(seed, device):
-    """Seed torch inside the block only; yields a CPU generator of the same seed.
+def _local_seed(seed):
+    """Seed torch inside the block only, for one thread at a time.
 
-    Layers draw their initial weights from torch's global generators, which we put back.
+    Layers draw their initial weights from torch's global CPU generator, which we put back.
     """
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with _SEEDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        yield torch.Generator().manual_seed(seed)
+        yield

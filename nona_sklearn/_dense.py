@@ -33,7 +33,7 @@ class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         defaults = NONARegressor()
         self.scaler_ = StandardScaler().fit(X)
         self.target_scaler_ = StandardScaler().fit(y.reshape(-1, 1))
-        with _local_seed(self.random_state, torch.device("cpu")):
+        with _local_seed(self.random_state):
             embedding = MLPEmbedding(
                 X.shape[1],
                 defaults.embedding_dim,

@@ -1,8 +1,10 @@
 """The two estimators: their parameters, and the network that each builds from them."""
 
+import math
 from numbers import Integral
 
 import torch
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
@@ -118,8 +120,8 @@ class NONARegressor(BaseNeighborRegressor):
         Standardises the features.
 
     history_ : list of dict
-        ``train_loss``, ``valid_loss`` (mean squared errors of standardised targets) and
-        ``dur`` (seconds) of each epoch.
+        skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
+        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best.
 
     n_iter_ : int
         Number of epochs run.
@@ -310,11 +312,12 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
 
     scaler_ : StandardScaler or None
-        Standardises the features of a learned embedding; None in the given space.
+        Standardises the features of a learned embedding. In the given space it only centres
+        them, for l2 and l1, which leaves distances as they are; for dot and cosine, None.
 
     history_ : list of dict
-        ``train_loss``, ``valid_loss`` (mean squared errors of standardised targets) and
-        ``dur`` (seconds) of each epoch.
+        skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
+        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best.
 
     n_iter_ : int
         Number of epochs run.
@@ -397,8 +400,11 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _standardizes(self):
-        return self.hidden_layer_sizes is not None
+    def _make_scaler(self):
+        if self.hidden_layer_sizes is not None:
+            return StandardScaler()
+        # Distances do not mind a shift, and float32 does not hold one: think of timestamps.
+        return StandardScaler(with_std=False) if self.similarity in ("l2", "l1") else None
 
     def _make_network(self, X):
         n_features = X.shape[1]
@@ -420,15 +426,26 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
             n_neighbors=self.n_neighbors,
         )
         network = NeighborNetwork(embedding, head)
-        step.start_at(_scaled_similarity_of_neighbor(START_NEIGHBORS, network, X))
+        _start_near(network, X[:START_SAMPLE])
         return network
 
 
-def _scaled_similarity_of_neighbor(k, network, X):
-    """Median scaled similarity (or rank) of the k-th nearest neighbour, on a sample of rows."""
-    embeddings = network.embed(X[:START_SAMPLE])
-    similarity = SIMILARITIES[network.head.similarity](embeddings, embeddings)
-    itself = torch.eye(len(embeddings), dtype=torch.bool)
-    x = STEP_SCALES[network.head.step.on](similarity, itself)
-    kth = x.topk(min(k, len(x) - 1), dim=1).values[:, -1]
-    return kth.median().clamp(0.01, 0.99).item()
+@torch.no_grad()
+def _start_near(network, X):
+    """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
+
+    The step gives half weight at the last of them, and the temperature is how much less
+    similar than the nearest it is.
+    """
+    head, embeddings = network.head, network.embed(X)
+    similarity = SIMILARITIES[head.similarity](embeddings, embeddings)
+    itself = torch.eye(len(X), dtype=torch.bool)
+    k = min(START_NEIGHBORS, len(X) - 1)
+
+    x = STEP_SCALES[head.step.on](similarity, itself)
+    head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
+
+    nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
+    gap = (nearest[:, 0] - nearest[:, -1]).median()
+    if head.weights == "distance" and gap > 0:
+        head.log_temperature.copy_(gap.log())

@@ -141,8 +141,8 @@ class NONAHead(nn.Module):
     Raises
     ------
     ValueError
-        If `similarity` or `weights` is unknown, or nothing would weigh the neighbours:
-        ``weights='uniform'`` without a `step` and without `n_neighbors`.
+        If `similarity` or `weights` is unknown, `n_neighbors` is below 1, or nothing would
+        weigh the neighbours: ``weights='uniform'`` without a `step` and without `n_neighbors`.
 
     Notes
     -----
@@ -174,6 +174,8 @@ class NONAHead(nn.Module):
         check_choice("weights", weights, ("distance", "uniform"))
         if weights == "uniform" and step is None and n_neighbors is None:
             raise ValueError("weights='uniform' needs a step or n_neighbors, got neither")
+        if n_neighbors is not None and n_neighbors < 1:
+            raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
         self.similarity = similarity
         self.step = step
         self.weights = weights
@@ -191,14 +193,16 @@ class NONAHead(nn.Module):
     ) -> Tensor:
         """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
         similarity = SIMILARITIES[self.similarity](query, neighbors)  # (q, n)
-        if self.n_neighbors is not None:
-            excluded = outside_nearest(similarity, self.n_neighbors, excluded)
         if self.weights == "uniform":
             logits = torch.zeros_like(similarity)
         else:
             logits = similarity / self.temperature
         if self.step is not None:
             logits = logits + self.step(similarity, query, excluded)
+        # The cap comes after the step, which would else reject the last of the k as the
+        # farthest of its row.
+        if self.n_neighbors is not None:
+            excluded = outside_nearest(similarity, self.n_neighbors, excluded)
         return neighbor_weights(logits, excluded)
 
     def forward(

@@ -96,7 +96,8 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
 
 def _product(query: Tensor, neighbors: Tensor) -> Tensor:
     """Matrix product in float64: in float32, rows would depend on how many are asked for."""
-    return (query.double() @ neighbors.double().T).to(query.dtype)
+    largest = torch.finfo(query.dtype).max / 4  # so that differences stay in range as well
+    return (query.double() @ neighbors.double().T).clamp(-largest, largest).to(query.dtype)
 
 
 def _unit(z: Tensor) -> Tensor:

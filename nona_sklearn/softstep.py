@@ -56,9 +56,9 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     nearest = similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True)  # (q, 1)
     farthest = similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True)  # (q, 1)
     span = nearest - farthest
-    # Below `tiny` the quotient's gradient would overflow, and a row with no admitted
+    # Below this the quotient's gradient would overflow, and a row with no admitted
     # neighbour has a span of minus infinity.
-    tied = span < torch.finfo(span.dtype).tiny
+    tied = span < torch.finfo(span.dtype).tiny / torch.finfo(span.dtype).eps
     gap = (similarity - farthest).masked_fill(tied | excluded, 0.0)
     x = gap / span.masked_fill(tied, 1.0)
     return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
@@ -256,6 +256,8 @@ class SoftStep(nn.Module):
             pointwise. All lie below 1, so that the nearest neighbour (x = 1) stays. For S1,
             ``a <- a - eps`` and ``b <- a + b (1 - a)``, which is above a.
         """
+        if self.params == "pointwise" and query is None:
+            raise ValueError("query must be given with params='pointwise', got None")
         logits = self.logits if self.params == "global" else self.linear(query).T[..., None]
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
         eps = max(1e-12, torch.finfo(logits.dtype).eps)  # the published code's, if it has room
@@ -276,7 +278,14 @@ class SoftStep(nn.Module):
         ----------
         x : float
             Scaled similarity, in (0, 1).
+
+        Raises
+        ------
+        ValueError
+            If `x` is not in (0, 1).
         """
+        if not 0 < x < 1:
+            raise ValueError(f"x must lie between 0 and 1, got {x}")
         if self.step == "s1":
             b, t = 0.5, 0.5
             a = max((x - b / 2) / (1 - b / 2), 0.01)

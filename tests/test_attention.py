@@ -193,6 +193,7 @@ def test_outside_nearest_keeps_k_admitted():
     [
         ({"similarity": "l3"}, r"similarity must be one of \['cosine', .*\], got 'l3'"),
         ({"weights": "even"}, r"weights must be one of .*, got 'even'"),
+        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
         ({"weights": "uniform"}, "weights='uniform' needs a step or n_neighbors, got neither"),
     ],
 )

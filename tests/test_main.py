@@ -38,7 +38,10 @@ def test_on_the_users_own_file(table, tmp_path, capsys):
         (lambda t: t, "town", "column 'town' is not numeric"),
         (lambda t: t, "size", "column 'size' lacks 1 of 80 values"),
         (lambda t: t[:20], "price", "has 20 rows; at least 30 are needed"),
-        (lambda t: t[["price"]], "price", "has no column beside 'price'"),
+        (lambda t: t[:0], "price", "has 0 rows; at least 30 are needed"),
+        (lambda t: t[["price"]].assign(one=1), "price", "has no column beside 'price'"),
+        (lambda t: t.assign(size=1e300 * t["size"]), "price", r"'size' has numbers beyond 1e\+30"),
+        (lambda t: t.set_axis(["price", "town", "price"], axis=1), "price", "of one name"),
     ],
 )
 def test_says_what_is_wrong_with_a_bad_file(table, tmp_path, capsys, change, target, message):
@@ -54,6 +57,7 @@ def test_says_what_is_wrong_with_a_bad_file(table, tmp_path, capsys, change, tar
     [
         (None, "there is no file"),
         (b"", "cannot be read as CSV"),
+        (b"a,price\n" + 40 * b"1,2,3\n", "rows with more fields than its header"),
         (b'a,b\n1,2\n"3', "cannot be read as CSV"),
         (b"\xff\xfe\x00\x01", "cannot be read as CSV"),
     ],
@@ -68,7 +72,12 @@ def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
 
 def test_says_where_it_cannot_write(tmp_path, capsys):
     assert demo.main(["--output", str(tmp_path / "missing" / "demo.png")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_writes_pictures_only(tmp_path, capsys):
+    assert demo.main(["--output", str(tmp_path / "demo.doc")]) == 2
+    assert "--output must end in .png" in capsys.readouterr().err
 
 
 def test_csv_and_target_go_together(capsys):

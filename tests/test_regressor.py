@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsRegressor
 
@@ -66,6 +67,15 @@ def test_kneighbors_are_the_heaviest(estimator, plane):
         np.testing.assert_array_equal(np.take_along_axis(dense, indices, axis=1), weights)
 
 
+def test_kneighbors_of_a_training_row_never_hold_itself(plane):
+    """Even where fewer rows have weight than are asked for."""
+    X, _, y, _ = plane
+    reg = softstep_knn(n_neighbors=3, weights="uniform").fit(X, y)
+    for n_neighbors in (10, 119):
+        _, indices = reg.kneighbors(None, n_neighbors)
+        assert (indices != np.arange(120)[:, None]).all()
+
+
 @EACH
 def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     X, _, y, _ = plane
@@ -105,6 +115,16 @@ def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k):
     reg.network_.head.step = step
     knn = KNeighborsRegressor(k).fit(X, y)
     np.testing.assert_allclose(reg.predict(X_test), knn.predict(X_test), rtol=1e-9)
+
+
+@pytest.mark.parametrize("softstep", ["s1", "s2"])
+@pytest.mark.parametrize("k", [3, 5])
+def test_a_capped_step_is_no_worse_than_k_nearest_neighbors(softstep, k):
+    X, y = load_diabetes(return_X_y=True)
+    reg = softstep_knn(n_neighbors=k, weights="uniform", softstep=softstep, max_iter=50)
+    knn = KNeighborsRegressor(k).fit(X[:300], y[:300])
+    reg.fit(X[:300], y[:300])
+    assert reg.score(X[300:], y[300:]) > knn.score(X[300:], y[300:]) - 0.03
 
 
 def test_n_neighbors_caps_the_candidates(plane):
@@ -169,6 +189,8 @@ def test_transform_gives_what_the_bank_holds(plane):
     np.testing.assert_array_equal(reg.transform(X), reg.bank_.embeddings)
     np.testing.assert_array_equal(nona(embedding_dim=3).fit_transform(X, y), reg.transform(X))
     given = softstep_knn().fit(X, y)
+    np.testing.assert_allclose(given.transform(X), X - X.mean(axis=0), rtol=1e-6)
+    given = softstep_knn(similarity="cosine").fit(X, y)
     np.testing.assert_array_equal(given.transform(X), X.astype(np.float32))
 
 
@@ -180,6 +202,22 @@ def test_raw_features_work(plane):
     ours = (raw.predict(X_test * [1e-6, 1e9] + [1, 1e10]) + 1e9) / 1e7
     np.testing.assert_allclose(ours, plain.predict(X_test), atol=0.05)
     assert plain.score(X_test, y_test) > 0.2
+
+
+@pytest.mark.parametrize("offset", [1e6, 1.7e9])
+def test_the_given_space_may_be_far_from_the_origin(plane, offset):
+    """Timestamps, say: float32 alone would merge them all."""
+    X, X_test, y, _ = plane
+    near, far = softstep_knn().fit(X, y), softstep_knn().fit(X + offset, y)
+    np.testing.assert_allclose(far.predict(X_test + offset), near.predict(X_test), atol=0.01)
+
+
+@pytest.mark.parametrize("weights", ["distance", "uniform"])
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_the_given_space_may_have_any_unit(plane, scale, weights):
+    X, X_test, y, _ = plane
+    one, other = (softstep_knn(weights=weights, max_iter=30).fit(s * X, y) for s in (1, scale))
+    np.testing.assert_allclose(other.predict(scale * X_test), one.predict(X_test), atol=0.01)
 
 
 def test_extreme_features_work(plane):
@@ -253,6 +291,8 @@ def test_predictions_do_not_depend_on_who_else_is_asked_for(estimator, plane):
         ([[1.0], [2.0], [3.0]], [1, 2], ValueError, "inconsistent numbers of samples"),
         ([[1.0], [2.0], [3.0]], None, ValueError, "requires y to be passed"),
         (np.ones((3, 0)), [1, 2, 3], ValueError, r"Found array with 0 feature\(s\)"),
+        ([[1e300], [2e300], [-3e300]], [1, 2, 3], ValueError, "Input X contains .*too large"),
+        ([[1.0], [2.0], [3.0]], [1e300, 2, 3e300], ValueError, "Input y contains .*too large"),
     ],
 )
 def test_bad_data(estimator, X, y, error, message, monkeypatch):
@@ -293,6 +333,7 @@ def test_bad_parameters(estimator, name, value, plane, monkeypatch):
     ("estimator", "message"),
     [
         (nona(hidden_layer_sizes=(8, 0)), r"hidden_layer_sizes must be positive .* got \(8, 0\)"),
+        (nona(device="meta"), "device must be one that torch can use here, got 'meta'"),
         (nona(device="abacus"), "device must be one that torch can use here, got 'abacus'"),
         (nona(device="meta:3:1"), "device must be .*, got 'meta:3:1'"),
         (nona(numerical_embedding="plr"), "The 'numerical_embedding' parameter .*Got 'plr'"),
@@ -328,6 +369,8 @@ def test_asking_before_fit(estimator, plane):
 def test_asking_for_the_wrong_thing(estimator, plane):
     X, X_test, y, _ = plane
     reg = clone(estimator).fit(X, y)
+    with pytest.raises(ValueError, match="Input X contains infinity or a value too large"):
+        reg.predict(1e60 * X_test)
     with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
         reg.predict(X_test[:, :1])
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 120, got 121"):
@@ -374,6 +417,18 @@ def test_same_seed_same_result(estimator, plane):
     X, X_test, y, _ = plane
     first, second = (clone(estimator).fit(X, y).predict(X_test) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_fits_in_threads_repeat_themselves(plane):
+    X, X_test, y, _ = plane
+    reg = nona(hidden_layer_sizes=(100, 100), max_iter=2)
+    expected, state = clone(reg).fit(X, y).predict(X_test), torch.get_rng_state()
+    fits = joblib.Parallel(4, backend="threading")(
+        joblib.delayed(lambda: clone(reg).fit(X, y).predict(X_test))() for _ in range(16)
+    )
+    assert torch.equal(torch.get_rng_state(), state)
+    for predictions in fits:
+        np.testing.assert_array_equal(predictions, expected)
 
 
 def test_other_seed_other_result(plane):

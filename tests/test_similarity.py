@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -82,8 +80,6 @@ def test_does_not_depend_on_how_many_rows_are_asked_for(similarity):
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
 def test_finite_with_finite_gradients(exponent, entries, name, dtype):
-    if name == "dot" and dtype == torch.float32:
-        exponent = math.copysign(min(abs(exponent), 15), exponent)  # else z·z' has no float32
     z = (torch.tensor(entries, dtype=dtype).reshape(4, 2) * 10.0**exponent).requires_grad_()
     similarity = SIMILARITIES[name](z, z)
     similarity.sum().backward()

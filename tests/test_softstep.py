@@ -266,3 +266,11 @@ def test_always_finite_and_keeps_the_nearest(step, on, logits, similarities, n_e
 def test_bad_parameters(kwargs, message):
     with pytest.raises(ValueError, match=message):
         SoftStep(**kwargs)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="query must be given with params='pointwise', got None"):
+        SoftStep(params="pointwise", embedding_dim=2)(torch.zeros(1, 3))
+    for x in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"x must lie between 0 and 1, got {x}"):
+            SoftStep("s2").start_at(x)
