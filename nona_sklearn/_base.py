@@ -262,6 +262,9 @@ class BaseNeighborRegressor(
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
 
+        In the given space (``SoftStepKNeighborsRegressor`` with ``hidden_layer_sizes=None``)
+        these are the features, for l2 and l1 less their training means.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
