@@ -93,7 +93,9 @@ def load_csv(path, target):
         raise DemoError(f"{str(path)!r} has rows with more fields than its header")
     names = pd.read_csv(path, header=None, nrows=1).iloc[0]
     if names.duplicated().any():
-        raise DemoError(f"{str(path)!r} has columns of one name: {names[names.duplicated()][:1]}")
+        raise DemoError(
+            f"{str(path)!r} has columns of one name: {names[names.duplicated()].iloc[0]!r}"
+        )
     if len(table) < MIN_ROWS:
         raise DemoError(f"{str(path)!r} has {len(table)} rows; at least {MIN_ROWS} are needed")
     X, y = table.drop(columns=target), table[target]
@@ -105,8 +107,8 @@ def load_csv(path, target):
     X = X.loc[:, X.nunique() > 1]  # a constant, or no value at all, tells nothing
     if X.shape[1] == 0:
         raise DemoError(f"{str(path)!r} has no column beside {target!r} with values that differ")
-    for name, column in table.select_dtypes("number").items():
-        if (column.abs() > MAX_NUMBER).any() and np.isfinite(column.max()):
+    for name, column in X.assign(**{target: y}).select_dtypes("number").items():
+        if (column.abs() > MAX_NUMBER).any():
             raise DemoError(f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
     return X, y
 

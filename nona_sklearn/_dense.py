@@ -8,7 +8,7 @@ from skorch.callbacks import EarlyStopping, GradientNormClipping
 from skorch.dataset import ValidSplit
 from torch import nn
 
-from ._base import _local_seed, _standardize, _to_tensor
+from ._base import _local_seed, _to_tensor
 from ._regressor import NONARegressor
 from ._training import MAX_GRADIENT_NORM
 from .embedding import MLPEmbedding
@@ -32,7 +32,8 @@ class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         """Train on `X` of shape (n_samples, n_features) and `y` of shape (n_samples,)."""
         defaults = NONARegressor()
         self.scaler_ = StandardScaler().fit(X)
-        self.target_scaler_ = StandardScaler().fit(y.reshape(-1, 1))
+        column = y.reshape(-1, 1)
+        self.target_scaler_ = StandardScaler().fit(column)
         with _local_seed(self.random_state):
             embedding = MLPEmbedding(
                 X.shape[1],
@@ -56,7 +57,7 @@ class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
                     EarlyStopping(patience=defaults.n_iter_no_change, load_best=True),
                 ],
                 verbose=0,
-            ).fit(_to_tensor(X, self.scaler_), _standardize(y).reshape(-1, 1))
+            ).fit(_to_tensor(X, self.scaler_), _to_tensor(column, self.target_scaler_, "y"))
         return self
 
     def transform(self, X):

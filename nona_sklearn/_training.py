@@ -98,9 +98,9 @@ NEIGHBOR_POOLS = {"dataset": DatasetPool, "batch": BatchPool, "memory": MemoryPo
 class RowBatches:
     """Iterate over shuffled batches of ``(row numbers, targets)``.
 
-    Slicing tensors where they lie costs a third of skorch's default path, which takes every
-    row out of the dataset by itself and collates them again. A single row left at the end
-    joins the batch before it, since in a batch by itself it might have no neighbour.
+    Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
+    by itself and collates them again. A single row left at the end joins the batch before it,
+    since in a batch by itself it might have no neighbour.
     """
 
     def __init__(self, dataset: TensorDataset, batch_size: int, generator: Generator):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ._validation import check_choice
 from .similarity import SIMILARITIES, l2
-from .softstep import SoftStep
+from .softstep import SoftStep, nearest_first
 
 __all__ = ["NONAHead", "neighbor_attention", "neighbor_weights", "outside_nearest"]
 
@@ -116,8 +116,7 @@ def outside_nearest(
     """
     if excluded is None:
         excluded = torch.zeros_like(similarity, dtype=torch.bool)
-    admitted = similarity.detach().masked_fill(excluded, -math.inf)
-    nearest = admitted.topk(min(n_neighbors, similarity.shape[1]), dim=1).indices  # (q, k)
+    nearest = nearest_first(similarity, excluded)[:, :n_neighbors]  # (q, k)
     return torch.ones_like(excluded).scatter(1, nearest, False) | excluded
 
 

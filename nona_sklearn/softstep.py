@@ -22,6 +22,7 @@ __all__ = [
     "SoftStep",
     "log_s1",
     "log_s2",
+    "nearest_first",
     "rank_similarity",
     "scale_similarity",
 ]
@@ -64,6 +65,34 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
 
 
+def nearest_first(similarity: Tensor, excluded: Tensor) -> Tensor:
+    """Order each query's neighbours: nearest first, ties by position, excluded ones last.
+
+    Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, n)
+        Similarities of each query to each neighbour.
+    excluded : bool Tensor of shape (q, n)
+        True where a neighbour is not admitted to a query's neighbourhood.
+
+    Returns
+    -------
+    int Tensor of shape (q, n)
+        Positions of the neighbours in their row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import nearest_first
+    >>> nearest_first(torch.tensor([[-9.0, -1.0, -1.0]]), torch.tensor([[False, False, False]]))
+    tensor([[1, 2, 0]])
+    """
+    admitted = similarity.detach().masked_fill(excluded, -math.inf)
+    return admitted.argsort(dim=1, descending=True, stable=True)
+
+
 def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
     """Scaled ranks instead of scaled similarities: the j-th nearest of m gets (m-j)/(m-1).
 
@@ -92,8 +121,7 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     """
     if excluded is None:
         excluded = torch.zeros_like(similarity, dtype=torch.bool)
-    order = similarity.detach().masked_fill(excluded, -math.inf)
-    order = order.argsort(dim=1, descending=True, stable=True)  # (q, n)
+    order = nearest_first(similarity, excluded)  # (q, n)
     position = torch.empty_like(order).scatter_(  # (q, n): 0 is the nearest
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )

@@ -124,6 +124,15 @@ def test_uniform_weights_of_the_nearest_are_k_nn(problem, k):
     np.testing.assert_allclose(ours, knn.predict(query), rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", [5, 20, 300])
+def test_cap_and_ranks_agree_on_ties(n):
+    """Else the step keeps one of the equally near, and the cap another: nobody is left."""
+    head = NONAHead(step=SoftStep("s1", on="rank"), weights="uniform", n_neighbors=1)
+    head.step.start_at(0.995)
+    weights = head.neighbor_weights(torch.zeros(1, 2), torch.zeros(n, 2))
+    assert weights.sum() == 1
+
+
 def test_uniform_weights_are_the_step_normalised(problem):
     query, neighbors, _ = problem
     step = SoftStep("s1")
