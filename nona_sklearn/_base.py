@@ -8,6 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from scipy import sparse
 from sklearn.base import (
     BaseEstimator,
@@ -24,7 +25,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import TensorDataset
 
 from ._bank import NeighborBank
-from ._network import NeighborNetwork
+from ._network import NeighborNetwork, average
+from ._scaler import SmoothClipScaler
 from ._training import NEIGHBOR_POOLS, train_network
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
@@ -49,7 +51,7 @@ class BaseNeighborRegressor(
         "activation": [StrOptions(set(ACTIVATIONS))],
         "neighbor_pool": [StrOptions(set(NEIGHBOR_POOLS))],
         "pool_size": [Interval(Integral, 2, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -66,16 +68,16 @@ class BaseNeighborRegressor(
     def _make_network(self, X: torch.Tensor) -> NeighborNetwork:
         """Build the untrained network for training rows `X`, shape (n, n_features)."""
 
-    def _make_mlp(self, n_features: int) -> MLPEmbedding:
-        """Build the learned embedding from the parameters."""
+    def _make_mlp(self, n_features: int, **kwargs) -> MLPEmbedding:
+        """Build the learned embedding from the parameters that both estimators have."""
         sizes = self.hidden_layer_sizes
         if not all(isinstance(size, Integral) and size > 0 for size in sizes):
             raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
-        return MLPEmbedding(n_features, self.embedding_dim, sizes, self.activation)
+        return MLPEmbedding(n_features, self.embedding_dim, sizes, self.activation, **kwargs)
 
     def _make_scaler(self):
         """Build what scales the features before the embedding; None leaves them alone."""
-        return StandardScaler()
+        return SmoothClipScaler()
 
     # -- fitting -------------------------------------------------------------------------
 
@@ -121,17 +123,23 @@ class BaseNeighborRegressor(
             ensure_min_samples=2,
         )
         random_state = check_random_state(self.random_state)
-        train, valid = self._split(len(X), random_state)
+        n_members = getattr(self, "n_estimators", 1)
+        splits = [self._split(len(X), random_state) for _ in range(n_members)]
+        seeds = random_state.randint(2**31, size=n_members)
         scaler = _fit_scaler(self._make_scaler(), X)
         X = _to_tensor(X, scaler)
         y = np.array(y, dtype=np.float64)  # a copy: the caller may change y
         scaled_y = _standardize(y)
 
-        seed = random_state.randint(2**31)
-        with _local_seed(seed):
-            network = self._initial_network(X[train])
-        generator = torch.Generator().manual_seed(seed)
-        history = self._train(network, X, scaled_y, train, valid, generator, device)
+        members = self._initial_members(X, seeds)
+        trained = Parallel(n_jobs=getattr(self, "n_jobs", None))(
+            delayed(self._train)(member, X, scaled_y, *split, int(seed), device)
+            for member, split, seed in zip(members, splits, seeds, strict=True)
+        )
+        network = average([member for member, _ in trained])
+        history = [
+            {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
+        ]
 
         # Embed in float64 from here on, and store float32: a prediction must not depend on
         # who else is asked for, and float32 matrix products differ from batch to batch.
@@ -143,34 +151,37 @@ class BaseNeighborRegressor(
         self.n_iter_ = len(history)
         return self
 
-    def _initial_network(self, X):
-        """Build the network that training starts from: a new one, or the earlier fit's."""
-        network = self._make_network(X)
+    def _initial_members(self, X, seeds):
+        """Build the networks that training starts from: new ones, or the earlier fit's."""
+        members = []
+        for seed in seeds:
+            with _local_seed(int(seed)):
+                members.append(self._make_network(X))
         if self.warm_start and hasattr(self, "network_"):
             try:
-                network.load_state_dict(self.network_.state_dict())
+                average(members).load_state_dict(self.network_.state_dict())
             except RuntimeError as error:
                 raise ValueError(
                     "warm_start=True needs the number of features and the network's "
                     "parameters of the earlier fit"
                 ) from error
-        return network
+        return members
 
-    def _train(self, network, X, y, train, valid, generator, device):
-        """Train the network in place on standardised targets; returns the history."""
+    def _train(self, network, X, y, train, valid, seed, device):
+        """Train one network on standardised targets; returns it with its history."""
         return train_network(
             network,
             TensorDataset(X[train], y[train]),
             None if valid is None else TensorDataset(X[valid], y[valid]),
             neighbor_pool=self.neighbor_pool,
-            pool_size=int(self.pool_size),
-            batch_size=int(self.batch_size),
+            pool_size=self.pool_size,
+            batch_size=self.batch_size,
             learning_rate_init=self.learning_rate_init,
             weight_decay=self.weight_decay,
             max_iter=self.max_iter,
             n_iter_no_change=self.n_iter_no_change,
             verbose=self.verbose,
-            generator=generator,
+            seed=seed,
             device=device,
         )
 

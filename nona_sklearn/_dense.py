@@ -1,5 +1,6 @@
 """The rival: the same embedding under a dense head, trained with the same budget."""
 
+import numpy as np
 import skorch
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
@@ -10,62 +11,64 @@ from torch import nn
 
 from ._base import _local_seed, _to_tensor
 from ._regressor import NONARegressor
-from ._training import MAX_GRADIENT_NORM
-from .embedding import MLPEmbedding
+from ._training import MAX_GRADIENT_NORM, resolve_batch_size
 
 
 class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
     """What :class:`NONARegressor` would be without neighbours: for comparisons.
 
-    Everything but the head is NONARegressor's default.
+    Everything but the head is NONARegressor's default, the average of several networks included.
 
     Parameters
     ----------
+    hidden_layer_sizes : array-like of int, default=()
+        Width of each hidden layer of the embedding.
     random_state : int, default=0
-        Seed of the initial weights, the validation split and the batches.
+        Seed of the initial weights, the validation splits and the batches.
     """
 
-    def __init__(self, random_state=0):
+    def __init__(self, hidden_layer_sizes=(), random_state=0):
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.random_state = random_state
 
     def fit(self, X, y):
         """Train on `X` of shape (n_samples, n_features) and `y` of shape (n_samples,)."""
-        defaults = NONARegressor()
-        self.scaler_ = StandardScaler().fit(X)
+        like = NONARegressor(hidden_layer_sizes=self.hidden_layer_sizes)
+        self.scaler_ = like._make_scaler().fit(X)
         column = y.reshape(-1, 1)
         self.target_scaler_ = StandardScaler().fit(column)
-        with _local_seed(self.random_state):
-            embedding = MLPEmbedding(
-                X.shape[1],
-                defaults.embedding_dim,
-                defaults.hidden_layer_sizes,
-                defaults.activation,
-            )
-            self.net_ = skorch.NeuralNetRegressor(
-                nn.Sequential(embedding, nn.Linear(defaults.embedding_dim, 1)),
-                optimizer=torch.optim.AdamW,
-                optimizer__lr=defaults.learning_rate_init,
-                optimizer__weight_decay=defaults.weight_decay,
-                max_epochs=defaults.max_iter,
-                batch_size=defaults.batch_size,
-                iterator_train__shuffle=True,
-                train_split=ValidSplit(
-                    defaults.validation_fraction, random_state=self.random_state
-                ),
-                callbacks=[
-                    GradientNormClipping(MAX_GRADIENT_NORM),
-                    EarlyStopping(patience=defaults.n_iter_no_change, load_best=True),
-                ],
-                verbose=0,
-            ).fit(_to_tensor(X, self.scaler_), _to_tensor(column, self.target_scaler_, "y"))
+        X, y = _to_tensor(X, self.scaler_), _to_tensor(column, self.target_scaler_, "y")
+        seeds = np.random.default_rng(self.random_state).integers(2**31, size=like.n_estimators)
+        self.nets_ = [self._train(like, X, y, int(seed)) for seed in seeds]
         return self
 
+    def _train(self, like, X, y, seed):
+        with _local_seed(seed):
+            head = nn.Sequential(nn.ReLU(), nn.Linear(like.embedding_dim, 1))
+            return skorch.NeuralNetRegressor(
+                nn.Sequential(like._make_embedding(X), head),
+                optimizer=torch.optim.AdamW,
+                optimizer__lr=like.learning_rate_init,
+                optimizer__weight_decay=like.weight_decay,
+                max_epochs=like.max_iter,
+                batch_size=resolve_batch_size(like.batch_size, len(X)),
+                iterator_train__shuffle=True,
+                train_split=ValidSplit(like.validation_fraction, random_state=seed),
+                callbacks=[
+                    GradientNormClipping(MAX_GRADIENT_NORM),
+                    EarlyStopping(patience=like.n_iter_no_change, load_best=True),
+                ],
+                verbose=0,
+            ).fit(X, y)
+
     def transform(self, X):
-        """Embed rows as the dense head sees them, shape (n_samples, embedding_dim)."""
+        """Embed rows as the dense heads see them, (n_samples, n_estimators * embedding_dim)."""
+        X = _to_tensor(X, self.scaler_)
         with torch.no_grad():
-            return self.net_.module_[0](_to_tensor(X, self.scaler_)).numpy()
+            return torch.cat([net.module_[0](X) for net in self.nets_], dim=1).numpy()
 
     def predict(self, X):
         """Predict targets of shape (n_queries,)."""
-        scaled = self.net_.predict(_to_tensor(X, self.scaler_))
+        X = _to_tensor(X, self.scaler_)
+        scaled = np.mean([net.predict(X) for net in self.nets_], axis=0)
         return self.target_scaler_.inverse_transform(scaled).ravel()

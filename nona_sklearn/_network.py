@@ -1,9 +1,11 @@
-"""The one module that is trained: embedding, then head."""
+"""The one module that is trained, embedding then head, and the average of several."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from .attention import NONAHead
+from .attention import AverageHead, NONAHead
 
 EMBED_BLOCK = 4096  # rows embedded at a time: bounds the memory of wide hidden layers
 
@@ -18,11 +20,11 @@ class NeighborNetwork(nn.Module):
     ----------
     embedding : Module
         Maps features (n, n_features) to embeddings (n, d).
-    head : NONAHead
+    head : NONAHead or AverageHead
         Predicts from embedded queries and neighbours.
     """
 
-    def __init__(self, embedding: nn.Module, head: NONAHead):
+    def __init__(self, embedding: nn.Module, head: NONAHead | AverageHead):
         super().__init__()
         self.embedding = embedding
         self.head = head
@@ -35,3 +37,24 @@ class NeighborNetwork(nn.Module):
         embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
         self.train(training)
         return embeddings
+
+
+class Concatenation(nn.Module):
+    """Embed rows by each member, side by side: (n, n_features) -> (n, members * d)."""
+
+    def __init__(self, members: Sequence[nn.Module]):
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, X: Tensor) -> Tensor:
+        return torch.cat([member(X) for member in self.members], dim=1)
+
+
+def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
+    """Join networks, trained apart, into one that shares their parts and averages weights."""
+    if len(networks) == 1:
+        return networks[0]
+    return NeighborNetwork(
+        Concatenation([network.embedding for network in networks]),
+        AverageHead([network.head for network in networks]),
+    )

@@ -24,26 +24,38 @@ class NONARegressor(BaseNeighborRegressor):
 
     A neural network learns the space in which neighbours are worth averaging; a prediction
     is the softmax-weighted mean of the training targets there ("Nearness of Neighbors
-    Attention", arXiv 2506.08139v1). Features and targets are standardised inside, so raw
-    features are welcome.
+    Attention", arXiv 2506.08139v1). Several such networks, trained on different validation
+    splits, average their weights. Features and targets are scaled inside, so raw features are
+    welcome.
 
     Read more in the user guide, ``docs/user_guide.md``.
 
     Parameters
     ----------
-    hidden_layer_sizes : array-like of int, default=(200,)
+    n_estimators : int, default=4
+        Number of networks, each with its own initial weights and validation rows. Time and
+        memory grow with it; 1 is the plain method.
+
+    hidden_layer_sizes : array-like of int, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
 
-    embedding_dim : int, default=32
-        Number of dimensions in which neighbours are compared.
+    embedding_dim : int, default=64
+        Number of dimensions in which each network compares neighbours.
 
     activation : {'identity', 'logistic', 'tanh', 'relu'}, default='relu'
         Activation of the hidden layers.
 
-    numerical_embedding : {'periodic'} or None, default=None
-        'periodic' widens every feature by learned sines and cosines first (see
-        :class:`PeriodicEmbedding`): slower, and stronger where the target is not smooth in
-        the features.
+    skip_connection : bool, default=True
+        Whether to add a linear map of the embedding's input to its output. Changes nothing
+        but the initial weights with ``hidden_layer_sizes=()``.
+
+    batch_norm : bool, default=False
+        Whether to normalise hidden layers over the batch, before the activation.
+
+    numerical_embedding : {'periodic'} or None, default='periodic'
+        'periodic' widens every feature of more than two values by cosines of learned
+        frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves all
+        features to the first layer.
 
     similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
         Similarity between embeddings; 'l2' is the negative Euclidean distance.
@@ -55,20 +67,25 @@ class NONARegressor(BaseNeighborRegressor):
         Whether the mask's parameters are the same for all queries or depend on the query's
         embedding. Unused with ``softstep=None``.
 
+    learn_temperature : bool, default=True
+        Whether to learn the number that similarities are divided by; it is 1 otherwise, as in
+        the papers.
+
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours of a training step: 'dataset' draws `pool_size` training rows and
         embeds them anew; 'batch' takes the batch itself, as the NONA paper does; 'memory'
         draws `pool_size` rows and takes the last known embedding of each, without gradient.
         A row is never its own neighbour.
 
-    pool_size : int, default=1024
+    pool_size : int, default=2048
         Number of neighbours drawn for each step; all training rows, if there are fewer.
         Unused with ``neighbor_pool='batch'``.
 
-    batch_size : int, default=256
-        Number of queries of each step.
+    batch_size : int or 'auto', default='auto'
+        Number of queries of each step. 'auto' makes about 16 steps an epoch: a power of two
+        from 32 to 256.
 
-    learning_rate_init : float, default=0.005
+    learning_rate_init : float, default=0.01
         Learning rate of AdamW.
 
     weight_decay : float, default=1e-4
@@ -89,6 +106,10 @@ class NONARegressor(BaseNeighborRegressor):
     n_iter_no_change : int, default=16
         Stop after this many epochs without improvement.
 
+    n_jobs : int or None, default=None
+        Number of networks trained at a time, in processes of their own. None means 1, unless
+        in a :func:`joblib.parallel_config` context.
+
     device : str or torch.device, default='auto'
         Where to compute; 'auto' takes CUDA if it is available, else the CPU.
 
@@ -99,7 +120,7 @@ class NONARegressor(BaseNeighborRegressor):
         Whether to print a line for each epoch.
 
     random_state : int, RandomState instance or None, default=None
-        Seed of the initial weights, the validation split, the batches and the pools. An int
+        Seed of the initial weights, the validation splits, the batches and the pools. An int
         makes fits repeatable on one machine; torch's global generators are left as they were.
 
     Attributes
@@ -111,20 +132,24 @@ class NONARegressor(BaseNeighborRegressor):
         Names of features seen during fit, if they are all strings.
 
     network_ : torch.nn.Module
-        The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
+        The trained network: ``network_.embedding`` (in float64) and ``network_.head``. With
+        several estimators, the embedding holds theirs side by side, and
+        ``network_.head.heads`` one head for each.
 
     bank_ : NeighborBank
-        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
+        ``bank_.embeddings``, of shape (n_samples, n_estimators * embedding_dim), and
+        ``bank_.targets`` of all rows given to fit, in their order.
 
-    scaler_ : StandardScaler
-        Standardises the features.
+    scaler_ : SmoothClipScaler
+        Scales the features by their quartiles, and bends outliers back to within 3.
 
     history_ : list of dict
-        skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
-        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best.
+        skorch's history of each epoch of each network, one network after another:
+        ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
+        standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best.
 
     n_iter_ : int
-        Number of epochs run.
+        Number of epochs run, by all networks together.
 
     See Also
     --------
@@ -146,7 +171,12 @@ class NONARegressor(BaseNeighborRegressor):
 
     _parameter_constraints: dict = {
         **BaseNeighborRegressor._parameter_constraints,
+        "n_estimators": [Interval(Integral, 1, None, closed="left")],
         "hidden_layer_sizes": ["array-like"],
+        "skip_connection": ["boolean"],
+        "batch_norm": ["boolean"],
+        "learn_temperature": ["boolean"],
+        "n_jobs": [Integral, None],
         "numerical_embedding": [StrOptions({"periodic"}), None],
         "softstep": [StrOptions(set(STEPS)), None],
     }
@@ -154,34 +184,43 @@ class NONARegressor(BaseNeighborRegressor):
     def __init__(
         self,
         *,
-        hidden_layer_sizes=(200,),
-        embedding_dim=32,
+        n_estimators=4,
+        hidden_layer_sizes=(128,),
+        embedding_dim=64,
         activation="relu",
-        numerical_embedding=None,
+        skip_connection=True,
+        batch_norm=False,
+        numerical_embedding="periodic",
         similarity="l2",
         softstep=None,
         softstep_params="global",
+        learn_temperature=True,
         neighbor_pool="dataset",
-        pool_size=1024,
-        batch_size=256,
-        learning_rate_init=0.005,
+        pool_size=2048,
+        batch_size="auto",
+        learning_rate_init=0.01,
         weight_decay=1e-4,
         max_iter=200,
         early_stopping=True,
         validation_fraction=0.15,
         n_iter_no_change=16,
+        n_jobs=None,
         device="auto",
         warm_start=False,
         verbose=False,
         random_state=None,
     ):
+        self.n_estimators = n_estimators
         self.hidden_layer_sizes = hidden_layer_sizes
         self.embedding_dim = embedding_dim
         self.activation = activation
+        self.skip_connection = skip_connection
+        self.batch_norm = batch_norm
         self.numerical_embedding = numerical_embedding
         self.similarity = similarity
         self.softstep = softstep
         self.softstep_params = softstep_params
+        self.learn_temperature = learn_temperature
         self.neighbor_pool = neighbor_pool
         self.pool_size = pool_size
         self.batch_size = batch_size
@@ -191,22 +230,26 @@ class NONARegressor(BaseNeighborRegressor):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.n_jobs = n_jobs
         self.device = device
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
+    def _make_embedding(self, X):
+        options = {"batch_norm": self.batch_norm, "skip_connection": self.skip_connection}
+        if self.numerical_embedding is None:
+            return self._make_mlp(X.shape[1], **options)
+        real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
+        periodic = PeriodicEmbedding(X.shape[1], real_valued)
+        return nn.Sequential(periodic, self._make_mlp(periodic.out_features, **options))
+
     def _make_network(self, X):
-        n_features = X.shape[1]
-        embedding = self._make_mlp(n_features)
-        if self.numerical_embedding == "periodic":
-            periodic = PeriodicEmbedding(n_features)
-            embedding = nn.Sequential(periodic, self._make_mlp(periodic.out_features))
         step = None
         if self.softstep is not None:
             step = SoftStep(self.softstep, self.softstep_params, embedding_dim=self.embedding_dim)
-        head = NONAHead(self.similarity, step, learn_temperature=True)
-        return NeighborNetwork(embedding, head)
+        head = NONAHead(self.similarity, step, learn_temperature=self.learn_temperature)
+        return NeighborNetwork(self._make_embedding(X), head)
 
 
 class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
@@ -402,7 +445,7 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
 
     def _make_scaler(self):
         if self.hidden_layer_sizes is not None:
-            return StandardScaler()
+            return super()._make_scaler()
         # Distances do not mind a shift, and float32 does not hold one: think of timestamps.
         return StandardScaler(with_std=False) if self.similarity in ("l2", "l1") else None
 

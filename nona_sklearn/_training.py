@@ -5,6 +5,7 @@ a batch is a tensor of row numbers: they say which rows are queries, and so whic
 query must not meet.
 """
 
+import math
 from collections.abc import Iterator
 
 import skorch
@@ -18,6 +19,8 @@ from ._bank import NeighborBank
 from ._network import NeighborNetwork
 
 MAX_GRADIENT_NORM = 1.0
+TEMPERATURE_MULTIPLES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
+MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
 
 
 class DatasetPool:
@@ -167,15 +170,15 @@ def train_network(
     *,
     neighbor_pool: str,
     pool_size: int,
-    batch_size: int,
+    batch_size: int | str,
     learning_rate_init: float,
     weight_decay: float,
     max_iter: int,
     n_iter_no_change: int,
     verbose: int,
-    generator: Generator,
+    seed: int,
     device: torch.device,
-) -> list[dict]:
+) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
     The best epoch is the one of the lowest validation loss or, without validation rows, of
@@ -187,12 +190,14 @@ def train_network(
         The network, trained in place and moved to `device`.
     train, valid : TensorDataset of (n, n_features) and (n,) or (n, n_outputs)
         Features and standardised targets.
-    generator : torch.Generator
-        Source of the batches' order and of the pools' draws.
+    seed : int
+        Seed of the batches' order and of the pools' draws.
 
     Returns
     -------
-    list of dict
+    network : NeighborNetwork
+        The network given: a copy of it, if this function runs in another process.
+    history : list of dict
         skorch's history, a dict for each epoch, without its per-batch records.
 
     Raises
@@ -201,9 +206,11 @@ def train_network(
         If training diverges, so that a weight is not finite.
     """
     X, y = (tensor.to(device) for tensor in train.tensors)
+    generator = Generator().manual_seed(seed)
+    batch_size = resolve_batch_size(batch_size, len(X))
     net = NONANet(
         network,
-        pool=NEIGHBOR_POOLS[neighbor_pool](X, pool_size, generator),
+        pool=NEIGHBOR_POOLS[neighbor_pool](X, int(pool_size), generator),
         targets=y,
         criterion=nn.MSELoss,
         optimizer=torch.optim.AdamW,
@@ -235,7 +242,32 @@ def train_network(
             f"training diverged with learning_rate_init={learning_rate_init}: "
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
-    return [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
+    if valid is not None and hasattr(network.head, "log_temperature"):
+        refine_temperature(network, NeighborBank(network.embed(X), y), *_to(valid, device).tensors)
+    history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
+    return network, history
+
+
+@torch.no_grad()
+def refine_temperature(network: NeighborNetwork, bank: NeighborBank, X: Tensor, y: Tensor) -> None:
+    """Choose the multiple of the temperature that predicts validation rows best.
+
+    It was learned on pools, whose rows lie farther apart than those of the whole bank.
+    """
+    learned, query = network.head.log_temperature.clone(), network.embed(X)
+    losses = []
+    for multiple in TEMPERATURE_MULTIPLES:
+        network.head.log_temperature.copy_(learned + math.log(multiple))
+        losses.append((bank.predict(network.head, query) - y).square().mean())
+    best = TEMPERATURE_MULTIPLES[int(torch.stack(losses).argmin())]
+    network.head.log_temperature.copy_(learned + math.log(best))
+
+
+def resolve_batch_size(batch_size: int | str, n: int) -> int:
+    """Turn 'auto' into the power of two that makes about 16 steps an epoch, within bounds."""
+    if batch_size != "auto":
+        return int(batch_size)
+    return min(max(2 ** round(math.log2(n / 16)), MIN_BATCH), MAX_BATCH)
 
 
 def _to(dataset: TensorDataset, device: torch.device) -> TensorDataset:

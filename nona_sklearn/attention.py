@@ -1,19 +1,21 @@
 """Neighbour attention: weights from similarities, predictions from weights.
 
-Three rungs, each standing on the one before: :func:`neighbor_weights` (a masked softmax),
-:func:`neighbor_attention` (plain NONA) and :class:`NONAHead` (the trainable layer).
+Rungs, each standing on the one before: :func:`neighbor_weights` (a masked softmax),
+:func:`neighbor_attention` (plain NONA), :class:`NONAHead` (the trainable layer) and
+:class:`AverageHead` (several of them on one bank).
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ._validation import check_choice
-from .similarity import SIMILARITIES, l2
+from .similarity import SIMILARITIES, TRAINING_SIMILARITIES, l2
 from .softstep import SoftStep, nearest_first
 
-__all__ = ["NONAHead", "neighbor_attention", "neighbor_weights", "outside_nearest"]
+__all__ = ["AverageHead", "NONAHead", "neighbor_attention", "neighbor_weights", "outside_nearest"]
 
 
 def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -43,7 +45,9 @@ def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
     """
     if excluded is not None:
         logits = logits.masked_fill(excluded, -math.inf)
-    alone = (logits == -math.inf).all(dim=1, keepdim=True)  # (q, 1): nobody to attend to
+    alone = logits.amax(dim=1, keepdim=True) == -math.inf  # (q, 1): nobody to attend to
+    if not alone.any():  # spares two passes over the pairs
+        return logits.softmax(dim=1)
     return logits.masked_fill(alone, 0.0).softmax(dim=1).masked_fill(alone, 0.0)
 
 
@@ -191,7 +195,10 @@ class NONAHead(nn.Module):
         self, query: Tensor, neighbors: Tensor, excluded: Tensor | None = None
     ) -> Tensor:
         """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
-        similarity = SIMILARITIES[self.similarity](query, neighbors)  # (q, n)
+        function = SIMILARITIES[self.similarity]
+        if self.training:
+            function = TRAINING_SIMILARITIES.get(self.similarity, function)
+        similarity = function(query, neighbors)  # (q, n)
         if self.weights == "uniform":
             logits = torch.zeros_like(similarity)
         else:
@@ -214,3 +221,55 @@ class NONAHead(nn.Module):
             f"similarity={self.similarity!r}, weights={self.weights!r}, "
             f"n_neighbors={self.n_neighbors}"
         )
+
+
+class AverageHead(nn.Module):
+    """Average of several heads, each on its own equal slice of the embeddings.
+
+    The mean of predictions from the same targets is the prediction of the mean weights, so an
+    average of networks still names the rows behind its predictions.
+
+    Parameters
+    ----------
+    heads : sequence of NONAHead
+        The heads; the first looks at the first slice of the embeddings.
+
+    Notes
+    -----
+    Shape:
+
+    - query: (q, h d); neighbors: (n, h d); targets: (n,) or (n, n_outputs); excluded: bool (q, n)
+    - output: (q,) or (q, n_outputs)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import AverageHead, NONAHead
+    >>> head = AverageHead([NONAHead("l2"), NONAHead("dot")])
+    >>> query, neighbors, targets = torch.zeros(1, 4), torch.eye(4), torch.arange(4.0)
+    >>> head(query, neighbors, targets).shape
+    torch.Size([1])
+    """
+
+    def __init__(self, heads: Sequence[NONAHead]):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def neighbor_weights(
+        self, query: Tensor, neighbors: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
+        slices = zip(
+            self.heads,
+            query.chunk(len(self.heads), dim=1),
+            neighbors.chunk(len(self.heads), dim=1),
+            strict=True,
+        )
+        return sum(head.neighbor_weights(q, n, excluded) for head, q, n in slices) / len(
+            self.heads
+        )
+
+    def forward(
+        self, query: Tensor, neighbors: Tensor, targets: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        return self.neighbor_weights(query, neighbors, excluded) @ targets

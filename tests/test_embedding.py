@@ -40,10 +40,10 @@ def test_periodic_embedding_is_its_formula():
     x = torch.tensor([[0.3, -1.2]], dtype=torch.float64)
     expected = []
     for feature in range(2):
-        angle = 2 * math.pi * embedding.frequencies[feature] * x[0, feature]
-        waves = torch.cat([angle.cos(), angle.sin()])
-        mixed = embedding.linear.weight @ waves + embedding.linear.bias
-        expected.append(mixed.clamp(min=0))
+        angle = 2 * math.pi * embedding.frequencies[feature, 0] * x[0, feature]
+        waves = (angle + embedding.phases[feature, 0]).cos()
+        mixed = waves @ embedding.weight[feature] + embedding.bias[feature, 0]
+        expected.append(torch.cat([x[:, feature], mixed]))
     torch.testing.assert_close(embedding(x)[0], torch.cat(expected))
     assert embedding.out_features == 8
 
@@ -51,11 +51,37 @@ def test_periodic_embedding_is_its_formula():
 def test_periodic_embedding_treats_features_apart():
     embedding = PeriodicEmbedding(2, frequency_scale=1.0)
     one, other = embedding(torch.tensor([[0.5, 1.0], [0.5, 2.0]]))
-    assert torch.equal(one[:16], other[:16])
-    assert not torch.equal(one[16:], other[16:])
+    assert torch.equal(one[:8], other[:8])
+    assert not torch.equal(one[8:], other[8:])
 
 
 def test_periodic_gradients_match_finite_differences():
     embedding = PeriodicEmbedding(2, n_frequencies=2, width=3).double()
     x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda x, *_: embedding(x), (x, *embedding.parameters()))
+
+
+def test_features_outside_columns_pass_by():
+    embedding = PeriodicEmbedding(3, columns=[2], width=4)
+    x = torch.randn(5, 3)
+    output = embedding(x)
+    assert output.shape == (5, embedding.out_features) == (5, 6)
+    assert torch.equal(output[:, 4:], x[:, :2])
+    alone = PeriodicEmbedding(1, width=4)
+    alone.load_state_dict({**embedding.state_dict(), "widened": torch.tensor([True])})
+    assert torch.equal(output[:, :4], alone(x[:, 2:]))
+
+
+def test_batch_norm_normalises_hidden_layers():
+    embedding = MLPEmbedding(3, 2, (5,), batch_norm=True)
+    hidden = embedding.layers[1](embedding.layers[0](10 + 3 * torch.randn(200, 3)))
+    torch.testing.assert_close(hidden.mean(0), torch.zeros(5), rtol=0, atol=1e-4)
+    torch.testing.assert_close(hidden.std(0), torch.ones(5), rtol=0, atol=0.01)
+
+
+def test_a_skip_connection_adds_a_linear_map_and_starts_near_it():
+    embedding = MLPEmbedding(3, 2, (50,), skip_connection=True)
+    x = torch.randn(200, 3)
+    bent = embedding.layers(x) - embedding.layers[-1].bias
+    torch.testing.assert_close(embedding(x), embedding.layers(x) + embedding.shortcut(x))
+    assert bent.std() < 0.3 * embedding.shortcut(x).std()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import pairwise
 from torch.autograd import gradcheck
 
-from nona_sklearn.similarity import SIMILARITIES, cosine, dot, l1, l2
+from nona_sklearn.similarity import SIMILARITIES, cosine, dot, l1, l2, rounded_l2
 
 ALL = pytest.mark.parametrize("similarity", SIMILARITIES.values(), ids=list(SIMILARITIES))
 
@@ -90,3 +90,12 @@ def test_finite_with_finite_gradients(exponent, entries, name, dtype):
 def test_cosine_ignores_length():
     query, neighbors = rows(4), rows(5, seed=1)
     torch.testing.assert_close(cosine(1e-20 * query, 1e20 * neighbors), cosine(query, neighbors))
+
+
+def test_rounded_l2_is_l2_up_to_rounding():
+    query, neighbors = 1000 + torch.randn(5, 8), 1000 + torch.randn(7, 8)
+    torch.testing.assert_close(
+        rounded_l2(query, neighbors), l2(query, neighbors), rtol=0, atol=3e-3
+    )
+    double = query.double().requires_grad_()
+    assert gradcheck(lambda q: rounded_l2(q, neighbors.double()), double)

@@ -7,7 +7,15 @@ from torch.utils.data import TensorDataset
 from nona_sklearn import MLPEmbedding, NONAHead, SoftStep
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._network import NeighborNetwork
-from nona_sklearn._training import NEIGHBOR_POOLS, NONANet, RowBatches, train_network
+from nona_sklearn._training import (
+    NEIGHBOR_POOLS,
+    TEMPERATURE_MULTIPLES,
+    NONANet,
+    RowBatches,
+    refine_temperature,
+    resolve_batch_size,
+    train_network,
+)
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
 
@@ -37,10 +45,12 @@ def train(network, train, valid=None, **kwargs):
         "max_iter": 5,
         "n_iter_no_change": 5,
         "verbose": 0,
-        "generator": generator(),
+        "seed": 0,
         "device": torch.device("cpu"),
     }
-    return train_network(network, train, valid, **{**settings, **kwargs})
+    trained, history = train_network(network, train, valid, **{**settings, **kwargs})
+    assert trained is network
+    return history
 
 
 @POOLS
@@ -177,10 +187,36 @@ def test_validation_is_scored_as_predict_works(neighbor_pool):
         pool_size=5,
         max_iter=1,
     )
-    bank = NeighborBank(network.embed(X), y)
-    predictions = bank.predict(network.head, network.embed(X_valid))
-    expected = (predictions - y_valid).square().mean().item()
-    np.testing.assert_allclose(history[0]["valid_loss"], expected, rtol=1e-5)
+    bank, query = NeighborBank(network.embed(X), y), network.embed(X_valid)
+    refined = network.head.log_temperature.clone()
+    losses = []
+    for multiple in TEMPERATURE_MULTIPLES:
+        network.head.log_temperature.data = refined - np.log(multiple)
+        losses.append((bank.predict(network.head, query) - y_valid).square().mean().item())
+    assert np.isclose(losses, history[0]["valid_loss"], rtol=1e-5).sum() == 1
+
+
+def test_the_temperature_is_refined_on_the_whole_bank():
+    """The best of the multiples stays; nothing else changes."""
+    X, y = make_data(60)
+    X_valid, y_valid = make_data(30, seed=1)
+    network = make_network()
+    bank, query = NeighborBank(network.embed(X), y), network.embed(X_valid)
+    losses = []
+    for multiple in TEMPERATURE_MULTIPLES:
+        network.head.log_temperature.data.fill_(np.log(multiple))
+        losses.append((bank.predict(network.head, query) - y_valid).square().mean().item())
+    network.head.log_temperature.data.fill_(0.0)
+    refine_temperature(network, bank, X_valid, y_valid)
+    best = TEMPERATURE_MULTIPLES[int(np.argmin(losses))]
+    np.testing.assert_allclose(network.head.temperature.item(), best, rtol=1e-6)
+    assert torch.equal(network.embed(X), bank.embeddings)
+
+
+def test_batch_size_follows_the_rows():
+    sizes = [resolve_batch_size("auto", n) for n in (2, 300, 1000, 2000, 1_000_000)]
+    assert sizes == [32, 32, 64, 128, 256]
+    assert resolve_batch_size(7, 1_000_000) == 7
 
 
 def test_the_best_epoch_is_restored():
@@ -195,7 +231,8 @@ def test_the_best_epoch_is_restored():
         network.head, network.embed(valid.tensors[0])
     )
     restored = (predictions - valid.tensors[1]).square().mean().item()
-    np.testing.assert_allclose(restored, min(losses), rtol=1e-3)
+    assert restored <= min(losses) * 1.001  # the temperature is refined after
+    assert restored > 0.5 * min(losses)
 
 
 def test_gradients_are_clipped():
