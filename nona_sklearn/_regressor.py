@@ -54,8 +54,8 @@ class NONARegressor(BaseNeighborRegressor):
 
     numerical_embedding : {'periodic'} or None, default='periodic'
         'periodic' widens every feature of more than two values by cosines of learned
-        frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves all
-        features to the first layer.
+        frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves
+        all features to the first layer.
 
     similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
         Similarity between embeddings; 'l2' is the negative Euclidean distance.

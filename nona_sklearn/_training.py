@@ -15,7 +15,7 @@ from skorch.helper import predefined_split
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ._bank import NeighborBank
+from ._bank import BLOCK_ENTRIES, NeighborBank
 from ._network import NeighborNetwork
 
 MAX_GRADIENT_NORM = 1.0
@@ -159,7 +159,7 @@ class NONANet(skorch.NeuralNet):
         """Score the validation rows the way predict works: against the whole training bank."""
         X, y = batch
         bank = NeighborBank(self.module_.embed(self.pool.X), self.targets)
-        y_pred = bank.predict(self.module_.head, self.module_.embed(X)).to(y.dtype)
+        y_pred = predict_roughly(self.module_, bank, self.module_.embed(X))
         return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
 
 
@@ -249,6 +249,14 @@ def train_network(
 
 
 @torch.no_grad()
+def predict_roughly(network: NeighborNetwork, bank: NeighborBank, query: Tensor) -> Tensor:
+    """Predict embedded queries as the bank does, but fast, to training's precision."""
+    network.head.train()
+    blocks = query.split(max(1, BLOCK_ENTRIES // len(bank)))
+    return torch.cat([network.head(block, bank.embeddings, bank.targets) for block in blocks])
+
+
+@torch.no_grad()
 def refine_temperature(network: NeighborNetwork, bank: NeighborBank, X: Tensor, y: Tensor) -> None:
     """Choose the multiple of the temperature that predicts validation rows best.
 
@@ -258,7 +266,7 @@ def refine_temperature(network: NeighborNetwork, bank: NeighborBank, X: Tensor, 
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.copy_(learned + math.log(multiple))
-        losses.append((bank.predict(network.head, query) - y).square().mean())
+        losses.append((predict_roughly(network, bank, query) - y).square().mean())
     best = TEMPERATURE_MULTIPLES[int(torch.stack(losses).argmin())]
     network.head.log_temperature.copy_(learned + math.log(best))
 

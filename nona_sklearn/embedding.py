@@ -108,7 +108,7 @@ class PeriodicEmbedding(nn.Module):
         Number of input features; expected to be standardised.
     columns : sequence of int, optional
         The features to widen; the others pass by. None: all of them.
-    n_frequencies : int, default=8
+    n_frequencies : int, default=16
         Number of frequencies `c` per feature.
     frequency_scale : float, default=0.1
         Standard deviation of the initial frequencies, in periods per unit.
@@ -120,7 +120,8 @@ class PeriodicEmbedding(nn.Module):
     Shape:
 
     - input: (n, n_features)
-    - output: (n, out_features), with ``out_features = len(columns) * width + passing features``
+    - output: (n, out_features), with ``out_features = len(columns) * width + passing features``:
+      the widened features, their mixes, the passing features
 
     Examples
     --------
@@ -136,7 +137,7 @@ class PeriodicEmbedding(nn.Module):
         self,
         n_features: int,
         columns: Sequence[int] | None = None,
-        n_frequencies: int = 8,
+        n_frequencies: int = 16,
         frequency_scale: float = 0.1,
         width: int = 8,
     ):
@@ -156,10 +157,9 @@ class PeriodicEmbedding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         numbers, others = x[:, self.widened], x[:, ~self.widened]
         columns = numbers.T[..., None]  # (widened, n, 1): a batch of small layers
-        waves = torch.cos(2 * math.pi * self.frequencies * columns + self.phases)
+        waves = torch.baddbmm(self.phases, columns, 2 * math.pi * self.frequencies).cos()
         mixed = torch.baddbmm(self.bias, waves, self.weight)  # (widened, n, width - 1)
-        wide = torch.cat([columns, mixed], dim=-1).transpose(0, 1)
-        return torch.cat([wide.flatten(1), others], dim=1)
+        return torch.cat([numbers, mixed.transpose(0, 1).flatten(1), others], dim=1)
 
 
 def _uniform(bound: float, *shape: int) -> Tensor:

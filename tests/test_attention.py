@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
-from nona_sklearn.attention import AverageHead, outside_nearest
+from nona_sklearn.attention import AverageHead, L2Attention, outside_nearest
 from nona_sklearn.similarity import SIMILARITIES, l2
 
 
@@ -232,3 +232,37 @@ def test_training_rounds_distances_and_evaluation_does_not():
     double = neighbors.double()
     expected = neighbor_attention(double, double, targets.double())
     torch.testing.assert_close(exact.double(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_outputs", [None, 2])
+@pytest.mark.parametrize("some_excluded", [False, True])
+def test_l2_attention_is_neighbor_attention(problem, n_outputs, some_excluded):
+    """Predictions and every gradient, with a twin of a query and a query all by itself."""
+    query, neighbors, y = problem
+    neighbors = torch.cat([neighbors, query[:1]])
+    y = torch.cat([y, torch.ones(1)])
+    targets = y if n_outputs is None else torch.stack([y, -(y**2)], dim=1)
+    excluded = None
+    if some_excluded:
+        excluded = torch.rand(6, 16, generator=torch.Generator().manual_seed(1)) < 0.5
+        excluded[2] = True
+    temperature = torch.tensor(0.7, dtype=torch.float64)
+    inputs = [tensor.clone().requires_grad_() for tensor in (query, neighbors, temperature)]
+
+    def gradients(prediction):
+        return torch.autograd.grad((prediction**3).sum(), inputs)
+
+    fast = L2Attention.apply(*inputs[:2], targets, inputs[2], excluded)
+    plain = neighbor_attention(
+        *inputs[:2], targets, similarity=lambda q, n: l2(q, n) / inputs[2], excluded=excluded
+    )
+    torch.testing.assert_close(fast, plain)
+    for ours, theirs in zip(gradients(fast), gradients(plain), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_targets_keep_their_gradient_in_training(problem):
+    query, neighbors, y = problem
+    NONAHead()(query, neighbors, y.requires_grad_()).sum().backward()
+    weights = NONAHead().neighbor_weights(query, neighbors)
+    torch.testing.assert_close(y.grad, weights.sum(dim=0))
