@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import real_data
+from ledger import complete
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from sklearn.compose import (
     TransformedTargetRegressor,
@@ -80,41 +81,25 @@ def make_encoder():
     return make_column_transformer((one_hot, categories), remainder="passthrough")
 
 
-def measure(set_name, model_name, seed):
-    """Fit one model on one split: normalised RMSE on the test rows, and seconds for the fit."""
+def split(set_name, seed):
+    """Split one set, categories one-hot encoded."""
     X_train, X_test, y_train, y_test = real_data.split(set_name, seed)
     encoder = make_encoder().fit(X_train)
-    X_train, X_test = encoder.transform(X_train), encoder.transform(X_test)
+    return encoder.transform(X_train), encoder.transform(X_test), y_train, y_test
+
+
+def score(model, X_train, X_test, y_train, y_test):
+    """Fit on one split: test RMSE over the test targets' deviation, and seconds for the fit."""
     start = time.perf_counter()
-    model = make_models(seed)[model_name].fit(X_train, y_train)
+    model.fit(X_train, y_train)
     seconds = time.perf_counter() - start
-    nrmse = np.sqrt(np.mean((model.predict(X_test) - y_test) ** 2)) / y_test.std()
-    return {
-        "set": set_name,
-        "model": model_name,
-        "seed": seed,
-        "n_train": len(y_train),
-        "nrmse": nrmse,
-        "seconds": seconds,
-    }
+    rmse = np.sqrt(np.mean((np.ravel(model.predict(X_test)) - y_test) ** 2))
+    return {"n_train": len(y_train), "nrmse": rmse / y_test.std(), "seconds": seconds}
 
 
-def run(sets, models):
-    """Measure what is not in the results yet, saving after each fit; returns all results."""
-    RESULTS.parent.mkdir(exist_ok=True)
-    results = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=["set"])
-    done = (
-        set() if results.empty else set(zip(results.set, results.model, results.seed, strict=True))
-    )
-    for set_name in sets:
-        for seed in SEEDS:
-            for model_name in models:
-                if (set_name, model_name, seed) in done:
-                    continue
-                row = pd.DataFrame([measure(set_name, model_name, seed)])
-                row.to_csv(RESULTS, mode="a", index=False, header=not RESULTS.exists())
-                print(row.to_string(index=False, header=False), flush=True)
-    return pd.read_csv(RESULTS)
+def measure(set_name, model_name, seed):
+    """Score one competitor on one split."""
+    return score(make_models(seed)[model_name], *split(set_name, seed))
 
 
 def critical_difference(n_models, n_sets, alpha=0.05):
@@ -180,7 +165,8 @@ def main():
     parser.add_argument("--sets", nargs="+", default=list(real_data.DEVELOPMENT))
     parser.add_argument("--models", nargs="+", default=list(make_models(0)))
     args = parser.parse_args()
-    scores = report(run(args.sets, args.models))
+    wanted = [(name, model, seed) for name in args.sets for seed in SEEDS for model in args.models]
+    scores = report(complete(RESULTS, ["set", "model", "seed"], wanted, measure))
     if scores.shape[1] == len(real_data.DEVELOPMENT) and scores.loc["NONA"].notna().all():
         check(scores)
 

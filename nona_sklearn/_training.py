@@ -15,11 +15,12 @@ from skorch.helper import predefined_split
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ._bank import BLOCK_ENTRIES, NeighborBank
+from ._bank import NeighborBank
 from ._network import NeighborNetwork
 
 MAX_GRADIENT_NORM = 1.0
 TEMPERATURE_MULTIPLES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
+BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
 MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
 
 

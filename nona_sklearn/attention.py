@@ -25,6 +25,9 @@ __all__ = [
     "outside_nearest",
 ]
 
+LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
+# a processor takes ten times as long
+
 
 def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
     """Softmax over each query's admitted neighbours.
@@ -145,13 +148,18 @@ class L2Attention(torch.autograd.Function):
     def forward(ctx, query, neighbors, targets, temperature, excluded=None):
         center = neighbors.mean(dim=0)
         query, neighbors = query - center, neighbors - center
-        distance = torch.addmm(neighbors.square().sum(dim=1), query, neighbors.T, alpha=-2)
-        distance.add_(query.square().sum(dim=1, keepdim=True)).clamp_min_(0).sqrt_()  # (q, n)
+        squares = neighbors.square().sum(dim=1)
+        floor = squares.mean() * torch.finfo(query.dtype).eps + torch.finfo(query.dtype).tiny
+        distance = torch.addmm(squares, query, neighbors.T, alpha=-2)  # (q, n)
+        distance.add_(query.square().sum(dim=1, keepdim=True))
+        distance.clamp_min_(floor).sqrt_()  # below the floor is nothing but rounding
         weights = distance * (-1 / temperature)
         if excluded is not None:
-            weights.masked_fill_(excluded, -math.inf)
-        largest = weights.amax(dim=1, keepdim=True)
-        weights.sub_(largest.masked_fill(largest == -math.inf, 0)).exp_()  # 0 where alone
+            excluded = excluded.nonzero(as_tuple=True)  # few pairs: faster than a mask
+            weights[excluded] = -math.inf
+        weights.sub_(weights.amax(dim=1, keepdim=True)).clamp_min_(LEAST_LOGIT).exp_()
+        if excluded is not None:
+            weights[excluded] = 0
         weights.div_(weights.sum(dim=1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny))
         prediction = weights @ targets
         ctx.save_for_backward(
@@ -169,11 +177,11 @@ class L2Attention(torch.autograd.Function):
         pairs = torch.addmm(mean, grad, targets.view(len(neighbors), -1).T, beta=-1)
         pairs.mul_(weights)
         d_temperature = torch.dot(pairs.view(-1), distance.view(-1)) / temperature**2
-        # dlogit_ij/dquery_i = (neighbor_j - query_i) / distance_ij / temperature; 0 at distance 0
-        pairs.div_(distance).masked_fill_(distance == 0, 0).mul_(1 / temperature)
+        # dlogit_ij/dquery_i = (neighbor_j - query_i) / distance_ij / temperature
+        pairs.div_(distance)
         d_query = pairs @ neighbors - pairs.sum(dim=1, keepdim=True) * query
         d_neighbors = pairs.T @ query - pairs.sum(dim=0)[:, None] * neighbors
-        return d_query, d_neighbors, None, d_temperature, None
+        return d_query / temperature, d_neighbors / temperature, None, d_temperature, None
 
 
 class NONAHead(nn.Module):

@@ -108,7 +108,7 @@ class PeriodicEmbedding(nn.Module):
         Number of input features; expected to be standardised.
     columns : sequence of int, optional
         The features to widen; the others pass by. None: all of them.
-    n_frequencies : int, default=16
+    n_frequencies : int, default=8
         Number of frequencies `c` per feature.
     frequency_scale : float, default=0.1
         Standard deviation of the initial frequencies, in periods per unit.
@@ -137,7 +137,7 @@ class PeriodicEmbedding(nn.Module):
         self,
         n_features: int,
         columns: Sequence[int] | None = None,
-        n_frequencies: int = 16,
+        n_frequencies: int = 8,
         frequency_scale: float = 0.1,
         width: int = 8,
     ):

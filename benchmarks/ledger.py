@@ -1,0 +1,34 @@
+"""Results that are kept: a run goes on where the last one stopped."""
+
+import pandas as pd
+
+
+def complete(path, keys, wanted, measure):
+    """Measure what a CSV file does not hold yet, and save each result at once.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The file.
+    keys : list of str
+        Columns that tell one measurement from another.
+    wanted : iterable of tuple
+        Values of `keys`, in the order to measure them.
+    measure : callable
+        Takes the values of `keys`, returns the other columns as a dict.
+
+    Returns
+    -------
+    DataFrame
+        All that the file holds now.
+    """
+    path.parent.mkdir(exist_ok=True)
+    held = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=keys)
+    done = set(held[keys].itertuples(index=False, name=None))
+    for values in wanted:
+        if values in done:
+            continue
+        row = pd.DataFrame([dict(zip(keys, values, strict=True)) | measure(*values)])
+        row.to_csv(path, mode="a", index=False, header=not path.exists())
+        print(row.round(4).to_string(index=False, header=False), flush=True)
+    return pd.read_csv(path)
