@@ -32,11 +32,11 @@ class NONARegressor(BaseNeighborRegressor):
 
     Parameters
     ----------
-    n_estimators : int, default=4
+    n_estimators : int, default=3
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it; 1 is the plain method.
 
-    hidden_layer_sizes : array-like of int, default=(128,)
+    hidden_layer_sizes : array-like of int, default=(64,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
 
     embedding_dim : int, default=64
@@ -57,8 +57,9 @@ class NONARegressor(BaseNeighborRegressor):
         frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves
         all features to the first layer.
 
-    similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
-        Similarity between embeddings; 'l2' is the negative Euclidean distance.
+    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
+        Similarity between embeddings; 'l2' is the negative Euclidean distance, as in the
+        papers (see :mod:`nona_sklearn.similarity`).
 
     softstep : {'s1', 's2'} or None, default=None
         Learned sparse mask on the similarities (see :class:`SoftStep`); None is plain NONA.
@@ -72,13 +73,14 @@ class NONARegressor(BaseNeighborRegressor):
         the papers.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
-        The neighbours of a training step: 'dataset' draws `pool_size` training rows and
-        embeds them anew; 'batch' takes the batch itself, as the NONA paper does; 'memory'
-        draws `pool_size` rows and takes the last known embedding of each, without gradient.
-        A row is never its own neighbour.
+        The neighbours of a training step: 'dataset' draws other training rows to make
+        `pool_size` with the batch, and embeds them anew; 'batch' takes the batch itself, as
+        the NONA paper does; 'memory' draws like 'dataset' and takes the last known embedding
+        of each, without gradient. A row is never its own neighbour.
 
     pool_size : int, default=2048
-        Number of neighbours drawn for each step; all training rows, if there are fewer.
+        Number of neighbours of each step, its batch among them; all training rows, if there
+        are fewer.
         Unused with ``neighbor_pool='batch'``.
 
     batch_size : int or 'auto', default='auto'
@@ -184,8 +186,8 @@ class NONARegressor(BaseNeighborRegressor):
     def __init__(
         self,
         *,
-        n_estimators=4,
-        hidden_layer_sizes=(128,),
+        n_estimators=3,
+        hidden_layer_sizes=(64,),
         embedding_dim=64,
         activation="relu",
         skip_connection=True,
@@ -272,16 +274,19 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         k. 'distance' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
         learned temperature.
 
-    similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
-        Similarity between rows; 'l2' is the negative Euclidean distance.
+    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='log_l2'
+        Similarity between rows. 'log_l2', the negative logarithm of the Euclidean distance,
+        weighs by inverse distance, to a power that is learned; 'l2', the negative distance,
+        is the papers'.
 
     softstep : {'s1', 's2'}, default='s1'
         Step function (see :class:`SoftStep`): 's1' rejects all rows beyond a learned
         threshold, 's2' only fades them.
 
-    softstep_on : {'similarity', 'rank'}, default='similarity'
-        Whether the step acts on similarities, scaled to [0, 1] for each query, or on their
-        scaled ranks, where a threshold means a share of the rows.
+    softstep_on : {'similarity', 'rank'}, default='rank'
+        Whether the step acts on similarities, scaled to [0, 1] for each query, as in the
+        paper, or on their scaled ranks, where a threshold means a share of the rows, be they
+        near or far.
 
     softstep_params : {'global', 'pointwise'}, default='global'
         Whether the step's parameters are the same for all queries or depend on the query.
@@ -301,7 +306,8 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         The neighbours of a training step, as for :class:`NONARegressor`.
 
     pool_size : int, default=2048
-        Number of neighbours drawn for each step; all training rows, if there are fewer.
+        Number of neighbours of each step, its batch among them; all training rows, if there
+        are fewer.
 
     batch_size : int, default=256
         Number of queries of each step.
@@ -399,9 +405,9 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         n_neighbors=None,
         *,
         weights="distance",
-        similarity="l2",
+        similarity="log_l2",
         softstep="s1",
-        softstep_on="similarity",
+        softstep_on="rank",
         softstep_params="global",
         hidden_layer_sizes=None,
         embedding_dim=32,
@@ -447,7 +453,9 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         if self.hidden_layer_sizes is not None:
             return super()._make_scaler()
         # Distances do not mind a shift, and float32 does not hold one: think of timestamps.
-        return StandardScaler(with_std=False) if self.similarity in ("l2", "l1") else None
+        return (
+            StandardScaler(with_std=False) if self.similarity in ("l2", "log_l2", "l1") else None
+        )
 
     def _make_network(self, X):
         n_features = X.shape[1]
@@ -456,7 +464,8 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
         elif self.weights == "uniform" and self.softstep_on == "rank":
             raise ValueError(
                 "hidden_layer_sizes must be None with weights='uniform' and softstep_on='rank', "
-                f"got {self.hidden_layer_sizes!r}: ranks have no gradient to learn from"
+                f"got {self.hidden_layer_sizes!r}: ranks have no gradient to learn from; "
+                "use softstep_on='similarity'"
             )
         else:
             embedding, embedding_dim = self._make_mlp(n_features), self.embedding_dim
@@ -477,8 +486,8 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
 def _start_near(network, X):
     """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
 
-    The step gives half weight at the last of them, and the temperature is how much less
-    similar than the nearest it is.
+    The step gives half weight at the last of them, and the temperature of a similarity in the
+    rows' own units is how much less similar than the nearest it is.
     """
     head, embeddings = network.head, network.embed(X)
     similarity = SIMILARITIES[head.similarity](embeddings, embeddings)
@@ -490,5 +499,6 @@ def _start_near(network, X):
 
     nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
     gap = (nearest[:, 0] - nearest[:, -1]).median()
-    if head.weights == "distance" and gap > 0:
+    # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
+    if head.weights == "distance" and head.similarity != "log_l2" and gap > 0:
         head.log_temperature.copy_(gap.log())

@@ -25,7 +25,7 @@ MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
 
 
 class DatasetPool:
-    """Neighbours of a step: random training rows, embedded anew with gradient.
+    """Neighbours of a step: its batch and random other rows, embedded anew with gradient.
 
     Parameters
     ----------
@@ -42,11 +42,13 @@ class DatasetPool:
         self.size = size
         self.generator = generator
 
-    def draw(self) -> Tensor:
-        """Draw the step's rows without replacement, shape (min(size, n),)."""
+    def draw(self, queries: Tensor) -> Tensor:
+        """Draw rows that are not among `queries`, to make `size` rows with them."""
         n = len(self.X)
-        rows = torch.randperm(n, generator=self.generator)[: self.size]
-        return rows.to(self.X.device)
+        order = torch.randperm(n, generator=self.generator).to(self.X.device)
+        others = torch.ones(n, dtype=torch.bool, device=self.X.device)
+        others[queries] = False
+        return order[others[order]][: max(self.size - len(queries), 0)]
 
     def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Embed a step's queries and neighbours.
@@ -63,17 +65,17 @@ class DatasetPool:
         tuple of Tensor of shape (q, d), (n, d) and (n,)
             Embedded queries, embedded neighbours, and the row numbers of the neighbours.
         """
-        neighbors = self.draw()
-        embeddings = network.embedding(self.X[torch.cat([queries, neighbors])])
-        return *embeddings.split([len(queries), len(neighbors)]), neighbors
+        neighbors = torch.cat([queries, self.draw(queries)])
+        embeddings = network.embedding(self.X[neighbors])
+        return embeddings[: len(queries)], embeddings, neighbors
 
 
 class BatchPool(DatasetPool):
     """Neighbours of a step: the batch itself, as in the NONA paper."""
 
-    def embed(self, network, queries):
-        embeddings = network.embedding(self.X[queries])
-        return embeddings, embeddings, queries
+    def draw(self, queries):
+        """Draw nothing."""
+        return queries[:0]
 
 
 class MemoryPool(DatasetPool):
@@ -88,7 +90,7 @@ class MemoryPool(DatasetPool):
     def embed(self, network, queries):
         if self.memory is None:
             self.memory = network.embed(self.X)
-        neighbors = self.draw()
+        neighbors = torch.cat([queries, self.draw(queries)])
         embeddings = network.embedding(self.X[queries])
         remembered = self.memory[neighbors]
         self.memory[queries] = embeddings.detach()

@@ -18,7 +18,6 @@ from .softstep import SoftStep, nearest_first
 
 __all__ = [
     "AverageHead",
-    "L2Attention",
     "NONAHead",
     "neighbor_attention",
     "neighbor_weights",
@@ -189,7 +188,7 @@ class NONAHead(nn.Module):
 
     Parameters
     ----------
-    similarity : {'l2', 'l1', 'dot', 'cosine'}, default='l2'
+    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
         Similarity between embeddings.
     step : SoftStep, optional
         Learned mask on the similarities; None is plain NONA.

@@ -9,7 +9,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["SIMILARITIES", "TRAINING_SIMILARITIES", "cosine", "dot", "l1", "l2", "rounded_l2"]
+__all__ = [
+    "SIMILARITIES",
+    "TRAINING_SIMILARITIES",
+    "cosine",
+    "dot",
+    "l1",
+    "l2",
+    "log_l2",
+    "rounded_l2",
+]
 
 
 def l2(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -67,6 +76,26 @@ def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     center = neighbors.detach().mean(dim=0)  # far from the origin, more is lost to rounding
     mode = "use_mm_for_euclid_dist"
     return -torch.cdist(query - center, neighbors - center, compute_mode=mode)  # (q, n)
+
+
+def log_l2(query: Tensor, neighbors: Tensor) -> Tensor:
+    """Negative logarithm of the Euclidean distance, ``-log ||z - z'||_2``.
+
+    A softmax of it weighs by inverse distance, as k-NN's ``weights='distance'`` does, and a
+    softmax at temperature `t` by ``distance ** (-1 / t)`` (Shepard's interpolation), which
+    follows the local density of neighbours. Equal rows are as similar as the dtype allows.
+
+    Parameters and return value as for :func:`l2`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.similarity import log_l2
+    >>> log_l2(torch.tensor([[0.0]]), torch.tensor([[1.0], [3.0]])).softmax(dim=1)
+    tensor([[0.7500, 0.2500]])
+    """
+    distance = -l2(query, neighbors)
+    return -distance.clamp_min(torch.finfo(distance.dtype).tiny).log()  # (q, n)
 
 
 def l1(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -132,6 +161,7 @@ def _unit(z: Tensor) -> Tensor:
 #: Every similarity by the name that the estimators' parameter `similarity` accepts.
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "l2": l2,
+    "log_l2": log_l2,
     "l1": l1,
     "dot": dot,
     "cosine": cosine,

@@ -124,6 +124,15 @@ def test_uniform_weights_of_the_nearest_are_k_nn(problem, k):
     np.testing.assert_allclose(ours, knn.predict(query), rtol=1e-12)
 
 
+@pytest.mark.parametrize("k", [4, 15])
+def test_log_l2_of_the_nearest_is_k_nn_weighted_by_inverse_distance(problem, k):
+    query, neighbors, y = problem
+    neighbors = torch.cat([neighbors[:-1], query[:1]])  # one query has a twin
+    knn = KNeighborsRegressor(k, weights="distance").fit(neighbors, y)
+    ours = NONAHead("log_l2", n_neighbors=k)(query, neighbors, y)
+    np.testing.assert_allclose(ours, knn.predict(query), rtol=1e-12)
+
+
 @pytest.mark.parametrize("n", [5, 20, 300])
 def test_cap_and_ranks_agree_on_ties(n):
     """Else the step keeps one of the equally near, and the cap another: nobody is left."""

@@ -40,9 +40,9 @@ def test_periodic_embedding_is_its_formula():
     x = torch.tensor([[0.3, -1.2]], dtype=torch.float64)
     expected = [x[0]]
     for feature in range(2):
-        angle = 2 * math.pi * embedding.frequencies[feature, 0] * x[0, feature]
-        waves = (angle + embedding.phases[feature, 0]).cos()
-        mixed = waves @ embedding.weight[feature] + embedding.bias[feature, 0]
+        angle = 2 * math.pi * embedding.frequencies[feature, :, 0] * x[0, feature]
+        waves = (angle + embedding.phases[feature, :, 0]).sin()
+        mixed = embedding.weight[feature] @ waves + embedding.bias[feature, :, 0]
         expected.append(mixed)
     torch.testing.assert_close(embedding(x)[0], torch.cat(expected))
     assert embedding.out_features == 8

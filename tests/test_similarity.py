@@ -27,6 +27,7 @@ def test_on_paper():
     ("name", "oracle"),
     [
         ("l2", lambda a, b: -pairwise.euclidean_distances(a, b)),
+        ("log_l2", lambda a, b: -np.log(pairwise.euclidean_distances(a, b))),
         ("l1", lambda a, b: -pairwise.manhattan_distances(a, b)),
         ("dot", lambda a, b: pairwise.linear_kernel(a, b) / a.shape[1]),
         ("cosine", pairwise.cosine_similarity),

@@ -28,11 +28,17 @@ from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 DEFAULTS = [NONARegressor(max_iter=20), SoftStepKNeighborsRegressor(max_iter=20)]
 CONFIGURATIONS = [
     *DEFAULTS,
-    NONARegressor(max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()),
-    NONARegressor(max_iter=3, neighbor_pool="memory", softstep="s2", softstep_params="pointwise"),
     NONARegressor(
-        max_iter=30, numerical_embedding="periodic", similarity="cosine", early_stopping=False
+        n_estimators=1, max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()
     ),
+    NONARegressor(
+        n_estimators=1,
+        max_iter=3,
+        neighbor_pool="memory",
+        softstep="s2",
+        softstep_params="pointwise",
+    ),
+    NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
     SoftStepKNeighborsRegressor(
         max_iter=3, n_neighbors=8, weights="uniform", softstep_on="rank", softstep="s2"
     ),
@@ -84,7 +90,7 @@ def diabetes():
 
 @pytest.fixture
 def reg():
-    return NONARegressor(max_iter=30, random_state=0)
+    return NONARegressor(n_estimators=1, max_iter=30, random_state=0)
 
 
 def test_pipeline_with_column_transformer(diabetes, reg):

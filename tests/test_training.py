@@ -95,18 +95,38 @@ def test_noise_cannot_be_learned(neighbor_pool):
     assert min(epoch["train_loss"] for epoch in history) > 0.5
 
 
-def test_dataset_pool_draws_rows_without_replacement():
+def test_dataset_pool_is_the_batch_and_other_rows_without_replacement():
     X, _ = make_data(50)
-    pool = NEIGHBOR_POOLS["dataset"](X, 20, generator())
-    first, second = pool.draw(), pool.draw()
-    assert len(first.unique()) == len(second.unique()) == 20
+    pool, network = NEIGHBOR_POOLS["dataset"](X, 20, generator()), make_network()
+    rows = torch.tensor([7, 3, 9])
+    query, neighbors, first = pool.embed(network, rows)
+    _, _, second = pool.embed(network, rows)
+    assert len(first.unique()) == len(second.unique()) == len(neighbors) == 20
+    assert torch.equal(first[:3], rows)
     assert not torch.equal(first, second)
+    torch.testing.assert_close(query, network.embedding(X[rows]))
+    torch.testing.assert_close(neighbors, network.embedding(X[first]))
+
+
+def test_every_row_may_be_drawn():
+    X, _ = make_data(12)
+    pool, rows = NEIGHBOR_POOLS["dataset"](X, 6, generator()), torch.tensor([0, 5])
+    drawn = {row for _ in range(50) for row in pool.draw(rows).tolist()}
+    assert drawn == set(range(12)) - {0, 5}
 
 
 def test_a_pool_larger_than_the_data_is_all_rows():
     X, _ = make_data(7)
     pool = NEIGHBOR_POOLS["dataset"](X, 20, generator())
-    assert sorted(pool.draw().tolist()) == list(range(7))
+    _, _, ids = pool.embed(make_network(), torch.tensor([4, 2]))
+    assert sorted(ids.tolist()) == list(range(7))
+
+
+def test_a_pool_smaller_than_the_batch_is_the_batch():
+    X, _ = make_data(7)
+    pool, rows = NEIGHBOR_POOLS["dataset"](X, 2, generator()), torch.tensor([4, 2, 0])
+    _, _, ids = pool.embed(make_network(), rows)
+    assert torch.equal(ids, rows)
 
 
 def test_batch_pool_is_the_batch():

@@ -1,0 +1,152 @@
+"""What each part of NONARegressor's default recipe is worth: one change at a time, real data.
+
+    python benchmarks/ablation.py [--variants NAME ...]
+
+One network, so that the average of several does not hide the change, on the nine development
+sets, two splits. Results are kept in ``benchmarks/results/ablation.csv``: a run goes on where the
+last one stopped.
+"""
+
+import argparse
+import itertools
+from pathlib import Path
+
+import numpy as np
+import real_data
+import torch
+from accuracy import score, split
+from ledger import complete
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from nona_sklearn import NONARegressor, PeriodicEmbedding
+from nona_sklearn._bank import NeighborBank
+
+RESULTS = Path(__file__).parent / "results" / "ablation.csv"
+SEEDS = range(2)
+
+
+class Standardized(NONARegressor):
+    """Means and deviations instead of quartiles and smooth clipping."""
+
+    def _make_scaler(self):
+        return StandardScaler()
+
+
+class WideForAll(NONARegressor):
+    """Binary columns are widened like the others."""
+
+    def _make_embedding(self, X):
+        periodic = PeriodicEmbedding(X.shape[1])
+        mlp = self._make_mlp(periodic.out_features, skip_connection=True)
+        return nn.Sequential(periodic, mlp)
+
+
+class StartedOpen(NONARegressor):
+    """SoftStep begins by keeping nearly all neighbours."""
+
+    def _make_network(self, X):
+        network = super()._make_network(X)
+        network.head.step.start_at(0.01)
+        return network
+
+
+class TrainingBank(NONARegressor):
+    """Validation rows stay out of the bank."""
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        rows, _ = super()._split(len(X), np.random.RandomState(self.random_state))
+        self.bank_ = NeighborBank(self.bank_.embeddings[rows], self.bank_.targets[rows])
+        return self
+
+
+class Residual(BaseEstimator):
+    """Neighbours of what a linear trend leaves."""
+
+    def __init__(self, regressor):
+        self.regressor = regressor
+
+    def fit(self, X, y):
+        self.trend_ = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 3, 11))).fit(X, y)
+        self.regressor.fit(X, y - self.trend_.predict(X))
+        return self
+
+    def predict(self, X):
+        return self.trend_.predict(X) + self.regressor.predict(X)
+
+
+def make_variants(seed):
+    """Name and build the default with one network, and its variants."""
+    one = {"n_estimators": 1, "random_state": seed}
+    changes = {
+        "default, one network": {},
+        "numerical_embedding=None": {"numerical_embedding": None},
+        "hidden_layer_sizes=()": {"hidden_layer_sizes": (), "skip_connection": False},
+        "hidden_layer_sizes=(256,)": {"hidden_layer_sizes": (256,)},
+        "skip_connection=False": {"skip_connection": False},
+        "batch_norm=True": {"batch_norm": True},
+        "embedding_dim=16": {"embedding_dim": 16},
+        "embedding_dim=128": {"embedding_dim": 128},
+        "learn_temperature=False": {"learn_temperature": False},
+        "softstep='s1'": {"softstep": "s1"},
+        "softstep='s1', pointwise": {"softstep": "s1", "softstep_params": "pointwise"},
+        "softstep='s2'": {"softstep": "s2"},
+        "pool_size=512": {"pool_size": 512},
+        "neighbor_pool='memory'": {"neighbor_pool": "memory"},
+        "neighbor_pool='batch'": {"neighbor_pool": "batch"},
+        "batch_size=32": {"batch_size": 32},
+        "batch_size=512": {"batch_size": 512},
+        "learning_rate_init=0.003": {"learning_rate_init": 0.003},
+        "weight_decay=0": {"weight_decay": 0.0},
+        "weight_decay=0.01": {"weight_decay": 0.01},
+        "n_iter_no_change=10": {"n_iter_no_change": 10},
+        "n_estimators=3": {"n_estimators": 3},
+    }
+    variants = {name: NONARegressor(**one | change) for name, change in changes.items()}
+    variants |= {
+        "StandardScaler": Standardized(**one),
+        "binary columns widened": WideForAll(**one),
+        "softstep='s1', started open": StartedOpen(softstep="s1", **one),
+        "no validation rows in the bank": TrainingBank(**one),
+        "linear trend plus neighbours": Residual(NONARegressor(**one)),
+    }
+    return variants
+
+
+def main():
+    """Run what is missing, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--variants", nargs="+", default=list(make_variants(0)))
+    parser.add_argument("--sets", nargs="+", default=list(real_data.DEVELOPMENT))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    wanted = [
+        (variant, name, seed)
+        for variant, name, seed in itertools.product(args.variants, args.sets, SEEDS)
+    ]
+    results = complete(
+        RESULTS,
+        ["variant", "set", "seed"],
+        wanted,
+        lambda variant, name, seed: score(make_variants(seed)[variant], *split(name, seed)),
+    )
+    logs = results.assign(nrmse=np.log(results.nrmse), seconds=np.log(results.seconds))
+    table = logs.pivot_table(index="variant", columns="set", values="nrmse")
+    seconds = logs.pivot_table(index="variant", columns="set", values="seconds")
+    reference = "default, one network"
+    columns = [name for name in real_data.DEVELOPMENT if name in table]
+    ratio = np.exp(table - table.loc[reference])[columns]
+    ratio["geo. mean"] = np.exp((table - table.loc[reference]).mean(axis=1, skipna=False))
+    ratio["time"] = np.exp((seconds - seconds.loc[reference]).mean(axis=1, skipna=False))
+    print("\nnRMSE and time relative to the default with one network")
+    print(ratio.sort_values("geo. mean").round(3).to_string())
+    worse = ratio["geo. mean"].dropna() - 1
+    assert (worse > -0.05).all(), "a variant is clearly better than the default"
+
+
+if __name__ == "__main__":
+    main()
