@@ -36,10 +36,10 @@ class NONARegressor(BaseNeighborRegressor):
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it; 1 is the plain method.
 
-    hidden_layer_sizes : array-like of int, default=(64,)
+    hidden_layer_sizes : array-like of int, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
 
-    embedding_dim : int, default=64
+    embedding_dim : int, default=32
         Number of dimensions in which each network compares neighbours.
 
     activation : {'identity', 'logistic', 'tanh', 'relu'}, default='relu'
@@ -187,8 +187,8 @@ class NONARegressor(BaseNeighborRegressor):
         self,
         *,
         n_estimators=3,
-        hidden_layer_sizes=(64,),
-        embedding_dim=64,
+        hidden_layer_sizes=(128,),
+        embedding_dim=32,
         activation="relu",
         skip_connection=True,
         batch_norm=False,

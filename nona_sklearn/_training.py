@@ -51,7 +51,7 @@ class DatasetPool:
         return order[others[order]][: max(self.size - len(queries), 0)]
 
     def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Embed a step's queries and neighbours.
+        """Embed a step's queries and neighbours, the first of which are the queries themselves.
 
         Parameters
         ----------
@@ -155,13 +155,18 @@ class NONANet(skorch.NeuralNet):
 
     def infer(self, rows, **fit_params):
         query, neighbors, neighbor_rows = self.pool.embed(self.module_, rows)
-        excluded = rows[:, None] == neighbor_rows  # (q, n): by identity, not by position
-        return self.module_.head(query, neighbors, self.targets[neighbor_rows], excluded)
+        itself = torch.eye(len(query), len(neighbors), dtype=torch.bool, device=query.device)
+        return self.module_.head(query, neighbors, self.targets[neighbor_rows], itself)
 
     def validation_step(self, batch, **fit_params):
-        """Score the validation rows the way predict works: against the whole training bank."""
+        """Score the validation rows against the same `pool.size` training rows each time.
+
+        As many as a training step sees: against the whole bank, validation would soon cost
+        more than training does. The rows come shuffled.
+        """
         X, y = batch
-        bank = NeighborBank(self.module_.embed(self.pool.X), self.targets)
+        size = self.pool.size
+        bank = NeighborBank(self.module_.embed(self.pool.X[:size]), self.targets[:size])
         y_pred = predict_roughly(self.module_, bank, self.module_.embed(X))
         return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
 
@@ -217,6 +222,7 @@ def train_network(
         targets=y,
         criterion=nn.MSELoss,
         optimizer=torch.optim.AdamW,
+        optimizer__fused=True,
         optimizer__lr=learning_rate_init,
         optimizer__weight_decay=weight_decay,
         # The head's few scalars have a meaning of their own; decay would pull them to it.
