@@ -59,7 +59,7 @@ class TrainingBank(NONARegressor):
 
     def fit(self, X, y):
         super().fit(X, y)
-        rows, _ = super()._split(len(X), np.random.RandomState(self.random_state))
+        [(rows, _)] = super()._split(len(X), 1, np.random.RandomState(self.random_state))
         self.bank_ = NeighborBank(self.bank_.embeddings[rows], self.bank_.targets[rows])
         return self
 

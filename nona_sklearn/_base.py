@@ -17,7 +17,6 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -27,7 +26,7 @@ from torch.utils.data import TensorDataset
 from ._bank import NeighborBank
 from ._network import NeighborNetwork, average
 from ._scaler import SmoothClipScaler
-from ._training import NEIGHBOR_POOLS, train_network
+from ._training import NEIGHBOR_POOLS, resolve_n_estimators, train_network
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -123,8 +122,8 @@ class BaseNeighborRegressor(
             ensure_min_samples=2,
         )
         random_state = check_random_state(self.random_state)
-        n_members = getattr(self, "n_estimators", 1)
-        splits = [self._split(len(X), random_state) for _ in range(n_members)]
+        n_members = resolve_n_estimators(getattr(self, "n_estimators", 1), len(X))
+        splits = self._split(len(X), n_members, random_state)
         seeds = random_state.randint(2**31, size=n_members)
         scaler = _fit_scaler(self._make_scaler(), X)
         X = _to_tensor(X, scaler)
@@ -185,11 +184,13 @@ class BaseNeighborRegressor(
             device=device,
         )
 
-    def _split(self, n_samples, random_state):
-        """Split row numbers into training rows and validation rows (None: no validation)."""
-        rows = np.arange(n_samples)
+    def _split(self, n_samples, n_members, random_state):
+        """Split row numbers into training and validation rows (None: no validation), n times.
+
+        No row is validation twice as long as there are others.
+        """
         if not self.early_stopping:
-            return rows, None
+            return [(np.arange(n_samples), None)] * n_members
         n_valid = max(1, round(self.validation_fraction * n_samples))
         if n_samples - n_valid < 2:
             raise ValueError(
@@ -197,7 +198,9 @@ class BaseNeighborRegressor(
                 "leaves fewer than 2 training rows; "
                 "use more samples or early_stopping=False"
             )
-        return train_test_split(rows, test_size=n_valid, random_state=random_state)
+        order = random_state.permutation(n_samples)
+        turns = [np.roll(order, -i * n_valid) for i in range(n_members)]
+        return [(turn[n_valid:], turn[:n_valid]) for turn in turns]
 
     # -- asking --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from ._base import _local_seed, _to_tensor
 from ._regressor import NONARegressor
-from ._training import MAX_GRADIENT_NORM, resolve_batch_size
+from ._training import MAX_GRADIENT_NORM, resolve_batch_size, resolve_n_estimators
 
 
 class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
@@ -21,13 +21,13 @@ class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    hidden_layer_sizes : array-like of int, default=()
+    hidden_layer_sizes : array-like of int, default=(128,)
         Width of each hidden layer of the embedding.
     random_state : int, default=0
         Seed of the initial weights, the validation splits and the batches.
     """
 
-    def __init__(self, hidden_layer_sizes=(), random_state=0):
+    def __init__(self, hidden_layer_sizes=(128,), random_state=0):
         self.hidden_layer_sizes = hidden_layer_sizes
         self.random_state = random_state
 
@@ -38,7 +38,9 @@ class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
         column = y.reshape(-1, 1)
         self.target_scaler_ = StandardScaler().fit(column)
         X, y = _to_tensor(X, self.scaler_), _to_tensor(column, self.target_scaler_, "y")
-        seeds = np.random.default_rng(self.random_state).integers(2**31, size=like.n_estimators)
+        seeds = np.random.default_rng(self.random_state).integers(
+            2**31, size=resolve_n_estimators(like.n_estimators, len(X))
+        )
         self.nets_ = [self._train(like, X, y, int(seed)) for seed in seeds]
         return self
 
@@ -48,6 +50,7 @@ class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
             return skorch.NeuralNetRegressor(
                 nn.Sequential(like._make_embedding(X), head),
                 optimizer=torch.optim.AdamW,
+                optimizer__fused=True,
                 optimizer__lr=like.learning_rate_init,
                 optimizer__weight_decay=like.weight_decay,
                 max_epochs=like.max_iter,

@@ -32,9 +32,10 @@ class NONARegressor(BaseNeighborRegressor):
 
     Parameters
     ----------
-    n_estimators : int, default=3
+    n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
-        memory grow with it; 1 is the plain method.
+        memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
+        whose fits differ most and cost least; 3 for more than 3,333; 4 between.
 
     hidden_layer_sizes : array-like of int, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
@@ -173,7 +174,7 @@ class NONARegressor(BaseNeighborRegressor):
 
     _parameter_constraints: dict = {
         **BaseNeighborRegressor._parameter_constraints,
-        "n_estimators": [Interval(Integral, 1, None, closed="left")],
+        "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "hidden_layer_sizes": ["array-like"],
         "skip_connection": ["boolean"],
         "batch_norm": ["boolean"],
@@ -186,7 +187,7 @@ class NONARegressor(BaseNeighborRegressor):
     def __init__(
         self,
         *,
-        n_estimators=3,
+        n_estimators="auto",
         hidden_layer_sizes=(128,),
         embedding_dim=32,
         activation="relu",

@@ -280,6 +280,13 @@ def refine_temperature(network: NeighborNetwork, bank: NeighborBank, X: Tensor, 
     network.head.log_temperature.copy_(learned + math.log(best))
 
 
+def resolve_n_estimators(n_estimators: int | str, n: int) -> int:
+    """Turn 'auto' into 5 networks for few rows, whose fits differ most and cost least, or 3."""
+    if n_estimators != "auto":
+        return int(n_estimators)
+    return min(max(10_000 // n, 3), 5)
+
+
 def resolve_batch_size(batch_size: int | str, n: int) -> int:
     """Turn 'auto' into the power of two that makes about 16 steps an epoch, within bounds."""
     if batch_size != "auto":

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,9 @@ def table():
     return frame
 
 
-def test_on_the_users_own_file(table, tmp_path, capsys):
+def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
+    short = partial(demo.NONARegressor, n_estimators=2, max_iter=10)
+    monkeypatch.setattr(demo, "NONARegressor", short)
     table.to_csv(tmp_path / "houses.csv", index=False)
     picture = tmp_path / "demo.png"
     arguments = ["--csv", str(tmp_path / "houses.csv"), "--target", "price"]

@@ -194,8 +194,9 @@ def test_rows_are_embedded_in_eval_mode():
 
 
 @POOLS
-def test_validation_is_scored_as_predict_works(neighbor_pool):
-    """Against all training rows, whatever the pool of a step."""
+@pytest.mark.parametrize("pool_size", [5, 100])
+def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size):
+    """Against the same training rows each time, as many as the pool may hold."""
     X, y = make_data()
     X_valid, y_valid = make_data(15, seed=1)
     network = make_network()
@@ -204,10 +205,11 @@ def test_validation_is_scored_as_predict_works(neighbor_pool):
         TensorDataset(X, y),
         TensorDataset(X_valid, y_valid),
         neighbor_pool=neighbor_pool,
-        pool_size=5,
+        pool_size=pool_size,
         max_iter=1,
     )
-    bank, query = NeighborBank(network.embed(X), y), network.embed(X_valid)
+    bank = NeighborBank(network.embed(X)[:pool_size], y[:pool_size])
+    query = network.embed(X_valid)
     refined = network.head.log_temperature.clone()
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:

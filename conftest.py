@@ -1,3 +1,5 @@
+"""What every test and every example in the documentation runs under."""
+
 from pathlib import Path
 
 import hypothesis
@@ -25,7 +27,7 @@ def torch_settings():
 @pytest.fixture(scope="session")
 def reference():
     """Numbers of the NONA paper's published code on random inputs, in float64."""
-    with np.load(Path(__file__).parent / "data" / "nona_reference.npz") as data:
+    with np.load(Path(__file__).parent / "tests" / "data" / "nona_reference.npz") as data:
         return {key: torch.from_numpy(data[key]) for key in data.files}
 
 
