@@ -2,7 +2,7 @@
 
     python benchmarks/synthetic.py
 
-About eight minutes on two cores.
+About ten minutes on one core.
 """
 
 import time
@@ -24,17 +24,7 @@ REGRESSORS = {
     "5-NN": KNeighborsRegressor(),
     "dense head": DenseHeadRegressor(),
     "NONA, default": NONARegressor(random_state=0),
-    "NONA, neighbours = batch of 32": NONARegressor(
-        neighbor_pool="batch", batch_size=32, random_state=0
-    ),
-    "NONA, memory": NONARegressor(neighbor_pool="memory", random_state=0),
-    "NONA, SoftStep S1": NONARegressor(softstep="s1", random_state=0),
-    "NONA, SoftStep S2 pointwise": NONARegressor(
-        softstep="s2", softstep_params="pointwise", random_state=0
-    ),
-    "NONA, periodic, linear": NONARegressor(
-        numerical_embedding="periodic", hidden_layer_sizes=(), random_state=0
-    ),
+    "NONA, one network": NONARegressor(n_estimators=1, random_state=0),
     "SoftStep k-NN, default": SoftStepKNeighborsRegressor(random_state=0),
     "SoftStep k-NN, uniform": SoftStepKNeighborsRegressor(weights="uniform", random_state=0),
 }
