@@ -137,7 +137,7 @@ def report(results):
 
 
 def compare_where_run(results, rival):
-    """Geometric mean of NONA's nRMSE relative to a rival's on the splits it ran; number of sets."""
+    """Geometric mean of NONA's nRMSE relative to a rival's on its splits; number of sets."""
     splits = results.pivot_table(index=["set", "seed"], columns="model", values="nrmse")
     shared = splits[[rival, "NONA"]].dropna().groupby("set").mean().T
     return relative_rmse(shared, rival)["NONA"], shared.shape[1]
