@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import real_data
+import torch
 from ledger import complete
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from sklearn.compose import (
@@ -22,6 +23,7 @@ from sklearn.compose import (
     make_column_selector,
     make_column_transformer,
 )
+from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
@@ -143,6 +145,18 @@ def compare_where_run(results, rival):
     return relative_rmse(shared, rival)["NONA"], shared.shape[1]
 
 
+def seconds_on_one_core():
+    """Time a fit of 6,000 rows and 20 columns with torch on one thread."""
+    X, y = make_friedman1(6000, 20, noise=1.0, random_state=0)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    NONARegressor(random_state=0).fit(X, y)
+    seconds = time.perf_counter() - start
+    torch.set_num_threads(n_threads)
+    return seconds
+
+
 def check(results, scores):
     """Assert what the documentation says of the defaults, on all sets."""
     nona, baseline = scores.loc["NONA"], scores.loc[BASELINE]
@@ -159,6 +173,9 @@ def check(results, scores):
     # We aimed at 8 sets and 20 %; this dense head has our embedding and our average of networks.
     assert (nona < dense).sum() >= 7
     assert reduction >= 0.10
+    seconds = seconds_on_one_core()
+    print(f"Fit of 6,000 x 20 on one core: {seconds:.1f} s")
+    assert seconds < 60
     if "CatBoost" in relative:
         assert relative["NONA"] <= relative["CatBoost"]
     if "RealMLP" in scores.index:
