@@ -3,7 +3,7 @@
     python benchmarks/ablation.py [--variants NAME ...]
 
 One network, so that the average of several does not hide the change, on the nine development
-sets, two splits. Results are kept in ``benchmarks/results/ablation.csv``: a run goes on where the
+sets, first split. Results are kept in ``benchmarks/results/ablation.csv``: a run goes on where the
 last one stopped.
 """
 
@@ -27,6 +27,7 @@ from nona_sklearn._bank import NeighborBank
 
 RESULTS = Path(__file__).parent / "results" / "ablation.csv"
 SEEDS = range(1)
+REFERENCES = ["default", "default, second time", "default, third time"]
 
 
 class Standardized(NONARegressor):
@@ -83,7 +84,9 @@ def make_variants(seed):
     """Name and build the default with one network, and its variants."""
     one = {"n_estimators": 1, "random_state": seed}
     changes = {
-        "default, one network": {},
+        REFERENCES[0]: {},
+        REFERENCES[1]: {"random_state": seed + 100},  # how much is chance?
+        REFERENCES[2]: {"random_state": seed + 200},
         "numerical_embedding=None": {"numerical_embedding": None},
         "hidden_layer_sizes=()": {"hidden_layer_sizes": (), "skip_connection": False},
         "hidden_layer_sizes=(256,)": {"hidden_layer_sizes": (256,)},
@@ -132,18 +135,23 @@ def main():
         wanted,
         lambda variant, name, seed: score(make_variants(seed)[variant], *split(name, seed)),
     )
-    logs = results.assign(nrmse=np.log(results.nrmse), seconds=np.log(results.seconds))
-    table = logs.pivot_table(index="variant", columns="set", values="nrmse")
-    seconds = logs.pivot_table(index="variant", columns="set", values="seconds")
-    reference = "default, one network"
-    columns = [name for name in real_data.DEVELOPMENT if name in table]
-    ratio = np.exp(table - table.loc[reference])[columns]
-    ratio["geo. mean"] = np.exp((table - table.loc[reference]).mean(axis=1, skipna=False))
-    ratio["time"] = np.exp((seconds - seconds.loc[reference]).mean(axis=1, skipna=False))
-    print("\nnRMSE and time relative to the default with one network")
-    print(ratio.sort_values("geo. mean").round(3).to_string())
-    worse = ratio["geo. mean"].dropna() - 1
-    assert (worse > -0.05).all(), "a variant is clearly better than the default"
+    report(results)
+
+
+def report(results):
+    """Print nRMSE and time relative to the default's, the mean of three of its fits."""
+    columns = [name for name in real_data.DEVELOPMENT if name in set(results.set)]
+    ratios = {}
+    for value in ("nrmse", "seconds"):
+        logs = results.assign(log=np.log(results[value]))
+        table = logs.pivot_table(index="variant", columns="set", values="log")[columns]
+        ratios[value] = table - table.loc[REFERENCES].mean()
+    table = np.exp(ratios["nrmse"])
+    table["geo. mean"] = np.exp(ratios["nrmse"].mean(axis=1, skipna=False))
+    table["time"] = np.exp(ratios["seconds"].mean(axis=1, skipna=False))
+    print("\nnRMSE and time relative to the default, one network each")
+    print(table.sort_values("geo. mean").round(3).to_string())
+    assert (table["geo. mean"].dropna() > 0.95).all(), "a variant is clearly better"
 
 
 if __name__ == "__main__":
