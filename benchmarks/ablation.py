@@ -125,10 +125,7 @@ def main():
     parser.add_argument("--sets", nargs="+", default=list(real_data.DEVELOPMENT))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    wanted = [
-        (variant, name, seed)
-        for variant, name, seed in itertools.product(args.variants, args.sets, SEEDS)
-    ]
+    wanted = itertools.product(args.variants, args.sets, SEEDS)
     results = complete(
         RESULTS,
         ["variant", "set", "seed"],

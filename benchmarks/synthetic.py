@@ -1,8 +1,6 @@
 """Regressors on the synthetic targets and on diabetes, defaults only, means of three splits.
 
-    python benchmarks/synthetic.py
-
-About ten minutes on one core.
+python benchmarks/synthetic.py
 """
 
 import time

@@ -35,7 +35,7 @@ class NONARegressor(BaseNeighborRegressor):
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
-        whose fits differ most and cost least; 3 for more than 3,333; 4 between.
+        whose fits differ most and cost least; 4 for up to 2,500; 3 for more.
 
     hidden_layer_sizes : array-like of int, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
@@ -54,7 +54,7 @@ class NONARegressor(BaseNeighborRegressor):
         Whether to normalise hidden layers over the batch, before the activation.
 
     numerical_embedding : {'periodic'} or None, default='periodic'
-        'periodic' widens every feature of more than two values by cosines of learned
+        'periodic' widens every feature of more than two values by waves of learned
         frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves
         all features to the first layer.
 
@@ -80,9 +80,9 @@ class NONARegressor(BaseNeighborRegressor):
         of each, without gradient. A row is never its own neighbour.
 
     pool_size : int, default=2048
-        Number of neighbours of each step, its batch among them; all training rows, if there
-        are fewer.
-        Unused with ``neighbor_pool='batch'``.
+        Number of neighbours of each step, its batch among them, and of the validation rows;
+        all training rows, if there are fewer. With ``neighbor_pool='batch'``, of the
+        validation rows only.
 
     batch_size : int or 'auto', default='auto'
         Number of queries of each step. 'auto' makes about 16 steps an epoch: a power of two

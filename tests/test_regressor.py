@@ -197,12 +197,20 @@ def test_transform_gives_what_the_bank_holds(plane):
 
 def test_raw_features_work(plane):
     """Units of the features and of the target do not matter."""
-    X, X_test, y, _ = plane
+    X, X_test, y, y_test = plane
     # One epoch: training carries the inputs' rounding farther with each step.
     plain = nona(max_iter=1, early_stopping=False).fit(X, y)
     raw = nona(max_iter=1, early_stopping=False).fit(X * [1e-6, 1e9] + [1, 1e10], 1e7 * y - 1e9)
     ours = (raw.predict(X_test * [1e-6, 1e9] + [1, 1e10]) + 1e9) / 1e7
     np.testing.assert_allclose(ours, plain.predict(X_test), atol=0.01)
+    trained = nona(max_iter=20).fit(X * [1e-6, 1e9] + [1, 1e10], 1e7 * y - 1e9)
+    assert trained.score(X_test * [1e-6, 1e9] + [1, 1e10], 1e7 * y_test - 1e9) > 0.2
+
+
+def test_members_have_validation_rows_of_their_own():
+    splits = nona()._split(100, 5, np.random.RandomState(0))
+    assert all(sorted([*train, *valid]) == list(range(100)) for train, valid in splits)
+    assert len(np.unique([valid for _, valid in splits])) == 5 * 15
 
 
 @pytest.mark.parametrize("offset", [1e6, 1.7e9])

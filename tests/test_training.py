@@ -14,6 +14,7 @@ from nona_sklearn._training import (
     RowBatches,
     refine_temperature,
     resolve_batch_size,
+    resolve_n_estimators,
     train_network,
 )
 
@@ -305,3 +306,18 @@ def test_the_head_is_not_decayed():
     train(network, TensorDataset(X, torch.randn(10)), weight_decay=1.0)
     assert network.head.log_temperature == 1.0
     assert network.embedding.layers[0].weight.abs().sum() < weight.abs().sum()
+
+
+@pytest.mark.parametrize(
+    ("n_estimators", "n", "expected"),
+    [
+        ("auto", 10, 5),
+        ("auto", 2000, 5),
+        ("auto", 2500, 4),
+        ("auto", 2501, 3),
+        ("auto", 100_000, 3),
+        (7, 10, 7),
+    ],
+)
+def test_few_rows_get_more_networks(n_estimators, n, expected):
+    assert resolve_n_estimators(n_estimators, n) == expected
