@@ -106,7 +106,7 @@ class NONARegressor(BaseNeighborRegressor):
         Share of the rows to set aside; at least one row. Unused with
         ``early_stopping=False``.
 
-    n_iter_no_change : int, default=16
+    n_iter_no_change : int, default=12
         Stop after this many epochs without improvement.
 
     n_jobs : int or None, default=None
@@ -206,7 +206,7 @@ class NONARegressor(BaseNeighborRegressor):
         max_iter=200,
         early_stopping=True,
         validation_fraction=0.15,
-        n_iter_no_change=16,
+        n_iter_no_change=12,
         n_jobs=None,
         device="auto",
         warm_start=False,

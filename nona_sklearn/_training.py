@@ -41,14 +41,24 @@ class DatasetPool:
         self.X = X
         self.size = size
         self.generator = generator
+        self.is_query = torch.zeros(len(X), dtype=torch.bool, device=X.device)
+        self.drawn = len(X)  # rows of `order` that were drawn: all, so that it is shuffled first
 
     def draw(self, queries: Tensor) -> Tensor:
-        """Draw rows that are not among `queries`, to make `size` rows with them."""
-        n = len(self.X)
-        order = torch.randperm(n, generator=self.generator).to(self.X.device)
-        others = torch.ones(n, dtype=torch.bool, device=self.X.device)
-        others[queries] = False
-        return order[others[order]][: max(self.size - len(queries), 0)]
+        """Draw rows that are not among `queries`, to make `size` rows with them.
+
+        Draws walk through the shuffled rows and shuffle anew at their end, so that a step
+        costs the same however many rows there are.
+        """
+        if self.drawn + self.size > len(self.X):
+            order = torch.randperm(len(self.X), generator=self.generator)
+            self.order, self.drawn = order.to(self.X.device), 0
+        window = self.order[self.drawn : self.drawn + self.size]
+        self.drawn += self.size
+        self.is_query[queries] = True
+        others = window[~self.is_query[window]]
+        self.is_query[queries] = False
+        return others[: max(self.size - len(queries), 0)]
 
     def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Embed a step's queries and neighbours, the first of which are the queries themselves.
@@ -252,7 +262,8 @@ def train_network(
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
     if valid is not None and hasattr(network.head, "log_temperature"):
-        refine_temperature(network, NeighborBank(network.embed(X), y), *_to(valid, device).tensors)
+        some = [tensor[: net.pool.size] for tensor in _to(valid, device).tensors]
+        refine_temperature(network, NeighborBank(network.embed(X), y), *some)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
 
