@@ -1,4 +1,4 @@
-"""The bank: embeddings and targets stored at fit, and every answer that streams over them."""
+"""The bank: embeddings and targets stored at fit, and every answer that comes out of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .attention import NONAHead
+from ._stream import Member, left_out, members, query_blocks, stream_weights, sum_weights
+from .attention import AverageHead, NONAHead
 
-BLOCK_ENTRIES = 2**21  # query-neighbour pairs weighed at a time: 16 MB in float64
+GROUP = 16  # rows whose heaviest stands for them all, in a search for the heaviest of many
 
 
 @dataclass(frozen=True)
@@ -34,55 +35,77 @@ class NeighborBank:
         return NeighborBank(self.embeddings.to(device), self.targets.to(device))
 
     @torch.no_grad()
-    def stream_weights(
-        self, head: NONAHead, query: Tensor, leave_one_out: bool = False
-    ) -> Iterator[Tensor]:
-        """Weigh the bank for one block of queries after another.
-
-        Memory is bounded by the block; results do not depend on it, because a block holds
-        some of the queries but always all of the bank, as SoftStep's scaling needs.
+    def predict(
+        self, head: NONAHead | AverageHead, query: Tensor, leave_one_out: bool = False
+    ) -> Tensor:
+        """Weighted mean of the targets, shape (q,) or (q, n_outputs), in float64.
 
         Parameters
         ----------
-        head : NONAHead
+        head : NONAHead or AverageHead
             Gives the weights.
         query : Tensor of shape (q, d)
             Embeddings of the queries.
         leave_one_out : bool, default=False
             Whether the queries are the bank's own rows, none of which may be its own
             neighbour.
-
-        Yields
-        ------
-        Tensor of shape (block, n)
-            Weights in float64; each row sums to 1 to float64's precision, whatever the
-            targets' offset that they are to be multiplied with.
         """
-        rows = torch.arange(len(self), device=query.device)
-        block_size = max(1, BLOCK_ENTRIES // len(self))
-        for start in range(0, len(query), block_size):
-            block = slice(start, start + block_size)
-            excluded = rows[block, None] == rows if leave_one_out else None  # (block, n)
-            weights = head.neighbor_weights(query[block], self.embeddings, excluded).double()
-            yield weights / weights.sum(dim=1, keepdim=True)
+        values = self.targets.double().reshape(len(self), -1)
+        predictions = query.new_empty(len(query), values.shape[1], dtype=torch.float64)
+        for rows, parts in self._blocks(head, query, leave_one_out):
+            means = [sum_weights(part, values)[0] for part in parts]
+            predictions[rows] = torch.stack(means).mean(dim=0)
+        return predictions.reshape(len(query), *self.targets.shape[1:])
+
+    @torch.no_grad()
+    def stream_weights(
+        self, head: NONAHead | AverageHead, query: Tensor, leave_one_out: bool = False
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Yield (queries, rows of the bank, weights (q, b)), tile by tile, queries slowest.
+
+        Parameters as for :meth:`predict`.
+        """
+        for rows, parts in self._blocks(head, query, leave_one_out):
+            for columns, weights in stream_weights(parts):
+                yield rows, columns, weights
 
     def heaviest(
-        self, head: NONAHead, query: Tensor, k: int, leave_one_out: bool = False
+        self, head: NONAHead | AverageHead, query: Tensor, k: int, leave_one_out: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Weights and row numbers of the k heaviest neighbours, (q, k) each, heaviest first."""
-        weights, rows, start = [], [], 0
-        for block in self.stream_weights(head, query, leave_one_out):
+        weights = query.new_full((len(query), k), -1.0)
+        rows = torch.zeros_like(weights, dtype=torch.long)
+        for queries, columns, tile in self.stream_weights(head, query, leave_one_out):
             if leave_one_out:  # so that itself comes last, even among neighbours of no weight
-                itself = torch.arange(start, start + len(block), device=block.device)
-                block = block.scatter(1, itself[:, None], -1.0)
-                start += len(block)
-            top = block.topk(k, dim=1)
-            weights.append(top.values)
-            rows.append(top.indices)
-        return torch.cat(weights), torch.cat(rows)
+                itself = torch.arange(queries.start, queries.stop, device=tile.device)
+                tile[left_out(itself, columns)] = -1.0
+            values, positions = heaviest(tile, min(k, tile.shape[1]))
+            both = torch.cat([weights[queries], values], dim=1)
+            numbers = torch.cat([rows[queries], positions + columns.start], dim=1)
+            weights[queries], best = both.topk(k, dim=1)
+            rows[queries] = numbers.gather(1, best)
+        return weights.double(), rows
 
-    def predict(self, head: NONAHead, query: Tensor, leave_one_out: bool = False) -> Tensor:
-        """Weighted mean of the targets, shape (q,) or (q, n_outputs), in float64."""
-        targets = self.targets.double()
-        blocks = self.stream_weights(head, query, leave_one_out)
-        return torch.cat([weights @ targets for weights in blocks])
+    def _blocks(self, head, query, leave_one_out) -> Iterator[tuple[slice, list[Member]]]:
+        """Yield (rows of the queries, what each head looks at), block by block."""
+        for rows in query_blocks(head, len(query), len(self)):
+            itself = None
+            if leave_one_out:
+                itself = torch.arange(rows.start, rows.stop, device=query.device)
+            yield rows, members(head, query[rows], self.embeddings, itself)
+
+
+def heaviest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find the k largest of each row and their positions, as `topk` does.
+
+    The k largest lie in the k groups with the largest heads, so that few need comparing:
+    several times as fast.
+    """
+    q, n = weights.shape
+    if n % GROUP or k * GROUP >= n:
+        return weights.topk(k, dim=1)
+    groups = weights.reshape(q, -1, GROUP)
+    best = groups.amax(dim=2).topk(k, dim=1).indices  # (q, k)
+    candidates = groups.gather(1, best[..., None].expand(-1, -1, GROUP)).flatten(1)
+    values, positions = candidates.topk(k, dim=1)
+    return values, best.gather(1, positions // GROUP) * GROUP + positions % GROUP

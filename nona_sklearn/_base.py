@@ -1,6 +1,7 @@
 """What both estimators share: validation, scaling, seeds and devices, and every verb."""
 
 import copy
+import itertools
 import threading
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager
@@ -235,8 +236,14 @@ class BaseNeighborRegressor(
             are zero are not stored.
         """
         query, leave_one_out = self._query(X)
-        blocks = self.bank_.stream_weights(self.network_.head, query, leave_one_out)
-        return sparse.vstack([sparse.csr_array(w.cpu().numpy()) for w in blocks], format="csr")
+        tiles = self.bank_.stream_weights(self.network_.head, query, leave_one_out)
+        blocks = [
+            sparse.hstack([sparse.csr_array(weights.cpu().numpy()) for _, _, weights in row])
+            for _, row in itertools.groupby(tiles, key=lambda tile: tile[0].start)
+        ]
+        weights = sparse.vstack(blocks, format="csr", dtype=np.float64)
+        weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
+        return weights
 
     def kneighbors(self, X=None, n_neighbors=5):
         """Heaviest training rows of each query, heaviest first.

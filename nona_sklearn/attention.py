@@ -250,6 +250,11 @@ class NONAHead(nn.Module):
         """Divisor of the similarities: the larger, the flatter the weights."""
         return self.log_temperature.exp() if hasattr(self, "log_temperature") else 1.0
 
+    @property
+    def ranks(self) -> bool:
+        """Whether a neighbour's weight depends on its rank among all neighbours."""
+        return self.n_neighbors is not None or (self.step is not None and self.step.on == "rank")
+
     def neighbor_weights(
         self, query: Tensor, neighbors: Tensor, excluded: Tensor | None = None
     ) -> Tensor:

@@ -45,17 +45,18 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[-5., -0.]])
     """
+    # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but in
+    # float32 it puts a row up to 0.01 from its twin. Like scikit-learn's euclidean_distances, we
+    # do that one product in float64. In float64 itself there is no wider type to lose the
+    # rounding in. Naming the mode keeps cdist from changing formula, and so results, with the
+    # number of rows.
     if query.dtype == torch.float64:
-        mode = "donot_use_mm_for_euclid_dist"
-    else:
-        # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but
-        # in float32 it puts a row up to 0.01 from its twin. Like scikit-learn's
-        # euclidean_distances, we do that one product in float64. In float64 itself there is
-        # no wider type to lose the rounding in. Naming the mode keeps cdist from changing
-        # formula, and so results, with the number of rows.
+        return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
+    wide_query, wide_neighbors = query.double(), neighbors.double()
+    if torch.is_grad_enabled() and (query.requires_grad or neighbors.requires_grad):
         mode = "use_mm_for_euclid_dist"
-    distance = torch.cdist(query.double(), neighbors.double(), compute_mode=mode)  # (q, n)
-    return distance.neg().to(query.dtype)
+        return -torch.cdist(wide_query, wide_neighbors, compute_mode=mode).to(query.dtype)
+    return _wide_l2(wide_query, wide_neighbors, query.dtype)
 
 
 def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -141,6 +142,19 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
     tensor([[1., 0., 0.]])
     """
     return _product(_unit(query), _unit(neighbors))  # (q, n)
+
+
+def _wide_l2(query: Tensor, neighbors: Tensor, dtype: torch.dtype) -> Tensor:
+    """:func:`l2` of rows in float64, with all that follows the product in `dtype`."""
+    squares = [z.square().sum(dim=1, keepdim=True) for z in (query, neighbors)]
+    # So that very long or short rows do not leave `dtype`. A power of two rounds nothing.
+    largest = torch.cat(squares).max().clamp_min(torch.finfo(query.dtype).tiny)
+    scale = 2.0 ** (largest.log2() / 2).round()
+    # The whole formula as one product of longer rows: two passes less.
+    left = torch.cat([-2 * query, squares[0], torch.ones_like(squares[0])], dim=1)
+    right = torch.cat([neighbors, torch.ones_like(squares[1]), squares[1]], dim=1)
+    square = (left / scale) @ (right / scale).T  # (q, n)
+    return square.to(dtype).clamp_min_(0).sqrt_().mul_(-scale.to(dtype))
 
 
 def _product(query: Tensor, neighbors: Tensor) -> Tensor:

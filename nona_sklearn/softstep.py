@@ -17,15 +17,20 @@ from torch.nn import functional as F
 from ._validation import check_choice
 
 __all__ = [
+    "EVALUATION_STEPS",
     "STEPS",
     "STEP_SCALES",
     "SoftStep",
     "log_s1",
+    "log_s1_",
     "log_s2",
+    "log_s2_",
     "nearest_first",
     "rank_similarity",
     "scale_similarity",
 ]
+
+LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
 def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -202,8 +207,48 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
 
 
+def log_s1_(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`log_s1` in place of `x`, six times as fast, without a gradient.
+
+    Parameters and return value as for :func:`log_s1`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import log_s1_
+    >>> a, b, t = torch.tensor([0.2, 0.6, 0.5])
+    >>> log_s1_(torch.tensor([[0.1, 0.4, 0.7]]), a, b, t).exp()
+    tensor([[0.0000, 0.5000, 1.0000]])
+    """
+    u = x.sub_(a).div_(b - a)
+    # Infinite and denormal numbers would cost ten times as much.
+    v = u.logit(eps=torch.finfo(u.dtype).eps).div_(t).clamp_min_(LEAST_LOG_STEP)
+    return torch.minimum(v.sigmoid_().log_(), F.threshold_(u, 0.0, -math.inf))
+
+
+def log_s2_(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`log_s2` in place of `x`, three times as fast, without a gradient.
+
+    Parameters and return value as for :func:`log_s2`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import log_s2_
+    >>> b, t = torch.tensor([0.5, 0.5])
+    >>> log_s2_(torch.tensor([[0.0, 0.25, 0.9]]), b, t).exp()
+    tensor([[0.0000, 0.8409, 1.0000]])
+    """
+    ratio = x.div_(b).clamp_(0, 1)
+    logarithm = ratio.log()
+    return ratio.sub_(1).mul_(-b * t / (1 - t)).mul_(logarithm)
+
+
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
 STEPS = {"s1": log_s1, "s2": log_s2}
+
+#: What stands in for them where no gradient is asked for.
+EVALUATION_STEPS = {"s1": log_s1_, "s2": log_s2_}
 
 #: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
 STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}

@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nona_sklearn import NONAHead, SoftStep, _bank
-from nona_sklearn._bank import NeighborBank
+from nona_sklearn import NONAHead, SoftStep, _stream
+from nona_sklearn._bank import NeighborBank, heaviest
+from nona_sklearn.similarity import SIMILARITIES
 
 
 @pytest.fixture
@@ -24,13 +27,55 @@ def queries(n):
 
 
 @pytest.mark.parametrize("leave_one_out", [False, True])
-def test_block_size_does_not_change_predictions(bank, head, monkeypatch, leave_one_out):
+@pytest.mark.parametrize("blocks", [(1, 1), (7, 16), (256, 39), (3, 2048)])
+def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, blocks):
     query = bank.embeddings if leave_one_out else queries(25)
     whole = bank.predict(head, query, leave_one_out)
-    for entries in (1, 120, 281):
-        monkeypatch.setattr(_bank, "BLOCK_ENTRIES", entries)
-        blocks = bank.predict(head, query, leave_one_out)
-        torch.testing.assert_close(blocks, whole, rtol=0, atol=1e-6)
+    heaviest, rows = bank.heaviest(head, query, 5, leave_one_out)
+    monkeypatch.setattr(_stream, "QUERY_BLOCK", blocks[0])
+    monkeypatch.setitem(_stream.BANK_BLOCK, "cpu", blocks[1])
+    ours = bank.predict(head, query, leave_one_out)
+    torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
+    ours, our_rows = bank.heaviest(head, query, 5, leave_one_out)
+    torch.testing.assert_close(ours, heaviest, rtol=0, atol=1e-6)
+    assert torch.equal(our_rows[heaviest > 0], rows[heaviest > 0])
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("weights", ["distance", "uniform"])
+@pytest.mark.parametrize("leave_one_out", [False, True])
+def test_streamed_weights_are_the_head_s(bank, head, similarity, weights, leave_one_out):
+    """The head, which holds all pairs at once, is the oracle."""
+    if head.step is None and weights == "uniform":
+        head = NONAHead(similarity, weights=weights, n_neighbors=7)
+    else:
+        head = NONAHead(similarity, head.step, weights, learn_temperature=True)
+    head.eval()
+    query = bank.embeddings if leave_one_out else queries(9)
+    excluded = torch.eye(40, dtype=torch.bool) if leave_one_out else None
+    expected = head.neighbor_weights(query, bank.embeddings, excluded)
+    tiles = bank.stream_weights(head, query, leave_one_out)
+    ours = torch.cat([weights for _, _, weights in tiles], dim=1)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        bank.predict(head, query, leave_one_out), expected.double() @ bank.targets, rtol=0, atol=1e-5
+    )
+
+
+def test_equally_near_neighbours_all_count(head):
+    """Where the span of the similarities is nothing, all are nearest."""
+    bank = NeighborBank(torch.ones(5, 3), torch.arange(5.0))
+    assert bank.predict(head, torch.zeros(2, 3)).tolist() == [2.0, 2.0]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 8]), st.sampled_from([16, 160, 161, 320]))
+def test_heaviest_is_topk(seed, k, n):
+    """Random weights, most of them tied."""
+    weights = torch.randint(0, n, (3, n), generator=torch.Generator().manual_seed(seed)).float()
+    values, positions = heaviest(weights, k)
+    assert torch.equal(values, weights.topk(k, dim=1).values)
+    assert torch.equal(weights.gather(1, positions), values)
+    assert all(len(row.unique()) == k for row in positions)
 
 
 def test_leave_one_out_is_a_bank_without_the_row(bank, head):

@@ -8,6 +8,8 @@ from torch.autograd import gradcheck
 from nona_sklearn import SoftStep, neighbor_weights
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import (
+    EVALUATION_STEPS,
+    STEPS,
     log_s1,
     log_s2,
     rank_similarity,
@@ -274,3 +276,15 @@ def test_bad_arguments():
     for x in (0.0, 1.0):
         with pytest.raises(ValueError, match=f"x must lie between 0 and 1, got {x}"):
             SoftStep("s2").start_at(x)
+
+
+@given(
+    a=st.floats(0.01, 0.5), width=st.floats(0.01, 0.49), t=st.floats(0.01, 0.99), seed=st.integers(0)
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_steps_in_place_are_the_steps(step, a, width, t, seed):
+    x = torch.rand(3, 50, generator=torch.Generator().manual_seed(seed % 2**32))
+    x[:, :2] = torch.tensor([0.0, 1.0])
+    thresholds = torch.tensor([a, a + width, t])[-2 if step == "s2" else 0 :]
+    expected = STEPS[step](x, *thresholds).exp()
+    torch.testing.assert_close(EVALUATION_STEPS[step](x, *thresholds).exp(), expected, atol=1e-5, rtol=1e-4)
