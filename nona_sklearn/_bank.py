@@ -1,8 +1,10 @@
 """The bank: embeddings and targets stored at fit, and every answer that comes out of them."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,9 +32,15 @@ class NeighborBank:
     def __len__(self) -> int:
         return len(self.embeddings)
 
-    def to(self, device: str | torch.device) -> "NeighborBank":
-        """Copy of the bank on another device."""
-        return NeighborBank(self.embeddings.to(device), self.targets.to(device))
+    def __getstate__(self) -> dict[str, np.ndarray]:
+        """Pickle from the CPU, as arrays: joblib maps those from disk with ``mmap_mode``."""
+        return {name: tensor.cpu().numpy() for name, tensor in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, np.ndarray]) -> None:
+        with warnings.catch_warnings():
+            # A mapped array may be read-only; nothing writes into a bank.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            vars(self).update({name: torch.from_numpy(array) for name, array in state.items()})
 
     @torch.no_grad()
     def predict(

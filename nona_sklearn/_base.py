@@ -331,7 +331,6 @@ class BaseNeighborRegressor(
         if "network_" in state:
             state = state.copy()
             state["network_"] = copy.deepcopy(state["network_"]).cpu()
-            state["bank_"] = state["bank_"].to("cpu")
         return state
 
 
