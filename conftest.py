@@ -1,5 +1,6 @@
 """What every test and every example in the documentation runs under."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -8,6 +9,9 @@ import pytest
 import torch
 
 from nona_sklearn.datasets import make_plane_regression
+
+# Its example needs the extra that it is about.
+collect_ignore = [] if find_spec("faiss") else ["nona_sklearn/_approximate.py"]
 
 # The same examples on every machine, and no deadline: CI may be slow, not flaky.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)

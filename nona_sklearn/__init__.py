@@ -14,6 +14,7 @@ NONA        Nearness of Neighbors Attention: weights are a softmax of similariti
 excluded    pairs of query and neighbour that must not meet: a row and itself in training
 """
 
+from ._approximate import ApproximateNeighborsRegressor
 from ._displays import NeighborsDisplay
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from .attention import NONAHead, neighbor_attention, neighbor_weights
@@ -23,6 +24,7 @@ from .softstep import SoftStep
 __version__ = "0.1.0"
 
 __all__ = [
+    "ApproximateNeighborsRegressor",
     "MLPEmbedding",
     "NONAHead",
     "NONARegressor",

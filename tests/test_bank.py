@@ -58,7 +58,10 @@ def test_streamed_weights_are_the_head_s(bank, head, similarity, weights, leave_
     ours = torch.cat([weights for _, _, weights in tiles], dim=1)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
-        bank.predict(head, query, leave_one_out), expected.double() @ bank.targets, rtol=0, atol=1e-5
+        bank.predict(head, query, leave_one_out),
+        expected.double() @ bank.targets,
+        rtol=0,
+        atol=1e-5,
     )
 
 

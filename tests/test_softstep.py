@@ -279,7 +279,10 @@ def test_bad_arguments():
 
 
 @given(
-    a=st.floats(0.01, 0.5), width=st.floats(0.01, 0.49), t=st.floats(0.01, 0.99), seed=st.integers(0)
+    a=st.floats(0.01, 0.5),
+    width=st.floats(0.01, 0.49),
+    t=st.floats(0.01, 0.99),
+    seed=st.integers(0),
 )
 @pytest.mark.parametrize("step", STEPS)
 def test_steps_in_place_are_the_steps(step, a, width, t, seed):
@@ -287,4 +290,6 @@ def test_steps_in_place_are_the_steps(step, a, width, t, seed):
     x[:, :2] = torch.tensor([0.0, 1.0])
     thresholds = torch.tensor([a, a + width, t])[-2 if step == "s2" else 0 :]
     expected = STEPS[step](x, *thresholds).exp()
-    torch.testing.assert_close(EVALUATION_STEPS[step](x, *thresholds).exp(), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        EVALUATION_STEPS[step](x, *thresholds).exp(), expected, atol=1e-5, rtol=1e-4
+    )

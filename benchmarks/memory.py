@@ -1,0 +1,74 @@
+"""Peak memory of a prediction: a bank of a million rows, ten thousand queries.
+
+    python benchmarks/memory.py [--queries 10000]
+
+Each measurement runs in a process of its own, whose peak resident memory the system keeps.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+
+import torch
+
+from nona_sklearn import NONAHead, SoftStep
+from nona_sklearn._bank import NeighborBank
+
+N_DIMENSIONS = 32
+HEADS = {
+    "l2": lambda: NONAHead(),
+    "l2 + S1": lambda: NONAHead(step=SoftStep("s1")),
+    "log_l2 + S1 on ranks": lambda: NONAHead("log_l2", SoftStep("s1", on="rank")),
+}
+LIMIT = 200  # MB
+
+
+def peak():
+    """Peak resident memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(head, n_bank, n_queries):
+    """Print the peak above the bank and the queries, in MB."""
+    generator = torch.Generator().manual_seed(0)
+    neighbors = torch.randn(n_bank, N_DIMENSIONS, generator=generator)
+    targets = torch.randn(n_bank, generator=generator, dtype=torch.float64)
+    query = torch.randn(n_queries, N_DIMENSIONS, generator=generator)
+    bank, head = NeighborBank(neighbors, targets), HEADS[head]().eval()
+    bank.predict(head, query[:1])  # libraries load on first use
+    before = peak()
+    bank.predict(head, query)
+    print(peak() - before)
+
+
+def measure_apart(head, n_bank, n_queries):
+    """Measure in a new process; returns MB."""
+    command = [sys.executable, __file__, "--measure", head, str(n_bank), str(n_queries)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main():
+    """Measure, print the table, check the claim."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=10_000)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        head, n_bank, n_queries = args.measure
+        measure(head, int(n_bank), int(n_queries))
+        return
+    print(f"{'head':24s}{'bank':>11s}{'queries':>10s}{'peak, MB':>10s}{'pairs, MB':>12s}")
+    peaks = []
+    # Ranks cost a sort of the bank for each query: fewer of those.
+    sizes = [("l2", 10_000, 1000), ("l2", 100_000, 1000), ("l2", 1_000_000, args.queries)]
+    sizes += [("l2 + S1", 1_000_000, args.queries), ("log_l2 + S1 on ranks", 1_000_000, 20)]
+    for head, n_bank, n_queries in sizes:
+        peaks.append(measure_apart(head, n_bank, n_queries))
+        pairs = 4 * n_bank * n_queries / 2**20
+        print(f"{head:24s}{n_bank:11,}{n_queries:10,}{peaks[-1]:10.0f}{pairs:12,.0f}", flush=True)
+    assert max(peaks) < LIMIT
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""How the cost of a prediction grows with the bank and with the queries.
+
+python benchmarks/scaling.py [--picture FILE]
+"""
+
+import argparse
+
+import torch
+from timing import fitted_exponent, time_in_turns
+
+from nona_sklearn import NONAHead, SoftStep
+from nona_sklearn._bank import NeighborBank
+
+N_DIMENSIONS = 32
+BANKS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+QUERIES = (64, 256, 1024, 4096)
+N_QUERIES, N_BANK = 256, 100_000  # of the one, while the other grows
+HEADS = {"l2": NONAHead(), "l2 + S1": NONAHead(step=SoftStep("s1"))}
+
+
+def main():
+    """Time, print both curves, check that they are straight."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--picture", help="file to draw the curves into")
+    args = parser.parse_args()
+    generator = torch.Generator().manual_seed(0)
+    neighbors = torch.randn(max(BANKS), N_DIMENSIONS, generator=generator)
+    targets = torch.randn(max(BANKS), generator=generator, dtype=torch.float64)
+    query = torch.randn(max(QUERIES), N_DIMENSIONS, generator=generator)
+
+    def predict(head, n_bank, n_queries):
+        bank = NeighborBank(neighbors[:n_bank], targets[:n_bank])
+        return lambda: bank.predict(head.eval(), query[:n_queries])
+
+    curves = {}
+    for name, head in HEADS.items():
+        rivals = {size: predict(head, size, N_QUERIES) for size in BANKS}
+        curves[name, "bank rows"] = time_in_turns(rivals, 3)
+        rivals = {size: predict(head, N_BANK, size) for size in QUERIES}
+        curves[name, "queries"] = time_in_turns(rivals, 3)
+    exponents = {key: fitted_exponent(list(c), list(c.values())) for key, c in curves.items()}
+    for (name, unit), curve in curves.items():
+        print(f"{name}, seconds by {unit}; exponent {exponents[name, unit]:.2f}")
+        for size, seconds in curve.items():
+            print(f"  {size:>10,}{seconds:10.3f}")
+    if args.picture:
+        draw(curves, args.picture)
+    assert max(exponents.values()) < 1.1
+
+
+def draw(curves, path):
+    """Draw both families of curves beside a straight line."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    fixed = {"bank rows": f"{N_QUERIES:,} queries", "queries": f"{N_BANK:,} bank rows"}
+    for ax, unit in zip(axes, fixed, strict=True):
+        for (name, of), curve in curves.items():
+            if of == unit:
+                ax.loglog(list(curve), list(curve.values()), "o-", label=name)
+                sizes, start = list(curve), min(curve.values())
+        ax.loglog(
+            sizes, [start * size / sizes[0] for size in sizes], ":", color="gray", label="linear"
+        )
+        ax.set(xlabel=unit, ylabel="seconds", title=fixed[unit])
+        ax.legend()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Times of rivals, measured in turns, so that a busy minute hits them all."""
+
+import gc
+import time
+
+import numpy as np
+
+
+def time_in_turns(rivals, repeats=5):
+    """Time functions of no arguments, one after another, again and again.
+
+    Parameters
+    ----------
+    rivals : dict of str to callable
+        What to time, by name. Each is called once before, to warm up.
+    repeats : int, default=5
+        Number of turns.
+
+    Returns
+    -------
+    dict of str to float
+        Seconds of each: the median of its turns.
+    """
+    for function in rivals.values():
+        function()
+    seconds = {name: [] for name in rivals}
+    gc.disable()
+    for _ in range(repeats):
+        for name, function in rivals.items():
+            start = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - start)
+    gc.enable()
+    return {name: float(np.median(times)) for name, times in seconds.items()}
+
+
+def fitted_exponent(sizes, seconds):
+    """Exponent of the power law through times: 1 is linear growth."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])

@@ -1,0 +1,103 @@
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.estimator_checks import check_no_attributes_set_in_init
+
+from nona_sklearn import (
+    ApproximateNeighborsRegressor,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+)
+
+
+@pytest.fixture
+def faiss():
+    return pytest.importorskip("faiss")
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    return X[:300], X[300:], X[:300, 0] + X[:300, 1] ** 2
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    X, _, y = data
+    return NONARegressor(n_estimators=2, max_iter=5, random_state=0).fit(X, y)
+
+
+def test_all_rows_as_candidates_are_exact(faiss, fitted, data):
+    X, X_test, y = data
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=1000).fit(X, y)
+    np.testing.assert_allclose(fast.predict(X_test), fitted.predict(X_test), atol=1e-5)
+    comparison = fast.compare(X_test)
+    assert comparison["recall"] == 1
+    assert comparison["weight"] == pytest.approx(1)
+    assert comparison["error"] < 1e-5
+    assert fast.n_features_in_ == 4
+
+
+def test_compare_tells_what_few_candidates_lose(faiss, fitted, data):
+    X, X_test, y = data
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=5).fit(X, y)
+    comparison = fast.compare(X_test)
+    weights, _ = fitted.kneighbors(X_test, 10)
+    assert comparison["recall"] > 0.9
+    assert 0 < comparison["weight"] <= weights.sum(axis=1).mean() + 0.01  # 5 rows a network
+    difference = fast.predict(X_test) - fitted.predict(X_test)
+    assert comparison["error"] == pytest.approx(np.sqrt(np.mean(difference**2)))
+    assert comparison["error"] > 1e-3
+
+
+def test_several_outputs_and_log_distances(faiss, data):
+    X, X_test, y = data
+    reg = NONARegressor(n_estimators=1, max_iter=3, similarity="log_l2", random_state=0)
+    both = np.stack([y, -y], axis=1)
+    fast = ApproximateNeighborsRegressor(reg, n_candidates=300).fit(X, both)
+    np.testing.assert_allclose(fast.predict(X_test), fast.regressor_.predict(X_test), atol=1e-5)
+
+
+def test_pickles_and_clones(faiss, fitted, data):
+    X, X_test, y = data
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=20).fit(X, y)
+    again = pickle.loads(pickle.dumps(fast))
+    np.testing.assert_array_equal(again.predict(X_test), fast.predict(X_test))
+    assert not hasattr(clone(fast), "regressor_")
+    check_no_attributes_set_in_init("ApproximateNeighborsRegressor", fast)
+
+
+@pytest.mark.parametrize(
+    ("regressor", "message"),
+    [
+        (SoftStepKNeighborsRegressor(), "softstep='s1'"),
+        (NONARegressor(similarity="dot"), "similarity='dot'"),
+        (clone(NONARegressor(softstep="s2")), "softstep='s2'"),
+    ],
+)
+def test_refuses_weights_that_are_no_function_of_distance(faiss, data, regressor, message):
+    X, _, y = data
+    with pytest.raises(ValueError, match=message):
+        ApproximateNeighborsRegressor(regressor).fit(X, y)
+
+
+def test_other_regressors_and_counts_are_refused(faiss, data):
+    X, _, y = data
+    with pytest.raises(ValueError, match="regressor must be a NONARegressor"):
+        ApproximateNeighborsRegressor(pytest.importorskip("sklearn.dummy").DummyRegressor()).fit(
+            X, y
+        )
+    with pytest.raises(ValueError, match="n_candidates"):
+        ApproximateNeighborsRegressor(NONARegressor(), n_candidates=0).fit(X, y)
+
+
+def test_says_what_to_install(monkeypatch, data):
+    X, _, y = data
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"pip install nona_sklearn\[approximate\]"):
+        ApproximateNeighborsRegressor(NONARegressor()).fit(X, y)
