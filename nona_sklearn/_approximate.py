@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import BaseNeighborRegressor
-from ._stream import QUERY_BLOCK, members, spans
+from ._stream import QUERY_BLOCK, heads_of, spans
 from .attention import neighbor_weights
 
 N_LINKS = 32  # of each row in the index's graph: faiss's usual choice
@@ -96,8 +96,8 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         regressor = clone(self.regressor)
         _check_indexable(regressor)
         regressor.fit(X, y)
-        embeddings = [part.neighbors for part in _parts(regressor, regressor.bank_.embeddings)]
-        self.indexes_ = [_build_index(z.cpu().numpy()) for z in embeddings]
+        parts = _heads_of(regressor, regressor.bank_.embeddings)
+        self.indexes_ = [_build_index(neighbors.cpu().numpy()) for _, _, neighbors in parts]
         self.regressor_ = regressor
         return self
 
@@ -140,10 +140,10 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         difference = self.predict(X) - exact
         query = self.regressor_._query(X)[0]
         recalls, shares = [], []
-        parts = _parts(self.regressor_, query)
-        for part, (_, rows) in zip(parts, self._candidates(X), strict=True):
+        parts = _heads_of(self.regressor_, query)
+        for (head, q, neighbors), (_, rows) in zip(parts, self._candidates(X), strict=True):
             for block in spans(len(query), QUERY_BLOCK):
-                weights = part.head.neighbor_weights(part.query[block], part.neighbors).cpu()
+                weights = head.neighbor_weights(q[block], neighbors).cpu()
                 nearest = torch.zeros_like(weights, dtype=torch.bool)
                 nearest.scatter_(1, weights.topk(rows.shape[1], dim=1).indices, True)
                 recalls.append(nearest.gather(1, rows[block]).double().mean(dim=1))
@@ -161,11 +161,12 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         query = self.regressor_._query(X)[0]
         k = min(self.n_candidates, len(self.regressor_.bank_))
         found = []
-        for part, index in zip(_parts(self.regressor_, query), self.indexes_, strict=True):
+        parts = _heads_of(self.regressor_, query)
+        for (head, q, neighbors), index in zip(parts, self.indexes_, strict=True):
             index.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
-            rows = torch.from_numpy(index.search(part.query.cpu().numpy(), k)[1])
+            rows = torch.from_numpy(index.search(np.ascontiguousarray(q.cpu()), k)[1])
             weights = [
-                _weigh(part, block, rows[block].to(query.device))
+                _weigh(head, q[block], neighbors[rows[block].to(q.device)])
                 for block in spans(len(query), QUERY_BLOCK)
             ]
             found.append((torch.cat(weights).double().cpu(), rows))
@@ -212,9 +213,9 @@ def _check_indexable(regressor):
         )
 
 
-def _parts(regressor, query):
-    """Split a regressor into heads, each with its queries and neighbours."""
-    return members(regressor.network_.head, query, regressor.bank_.embeddings, None)
+def _heads_of(regressor, query):
+    """List each head of a fitted regressor with its slices of queries and bank."""
+    return heads_of(regressor.network_.head, query, regressor.bank_.embeddings)
 
 
 def _build_index(embeddings):
@@ -223,10 +224,9 @@ def _build_index(embeddings):
     return index
 
 
-def _weigh(part, block, rows):
-    """Weights of the candidates `rows`, (b, k), of a block of queries."""
-    away = part.neighbors[rows] - part.query[block][:, None]  # (b, k, d)
-    distance = torch.linalg.vector_norm(away, dim=2)
-    if part.head.similarity == "log_l2":
+def _weigh(head, query, candidates):
+    """Weights (q, k) of each query's own candidates (q, k, d)."""
+    distance = torch.linalg.vector_norm(candidates - query[:, None], dim=2)
+    if head.similarity == "log_l2":
         distance = distance.clamp_min(torch.finfo(distance.dtype).tiny).log()
-    return neighbor_weights(-distance / part.head.temperature)
+    return neighbor_weights(-distance / head.temperature)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._stream import Member, left_out, members, query_blocks, stream_weights, sum_weights
+from ._stream import mean_of, members, stream_weights
 from .attention import AverageHead, NONAHead
 
 GROUP = 16  # rows whose heaviest stands for them all, in a search for the heaviest of many
@@ -60,8 +60,8 @@ class NeighborBank:
         """
         values = self.targets.double().reshape(len(self), -1)
         predictions = query.new_empty(len(query), values.shape[1], dtype=torch.float64)
-        for rows, parts in self._blocks(head, query, leave_one_out):
-            means = [sum_weights(part, values)[0] for part in parts]
+        for rows, parts in members(head, query, self.embeddings, leave_one_out):
+            means = [mean_of(part, values)[0] for part in parts]
             predictions[rows] = torch.stack(means).mean(dim=0)
         return predictions.reshape(len(query), *self.targets.shape[1:])
 
@@ -73,34 +73,25 @@ class NeighborBank:
 
         Parameters as for :meth:`predict`.
         """
-        for rows, parts in self._blocks(head, query, leave_one_out):
-            for columns, weights in stream_weights(parts):
-                yield rows, columns, weights
+        for queries, parts in members(head, query, self.embeddings, leave_one_out):
+            for rows, weights in stream_weights(parts):
+                yield queries, rows, weights
 
     def heaviest(
         self, head: NONAHead | AverageHead, query: Tensor, k: int, leave_one_out: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Weights and row numbers of the k heaviest neighbours, (q, k) each, heaviest first."""
         weights = query.new_full((len(query), k), -1.0)
-        rows = torch.zeros_like(weights, dtype=torch.long)
-        for queries, columns, tile in self.stream_weights(head, query, leave_one_out):
+        indices = torch.zeros_like(weights, dtype=torch.long)
+        for queries, rows, tile in self.stream_weights(head, query, leave_one_out):
             if leave_one_out:  # so that itself comes last, even among neighbours of no weight
-                itself = torch.arange(queries.start, queries.stop, device=tile.device)
-                tile[left_out(itself, columns)] = -1.0
+                tile.diagonal(queries.start - rows.start).fill_(-1.0)
             values, positions = heaviest(tile, min(k, tile.shape[1]))
             both = torch.cat([weights[queries], values], dim=1)
-            numbers = torch.cat([rows[queries], positions + columns.start], dim=1)
+            numbers = torch.cat([indices[queries], positions + rows.start], dim=1)
             weights[queries], best = both.topk(k, dim=1)
-            rows[queries] = numbers.gather(1, best)
-        return weights.double(), rows
-
-    def _blocks(self, head, query, leave_one_out) -> Iterator[tuple[slice, list[Member]]]:
-        """Yield (rows of the queries, what each head looks at), block by block."""
-        for rows in query_blocks(head, len(query), len(self)):
-            itself = None
-            if leave_one_out:
-                itself = torch.arange(rows.start, rows.stop, device=query.device)
-            yield rows, members(head, query[rows], self.embeddings, itself)
+            indices[queries] = numbers.gather(1, best)
+        return weights.double(), indices
 
 
 def heaviest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
