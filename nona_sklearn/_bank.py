@@ -1,14 +1,14 @@
 """The bank: embeddings and targets stored at fit, and every answer that comes out of them."""
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
-from ._stream import mean_of, members, stream_weights
+from ._stream import map_blocks, mean_of, stream_weights
 from .attention import AverageHead, NONAHead
 
 GROUP = 16  # rows whose heaviest stands for them all, in a search for the heaviest of many
@@ -42,7 +42,6 @@ class NeighborBank:
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             vars(self).update({name: torch.from_numpy(array) for name, array in state.items()})
 
-    @torch.no_grad()
     def predict(
         self, head: NONAHead | AverageHead, query: Tensor, leave_one_out: bool = False
     ) -> Tensor:
@@ -59,39 +58,53 @@ class NeighborBank:
             neighbour.
         """
         values = self.targets.double().reshape(len(self), -1)
-        predictions = query.new_empty(len(query), values.shape[1], dtype=torch.float64)
-        for rows, parts in members(head, query, self.embeddings, leave_one_out):
-            means = [mean_of(part, values)[0] for part in parts]
-            predictions[rows] = torch.stack(means).mean(dim=0)
-        return predictions.reshape(len(query), *self.targets.shape[1:])
 
-    @torch.no_grad()
-    def stream_weights(
+        def predict_block(_, members):
+            return torch.stack([mean_of(member, values)[0] for member in members]).mean(dim=0)
+
+        blocks = map_blocks(predict_block, head, query, self.embeddings, leave_one_out)
+        return _join(blocks, values[:0]).reshape(len(query), *self.targets.shape[1:])
+
+    def sparse_weights(
         self, head: NONAHead | AverageHead, query: Tensor, leave_one_out: bool = False
-    ) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Yield (queries, rows of the bank, weights (q, b)), tile by tile, queries slowest.
+    ) -> sparse.csr_array:
+        """Weights (q, n), without the zeros, in float64. Parameters as for :meth:`predict`."""
 
-        Parameters as for :meth:`predict`.
-        """
-        for queries, parts in members(head, query, self.embeddings, leave_one_out):
-            for rows, weights in stream_weights(parts):
-                yield queries, rows, weights
+        def weigh_block(_, members):
+            tiles = [sparse.csr_array(tile.cpu().numpy()) for _, tile in stream_weights(members)]
+            return sparse.hstack(tiles, format="csr", dtype=np.float64)
+
+        blocks = map_blocks(weigh_block, head, query, self.embeddings, leave_one_out)
+        weights = sparse.vstack([sparse.csr_array((0, len(self))), *blocks], format="csr")
+        weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
+        return weights
 
     def heaviest(
         self, head: NONAHead | AverageHead, query: Tensor, k: int, leave_one_out: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Weights and row numbers of the k heaviest neighbours, (q, k) each, heaviest first."""
-        weights = query.new_full((len(query), k), -1.0)
-        indices = torch.zeros_like(weights, dtype=torch.long)
-        for queries, rows, tile in self.stream_weights(head, query, leave_one_out):
-            if leave_one_out:  # so that itself comes last, even among neighbours of no weight
-                tile.diagonal(queries.start - rows.start).fill_(-1.0)
-            values, positions = heaviest(tile, min(k, tile.shape[1]))
-            both = torch.cat([weights[queries], values], dim=1)
-            numbers = torch.cat([indices[queries], positions + rows.start], dim=1)
-            weights[queries], best = both.topk(k, dim=1)
-            indices[queries] = numbers.gather(1, best)
-        return weights.double(), indices
+        """Weights and row numbers of the k heaviest neighbours, (q, k) each, heaviest first.
+
+        Parameters as for :meth:`predict`.
+        """
+
+        def search_block(queries, members):
+            weights = query.new_full((queries.stop - queries.start, k), -1.0)
+            indices = torch.zeros_like(weights, dtype=torch.long)
+            for rows, tile in stream_weights(members):
+                if leave_one_out:  # itself comes last, even among neighbours of no weight
+                    tile.diagonal(queries.start - rows.start).fill_(-1.0)
+                values, positions = heaviest(tile, min(k, tile.shape[1]))
+                weights, best = torch.cat([weights, values], dim=1).topk(k, dim=1)
+                indices = torch.cat([indices, positions + rows.start], dim=1).gather(1, best)
+            return torch.cat([weights.double(), indices.double()], dim=1)
+
+        blocks = map_blocks(search_block, head, query, self.embeddings, leave_one_out)
+        weights, indices = _join(blocks, query.new_zeros(0, 2 * k).double()).split(k, dim=1)
+        return weights, indices.long()
+
+
+def _join(blocks: list[Tensor], empty: Tensor) -> Tensor:
+    return torch.cat([empty, *blocks])
 
 
 def heaviest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,6 @@
 """What both estimators share: validation, scaling, seeds and devices, and every verb."""
 
 import copy
-import itertools
 import threading
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from scipy import sparse
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -236,14 +234,7 @@ class BaseNeighborRegressor(
             are zero are not stored.
         """
         query, leave_one_out = self._query(X)
-        tiles = self.bank_.stream_weights(self.network_.head, query, leave_one_out)
-        blocks = [
-            sparse.hstack([sparse.csr_array(weights.cpu().numpy()) for _, _, weights in row])
-            for _, row in itertools.groupby(tiles, key=lambda tile: tile[0].start)
-        ]
-        weights = sparse.vstack(blocks, format="csr", dtype=np.float64)
-        weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
-        return weights
+        return self.bank_.sparse_weights(self.network_.head, query, leave_one_out)
 
     def kneighbors(self, X=None, n_neighbors=5):
         """Heaviest training rows of each query, heaviest first.

@@ -7,20 +7,24 @@ weights themselves walks over the tiles once more, knowing the normaliser.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
+from joblib import Parallel, delayed
 from torch import Tensor
 
 from .attention import LEAST_LOGIT, AverageHead, NONAHead
 from .similarity import SIMILARITIES
 from .softstep import EVALUATION_STEPS
 
-QUERY_BLOCK = 256
+QUERY_BLOCK, LEAST_QUERY_BLOCK = 256, 32  # with less, a matrix product wastes time
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
 RANKED_ENTRIES = 2**21  # pairs at a time where a rank among all rows is asked for
+LOG2E = math.log2(math.e)
+LEAST_LOGIT_2 = LEAST_LOGIT * LOG2E
 
 
 @dataclass
@@ -46,10 +50,9 @@ class Member:
 
     def similarities(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, their similarities (q, b)), tile by tile."""
-        similarity = SIMILARITIES[self.head.similarity]
         block = BANK_BLOCK.get(self.query.device.type, BANK_BLOCK["cpu"])
         for rows in spans(len(self.neighbors), block):
-            yield rows, similarity(self.query, self.neighbors[rows])
+            yield rows, SIMILARITIES[self.head.similarity](self.query, self.neighbors[rows])
 
     @cached_property
     def step_scale(self) -> tuple[Tensor, Tensor]:
@@ -67,21 +70,24 @@ class Member:
         return farthest.masked_fill(tied, -math.inf), span.reciprocal().masked_fill(tied, 1.0)
 
     def logits(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield (rows of the bank, their logits (q, b)), tile by tile."""
+        """Yield (rows of the bank, their logits (q, b)), tile by tile.
+
+        Logits are to base 2, whose powers and logarithms are the quicker ones.
+        """
         if self.head.ranks:
             yield slice(0, len(self.neighbors)), self.ranked_logits()
             return
-        thresholds = self.head.step and self.head.step.thresholds(self.query)
+        step = self.head.step
+        sharpness = LOG2E / float(self.head.temperature)
         for rows, similarity in self.similarities():
-            log_step = 0.0
-            if self.head.step is not None:
-                farthest, slope = self.step_scale
-                x = (similarity - farthest).mul_(slope).clamp_(0, 1)
-                log_step = EVALUATION_STEPS[self.head.step.step](x, *thresholds)
-            if self.head.weights == "uniform":
-                logits = log_step
+            if step is None:
+                logits = similarity.mul_(sharpness)
             else:
-                logits = similarity.div_(self.head.temperature).add_(log_step)
+                farthest, slope = self.step_scale
+                evaluate, thresholds = EVALUATION_STEPS[step.step], step.thresholds(self.query)
+                logits = evaluate(similarity - farthest, slope, *thresholds)
+                if self.head.weights == "distance":
+                    logits.add_(similarity, alpha=sharpness)
             self.leave_out(logits, rows, -math.inf)
             yield rows, logits
 
@@ -93,7 +99,7 @@ class Member:
                 len(self.query), len(self.neighbors), dtype=torch.bool, device=self.query.device
             )
             excluded.diagonal(self.first).fill_(True)
-        return self.head.neighbor_weights(self.query, self.neighbors, excluded).log_()
+        return self.head.neighbor_weights(self.query, self.neighbors, excluded).log2_()
 
     def leave_out(self, tile: Tensor, rows: slice, value: float) -> None:
         """Write a value into a tile (q, b) wherever a query meets itself."""
@@ -114,17 +120,54 @@ def heads_of(
     )
 
 
-def members(
-    head: NONAHead | AverageHead, query: Tensor, neighbors: Tensor, leave_one_out: bool = False
-) -> Iterator[tuple[slice, list[Member]]]:
-    """Yield (queries, each head with what it looks at), block by block of the queries."""
+def map_blocks(
+    answer: Callable[[slice, list[Member]], Any],
+    head: NONAHead | AverageHead,
+    query: Tensor,
+    neighbors: Tensor,
+    leave_one_out: bool = False,
+) -> list[Any]:
+    """Answer for one block of queries after another; on the CPU, for several at a time.
+
+    Tiles are too small to share among threads, so each thread has blocks of its own.
+
+    Parameters
+    ----------
+    answer : callable
+        Takes a slice of the queries and each head with what it looks at.
+    head : NONAHead or AverageHead
+        Gives the weights.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of the bank.
+    leave_one_out : bool, default=False
+        Whether the queries are the bank's own rows, none of which may be its own neighbour.
+
+    Returns
+    -------
+    list
+        What `answer` returned, block by block.
+    """
+    n_threads = torch.get_num_threads() if query.device.type == "cpu" else 1
     parts = heads_of(head, query, neighbors)
-    size = QUERY_BLOCK
+
+    @torch.no_grad()
+    def answer_alone(rows):
+        first = rows.start if leave_one_out else None
+        members = [Member(part, q[rows], n, first) for part, q, n in parts]
+        torch.set_num_threads(1)  # of this thread, and of threads yet to start
+        try:
+            return answer(rows, members)
+        finally:
+            torch.set_num_threads(n_threads)
+
+    share = max(LEAST_QUERY_BLOCK, math.ceil(len(query) / n_threads))
+    size = min(QUERY_BLOCK, share)
     if any(part.ranks for part, _, _ in parts):
         size = max(1, RANKED_ENTRIES // len(neighbors))
-    for rows in spans(len(query), size):
-        first = rows.start if leave_one_out else None
-        yield rows, [Member(part, q[rows], n, first) for part, q, n in parts]
+    blocks = (delayed(answer_alone)(rows) for rows in spans(len(query), size))
+    return Parallel(n_threads, require="sharedmem")(blocks)
 
 
 def mean_of(member: Member, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,28 +185,29 @@ def mean_of(member: Member, values: Tensor) -> tuple[Tensor, Tensor]:
     means : Tensor of shape (q, c)
         In float64.
     log_normalizer : Tensor of shape (q, 1)
-        ``exp(logit - log_normalizer)`` is a weight.
+        ``2 ** (logit - log_normalizer)`` is a weight.
     """
     values = torch.cat([values.new_ones(len(values), 1), values], dim=1).T.contiguous()
     peak = member.query.new_full((len(member.query), 1), torch.finfo(member.query.dtype).min)
     sums = values.new_zeros(len(values), len(member.query))  # (1 + c, q)
     for rows, logits in member.logits():
         new_peak = torch.maximum(peak, logits.amax(dim=1, keepdim=True))
-        sums *= (peak - new_peak).exp().T
-        weights = logits.sub_(new_peak).clamp_min_(LEAST_LOGIT).exp_()
+        sums *= (peak - new_peak).exp2().T
+        weights = logits.sub_(new_peak).clamp_min_(LEAST_LOGIT_2).exp2_()
+        member.leave_out(weights, rows, 0.0)
         sums += values[:, rows] @ weights.double().T
         peak = new_peak
-    return (sums[1:] / sums[0]).T, peak + sums[:1].log().T
+    return (sums[1:] / sums[0]).T, peak + sums[:1].log2().T
 
 
 def stream_weights(parts: list[Member]) -> Iterator[tuple[slice, Tensor]]:
     """Yield (rows of the bank, their mean weights (q, b) over the parts), tile by tile."""
     no_values = parts[0].neighbors.new_zeros(len(parts[0].neighbors), 0, dtype=torch.float64)
     log_normalizers = [mean_of(part, no_values)[1] for part in parts]
-    nothing = 2 * len(parts) * math.exp(LEAST_LOGIT)
+    nothing = 2 * len(parts) * 2.0**LEAST_LOGIT_2
     for tiles in zip(*(part.logits() for part in parts), strict=True):
         weights = sum(
-            logits.sub_(log_normalizer).clamp_min_(LEAST_LOGIT).exp_()
+            logits.sub_(log_normalizer).clamp_min_(LEAST_LOGIT_2).exp2_()
             for (_, logits), log_normalizer in zip(tiles, log_normalizers, strict=True)
         )
         yield tiles[0][0], torch.threshold_(weights, nothing, 0.0).div_(len(parts))

@@ -150,10 +150,10 @@ def _wide_l2(query: Tensor, neighbors: Tensor, dtype: torch.dtype) -> Tensor:
     # So that very long or short rows do not leave `dtype`. A power of two rounds nothing.
     largest = torch.cat(squares).max().clamp_min(torch.finfo(query.dtype).tiny)
     scale = 2.0 ** (largest.log2() / 2).round()
-    # The whole formula as one product of longer rows: two passes less.
-    left = torch.cat([-2 * query, squares[0], torch.ones_like(squares[0])], dim=1)
+    # The whole formula as one product of longer rows: two passes over the pairs less.
+    left = torch.cat([-2 * query, squares[0], torch.ones_like(squares[0])], dim=1) / scale**2
     right = torch.cat([neighbors, torch.ones_like(squares[1]), squares[1]], dim=1)
-    square = (left / scale) @ (right / scale).T  # (q, n)
+    square = left @ right.T  # (q, n)
     return square.to(dtype).clamp_min_(0).sqrt_().mul_(-scale.to(dtype))
 
 

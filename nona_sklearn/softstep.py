@@ -22,9 +22,9 @@ __all__ = [
     "STEP_SCALES",
     "SoftStep",
     "log_s1",
-    "log_s1_",
+    "log2_s1_",
     "log_s2",
-    "log_s2_",
+    "log2_s2_",
     "nearest_first",
     "rank_similarity",
     "scale_similarity",
@@ -207,48 +207,62 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
 
 
-def log_s1_(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`log_s1` in place of `x`, six times as fast, without a gradient.
+def log2_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`log_s1` of ``x = gap * slope`` to base 2, in place of `gap`, without a gradient.
 
-    Parameters and return value as for :func:`log_s1`.
+    Ten times as fast.
+
+    Parameters
+    ----------
+    gap : Tensor of shape (q, n)
+        How much nearer than the farthest neighbour each one is; overwritten.
+    slope : Tensor of shape (q, 1) or ()
+        One over the gap of the nearest.
+    a, b, t : Tensor of shape (q, 1) or ()
+        As for :func:`log_s1`.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        Log step to base 2, in [-inf, 0].
 
     Examples
     --------
     >>> import torch
-    >>> from nona_sklearn.softstep import log_s1_
-    >>> a, b, t = torch.tensor([0.2, 0.6, 0.5])
-    >>> log_s1_(torch.tensor([[0.1, 0.4, 0.7]]), a, b, t).exp()
+    >>> from nona_sklearn.softstep import log2_s1_
+    >>> slope, a, b, t = torch.tensor([0.1, 0.2, 0.6, 0.5])
+    >>> log2_s1_(torch.tensor([[1.0, 4.0, 7.0]]), slope, a, b, t).exp2()
     tensor([[0.0000, 0.5000, 1.0000]])
     """
-    u = x.sub_(a).div_(b - a)
+    u = gap.mul_(slope / (b - a)).sub_(a / (b - a))
     # Infinite and denormal numbers would cost ten times as much.
     v = u.logit(eps=torch.finfo(u.dtype).eps).div_(t).clamp_min_(LEAST_LOG_STEP)
-    return torch.minimum(v.sigmoid_().log_(), F.threshold_(u, 0.0, -math.inf))
+    return torch.minimum(v.sigmoid_().log2_(), F.threshold_(u, 0.0, -math.inf))
 
 
-def log_s2_(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`log_s2` in place of `x`, three times as fast, without a gradient.
+def log2_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`log_s2` of ``x = gap * slope`` to base 2, in place of `gap`, without a gradient.
 
-    Parameters and return value as for :func:`log_s2`.
+    Three times as fast. Parameters and return value as for :func:`log2_s1_`.
 
     Examples
     --------
     >>> import torch
-    >>> from nona_sklearn.softstep import log_s2_
-    >>> b, t = torch.tensor([0.5, 0.5])
-    >>> log_s2_(torch.tensor([[0.0, 0.25, 0.9]]), b, t).exp()
+    >>> from nona_sklearn.softstep import log2_s2_
+    >>> slope, b, t = torch.tensor([0.1, 0.5, 0.5])
+    >>> log2_s2_(torch.tensor([[0.0, 2.5, 9.0]]), slope, b, t).exp2()
     tensor([[0.0000, 0.8409, 1.0000]])
     """
-    ratio = x.div_(b).clamp_(0, 1)
-    logarithm = ratio.log()
-    return ratio.sub_(1).mul_(-b * t / (1 - t)).mul_(logarithm)
+    ratio = gap.mul_(slope / b).clamp_(0, 1)
+    logarithm = ratio.log2()
+    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
 
 
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
 STEPS = {"s1": log_s1, "s2": log_s2}
 
-#: What stands in for them where no gradient is asked for.
-EVALUATION_STEPS = {"s1": log_s1_, "s2": log_s2_}
+#: What stands in for them where no gradient is asked for: logarithms to base 2.
+EVALUATION_STEPS = {"s1": log2_s1_, "s2": log2_s2_}
 
 #: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
 STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}

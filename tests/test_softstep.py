@@ -291,5 +291,8 @@ def test_steps_in_place_are_the_steps(step, a, width, t, seed):
     thresholds = torch.tensor([a, a + width, t])[-2 if step == "s2" else 0 :]
     expected = STEPS[step](x, *thresholds).exp()
     torch.testing.assert_close(
-        EVALUATION_STEPS[step](x, *thresholds).exp(), expected, atol=1e-5, rtol=1e-4
+        EVALUATION_STEPS[step](3 * x, torch.tensor(1 / 3), *thresholds).exp2(),
+        expected,
+        atol=1e-5,
+        rtol=1e-4,
     )
