@@ -22,6 +22,7 @@ from nona_sklearn._training import (
     DatasetPool,
     RowBatches,
     predict_roughly,
+    refine_temperature,
     train_network,
 )
 
@@ -83,6 +84,7 @@ def fit_with_a_bare_loop(train, valid):
             optimizer.step()
         bank = NeighborBank(network.embed(X[:2048]), y[:2048])
         nn.functional.mse_loss(predict_roughly(network, bank, network.embed(X_valid)), y_valid)
+    refine_temperature(network, NeighborBank(network.embed(X), y), X_valid, y_valid)
 
 
 def epoch_seconds(n, n_epochs):

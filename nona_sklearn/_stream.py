@@ -8,12 +8,12 @@ weights themselves walks over the tiles once more, knowing the normaliser.
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
 
 from .attention import LEAST_LOGIT, AverageHead, NONAHead
@@ -166,8 +166,9 @@ def map_blocks(
     size = min(QUERY_BLOCK, share)
     if any(part.ranks for part, _, _ in parts):
         size = max(1, RANKED_ENTRIES // len(neighbors))
-    blocks = (delayed(answer_alone)(rows) for rows in spans(len(query), size))
-    return Parallel(n_threads, require="sharedmem")(blocks)
+    # joblib's threads look for answers every 10 ms, in which a small prediction is long done.
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(answer_alone, spans(len(query), size)))
 
 
 def mean_of(member: Member, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from ._network import NeighborNetwork
 MAX_GRADIENT_NORM = 1.0
 TEMPERATURE_MULTIPLES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
+REFINE_ENTRIES = 2**27  # pairs that a choice of temperature weighs, for each candidate
 MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
 
 
@@ -262,8 +263,7 @@ def train_network(
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
     if valid is not None and hasattr(network.head, "log_temperature"):
-        some = [tensor[: net.pool.size] for tensor in _to(valid, device).tensors]
-        refine_temperature(network, NeighborBank(network.embed(X), y), *some)
+        refine_temperature(network, NeighborBank(network.embed(X), y), *_to(valid, device).tensors)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
 
@@ -280,13 +280,15 @@ def predict_roughly(network: NeighborNetwork, bank: NeighborBank, query: Tensor)
 def refine_temperature(network: NeighborNetwork, bank: NeighborBank, X: Tensor, y: Tensor) -> None:
     """Choose the multiple of the temperature that predicts validation rows best.
 
-    It was learned on pools, whose rows lie farther apart than those of the whole bank.
+    It was learned on pools, whose rows lie farther apart than those of the whole bank. Of many
+    rows, some tell enough; they come shuffled.
     """
-    learned, query = network.head.log_temperature.clone(), network.embed(X)
+    enough = max(1, REFINE_ENTRIES // len(bank))
+    learned, query, y = network.head.log_temperature.clone(), network.embed(X[:enough]), y[:enough]
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.copy_(learned + math.log(multiple))
-        losses.append((predict_roughly(network, bank, query) - y).square().mean())
+        losses.append((bank.predict(network.head, query) - y).square().mean())
     best = TEMPERATURE_MULTIPLES[int(torch.stack(losses).argmin())]
     network.head.log_temperature.copy_(learned + math.log(best))
 
