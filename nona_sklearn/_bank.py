@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ._stream import map_blocks, mean_of, stream_weights
 from .attention import AverageHead, NONAHead
-
-GROUP = 16  # rows whose heaviest stands for them all, in a search for the heaviest of many
+from .softstep import largest
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class NeighborBank:
             for rows, tile in stream_weights(members):
                 if leave_one_out:  # itself comes last, even among neighbours of no weight
                     tile.diagonal(queries.start - rows.start).fill_(-1.0)
-                values, positions = heaviest(tile, min(k, tile.shape[1]))
+                values, positions = largest(tile, min(k, tile.shape[1]))
                 weights, best = torch.cat([weights, values], dim=1).topk(k, dim=1)
                 indices = torch.cat([indices, positions + rows.start], dim=1).gather(1, best)
             return torch.cat([weights.double(), indices.double()], dim=1)
@@ -105,19 +104,3 @@ class NeighborBank:
 
 def _join(blocks: list[Tensor], empty: Tensor) -> Tensor:
     return torch.cat([empty, *blocks])
-
-
-def heaviest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the k largest of each row and their positions, as `topk` does.
-
-    The k largest lie in the k groups with the largest heads, so that few need comparing:
-    several times as fast.
-    """
-    q, n = weights.shape
-    if n % GROUP or k * GROUP >= n:
-        return weights.topk(k, dim=1)
-    groups = weights.reshape(q, -1, GROUP)
-    best = groups.amax(dim=2).topk(k, dim=1).indices  # (q, k)
-    candidates = groups.gather(1, best[..., None].expand(-1, -1, GROUP)).flatten(1)
-    values, positions = candidates.topk(k, dim=1)
-    return values, best.gather(1, positions // GROUP) * GROUP + positions % GROUP

@@ -22,7 +22,7 @@ from .softstep import EVALUATION_STEPS
 
 QUERY_BLOCK, LEAST_QUERY_BLOCK = 256, 32  # with less, a matrix product wastes time
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
-RANKED_ENTRIES = 2**21  # pairs at a time where a rank among all rows is asked for
+RANKED_ENTRIES = 2**20  # pairs at a time where a rank among all rows is asked for
 LOG2E = math.log2(math.e)
 LEAST_LOGIT_2 = LEAST_LOGIT * LOG2E
 

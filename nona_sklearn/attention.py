@@ -128,10 +128,9 @@ def outside_nearest(
     >>> outside_nearest(torch.tensor([[-3.0, -1.0, -2.0]]), 2)
     tensor([[ True, False, False]])
     """
-    if excluded is None:
-        excluded = torch.zeros_like(similarity, dtype=torch.bool)
-    nearest = nearest_first(similarity, excluded)[:, :n_neighbors]  # (q, k)
-    return torch.ones_like(excluded).scatter(1, nearest, False) | excluded
+    nearest = nearest_first(similarity, excluded, n_neighbors)[:, :n_neighbors]  # (q, k)
+    outside = torch.ones_like(similarity, dtype=torch.bool).scatter(1, nearest, False)
+    return outside if excluded is None else outside | excluded
 
 
 class L2Attention(torch.autograd.Function):

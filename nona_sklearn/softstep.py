@@ -21,6 +21,7 @@ __all__ = [
     "STEPS",
     "STEP_SCALES",
     "SoftStep",
+    "largest",
     "log_s1",
     "log2_s1_",
     "log_s2",
@@ -30,6 +31,7 @@ __all__ = [
     "scale_similarity",
 ]
 
+GROUP = 16  # values whose largest stands for them all, in a search for the largest of many
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
@@ -70,7 +72,44 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
 
 
-def nearest_first(similarity: Tensor, excluded: Tensor) -> Tensor:
+def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find the k largest values of each row and their positions, as `topk` does, but faster.
+
+    The k largest lie in the k groups with the largest heads, so that few need comparing.
+
+    Parameters
+    ----------
+    values : Tensor of shape (q, n)
+        What to search.
+    k : int
+        How many to find, at most n.
+
+    Returns
+    -------
+    tuple of Tensor of shape (q, k)
+        Values, largest first, and their positions in the row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.softstep import largest
+    >>> largest(torch.arange(64.0)[None], 2)
+    (tensor([[63., 62.]]), tensor([[63, 62]]))
+    """
+    q, n = values.shape
+    if k * GROUP >= n:
+        return values.topk(k, dim=1)
+    whole = n - n % GROUP  # the rest, less than a group, competes with the best groups
+    groups = values[:, :whole].reshape(q, -1, GROUP)
+    best = groups.amax(dim=2).topk(k, dim=1).indices[..., None]  # (q, k, 1)
+    positions = (best * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    rest = torch.arange(whole, n, device=values.device).expand(q, -1)
+    positions = torch.cat([positions, rest], dim=1)
+    found, chosen = values.gather(1, positions).topk(k, dim=1)
+    return found, positions.gather(1, chosen)
+
+
+def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = None) -> Tensor:
     """Order each query's neighbours: nearest first, ties by position, excluded ones last.
 
     Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
@@ -79,23 +118,33 @@ def nearest_first(similarity: Tensor, excluded: Tensor) -> Tensor:
     ----------
     similarity : Tensor of shape (q, n)
         Similarities of each query to each neighbour.
-    excluded : bool Tensor of shape (q, n)
+    excluded : bool Tensor of shape (q, n), optional
         True where a neighbour is not admitted to a query's neighbourhood.
+    k : int, optional
+        Order the k nearest only, which is faster; None orders all.
 
     Returns
     -------
-    int Tensor of shape (q, n)
+    int Tensor of shape (q, n) or (q, k)
         Positions of the neighbours in their row.
 
     Examples
     --------
     >>> import torch
     >>> from nona_sklearn.softstep import nearest_first
-    >>> nearest_first(torch.tensor([[-9.0, -1.0, -1.0]]), torch.tensor([[False, False, False]]))
+    >>> nearest_first(torch.tensor([[-9.0, -1.0, -1.0]]), None)
     tensor([[1, 2, 0]])
     """
-    admitted = similarity.detach().masked_fill(excluded, -math.inf)
-    return admitted.argsort(dim=1, descending=True, stable=True)
+    admitted = similarity.detach()
+    if excluded is not None:
+        admitted = admitted.masked_fill(excluded, -math.inf)
+    if k is None or k >= admitted.shape[1]:
+        return admitted.argsort(dim=1, descending=True, stable=True)
+    last = largest(admitted, k)[0][:, -1:]
+    with_ties = int((admitted >= last).sum(dim=1).max())  # the last place may be shared
+    nearest = largest(admitted, with_ties)[1].sort(dim=1).values
+    order = admitted.gather(1, nearest).argsort(dim=1, descending=True, stable=True)
+    return nearest.gather(1, order)[:, :k]
 
 
 def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -391,8 +440,28 @@ class SoftStep(nn.Module):
     def forward(
         self, similarity: Tensor, query: Tensor | None = None, excluded: Tensor | None = None
     ) -> Tensor:
-        x = STEP_SCALES[self.on](similarity, excluded)  # (q, n)
-        return STEPS[self.step](x, *self.thresholds(query))
+        thresholds = self.thresholds(query)
+        if self.on == "rank":
+            return self._step_on_ranks(similarity, thresholds, excluded)
+        return STEPS[self.step](scale_similarity(similarity, excluded), *thresholds)
+
+    def _step_on_ranks(
+        self, similarity: Tensor, thresholds: tuple[Tensor, ...], excluded: Tensor | None
+    ) -> Tensor:
+        """Step of :func:`rank_similarity`, evaluated in order of the ranks: S1 needs the first."""
+        q, n = similarity.shape
+        last = torch.full((q, 1), n - 1, device=similarity.device)  # rank of the farthest
+        if excluded is not None:
+            last = (~excluded).sum(dim=1, keepdim=True) - 1
+        k = n
+        if self.step == "s1":  # rejects the others
+            k = min(n, 2 + int((1 - thresholds[0].min()) * last.max()))
+        order = nearest_first(similarity, excluded, k)
+        rank = torch.arange(k, device=similarity.device)
+        x = (last - rank) / last.clamp(min=1).to(similarity.dtype)  # (q, k)
+        x = torch.where(last > 0, x, (last == rank).to(x.dtype))
+        log_step = STEPS[self.step](x, *thresholds)
+        return log_step.new_full((q, n), -math.inf).scatter(1, order, log_step)
 
     def extra_repr(self) -> str:
         return f"step={self.step!r}, params={self.params!r}, on={self.on!r}"

@@ -1,11 +1,11 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nona_sklearn import NONAHead, SoftStep, _stream
-from nona_sklearn._bank import NeighborBank, heaviest
+from nona_sklearn._bank import NeighborBank
 from nona_sklearn.similarity import SIMILARITIES
 
 
@@ -70,16 +70,6 @@ def test_equally_near_neighbours_all_count(head):
     assert bank.predict(head, torch.zeros(2, 3)).tolist() == [2.0, 2.0]
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 8]), st.sampled_from([16, 160, 161, 320]))
-def test_heaviest_is_topk(seed, k, n):
-    """Random weights, most of them tied."""
-    weights = torch.randint(0, n, (3, n), generator=torch.Generator().manual_seed(seed)).float()
-    values, positions = heaviest(weights, k)
-    assert torch.equal(values, weights.topk(k, dim=1).values)
-    assert torch.equal(weights.gather(1, positions), values)
-    assert all(len(row.unique()) == k for row in positions)
-
-
 def test_leave_one_out_is_a_bank_without_the_row(bank, head):
     ours = bank.predict(head, bank.embeddings, leave_one_out=True)
     for row in range(len(bank)):
@@ -110,3 +100,36 @@ def test_multi_output(bank, head):
     predictions = both.predict(head, queries(5))
     assert predictions.shape == (5, 2)
     torch.testing.assert_close(predictions.sum(dim=1), torch.ones(5, dtype=torch.float64))
+
+
+def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
+    monkeypatch.setattr(_stream, "QUERY_BLOCK", 5)
+    alone = bank.predict(head, queries(25))
+    torch.set_num_threads(3)
+    together = bank.predict(head, queries(25))
+    assert torch.get_num_threads() == 3
+    with ThreadPoolExecutor(1) as pool:  # a new thread asks what the process is set to
+        assert pool.submit(torch.get_num_threads).result() == 3
+    torch.testing.assert_close(together, alone, rtol=0, atol=0)
+
+
+def test_an_error_in_a_thread_is_raised_and_thread_counts_are_restored(bank):
+    torch.set_num_threads(2)
+    with pytest.raises(RuntimeError):
+        bank.predict(NONAHead(), torch.zeros(3, 7))  # embeddings have 3 dimensions
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
+
+
+def test_a_prediction_does_not_depend_on_its_company(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    neighbors = torch.randn(5000, 8, generator=generator)  # more than one tile
+    bank = NeighborBank(neighbors, torch.randn(5000, generator=generator).double())
+    query = torch.randn(300, 8, generator=generator)
+    for head in (NONAHead(), NONAHead(step=SoftStep("s1")), NONAHead("cosine")):
+        whole = bank.predict(head, query)
+        for some in (query[:1], query[7:60], query[200:]):
+            start = int((query == some[0]).all(dim=1).nonzero())
+            expected = whole[start : start + len(some)]
+            torch.testing.assert_close(bank.predict(head, some), expected, rtol=0, atol=1e-9)

@@ -10,6 +10,7 @@ from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import (
     EVALUATION_STEPS,
     STEPS,
+    largest,
     log_s1,
     log_s2,
     rank_similarity,
@@ -296,3 +297,34 @@ def test_steps_in_place_are_the_steps(step, a, width, t, seed):
         atol=1e-5,
         rtol=1e-4,
     )
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 8]), st.sampled_from([16, 160, 161, 320]))
+def test_largest_is_topk(seed, k, n):
+    """Random weights, most of them tied."""
+    weights = torch.randint(0, n, (3, n), generator=torch.Generator().manual_seed(seed)).float()
+    values, positions = largest(weights, k)
+    assert torch.equal(values, weights.topk(k, dim=1).values)
+    assert torch.equal(weights.gather(1, positions), values)
+    assert all(len(row.unique()) == k for row in positions)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    a=st.floats(0.01, 0.98),
+    step=st.sampled_from(["s1", "s2"]),
+    some_excluded=st.booleans(),
+)
+def test_a_step_on_ranks_is_the_step_of_the_ranks(seed, a, step, some_excluded):
+    """Ties, exclusion, and rows with one neighbour or none."""
+    generator = torch.Generator().manual_seed(seed)
+    similarity = torch.randint(0, 30, (5, 60), generator=generator).double()
+    excluded = None
+    if some_excluded:
+        excluded = torch.rand(5, 60, generator=generator) < 0.5
+        excluded[0], excluded[1] = True, torch.arange(60) != 7
+    module = SoftStep(step, on="rank").double()
+    module.start_at(a)
+    ours = module(similarity, excluded=excluded)
+    expected = STEPS[step](rank_similarity(similarity, excluded), *module.thresholds())
+    torch.testing.assert_close(ours, expected)
