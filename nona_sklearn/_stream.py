@@ -99,7 +99,8 @@ class Member:
                 len(self.query), len(self.neighbors), dtype=torch.bool, device=self.query.device
             )
             excluded.diagonal(self.first).fill_(True)
-        return self.head.neighbor_weights(self.query, self.neighbors, excluded).log2_()
+        similarity = torch.cat([tile for _, tile in self.similarities()], dim=1)
+        return self.head.weigh(similarity, self.query, excluded).log2_()
 
     def leave_out(self, tile: Tensor, rows: slice, value: float) -> None:
         """Write a value into a tile (q, b) wherever a query meets itself."""

@@ -261,7 +261,10 @@ class NONAHead(nn.Module):
         function = SIMILARITIES[self.similarity]
         if self.training:
             function = TRAINING_SIMILARITIES.get(self.similarity, function)
-        similarity = function(query, neighbors)  # (q, n)
+        return self.weigh(function(query, neighbors), query, excluded)
+
+    def weigh(self, similarity: Tensor, query: Tensor, excluded: Tensor | None = None) -> Tensor:
+        """Weights from the similarities (q, n) of the queries."""
         if self.weights == "uniform":
             logits = torch.zeros_like(similarity)
         else:
