@@ -38,7 +38,9 @@ def main():
     n_effective = np.mean(1 / exact.neighbor_weights(X_test[:500]).power(2).sum(axis=1))
     print(f"{len(X_train):,} rows, {len(X_test):,} queries, {torch.get_num_threads()} threads")
     print(f"a prediction has {n_effective:.0f} effective neighbours on average")
-    print(f"{'candidates':>12s}{'seconds':>9s}{'RMSE':>8s}{'error':>8s}{'recall':>8s}{'weight':>8s}")
+    print(
+        f"{'candidates':>12s}{'seconds':>9s}{'RMSE':>8s}{'error':>8s}{'recall':>8s}{'weight':>8s}"
+    )
     print(f"{'all':>12s}{seconds:9.2f}{rmse:8.4f}")
     for n_candidates in (32, 128, 512):
         fast = ApproximateNeighborsRegressor(FrozenEstimator(exact), n_candidates)
