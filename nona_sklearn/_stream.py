@@ -78,14 +78,15 @@ class Member:
             yield slice(0, len(self.neighbors)), self.ranked_logits()
             return
         step = self.head.step
+        thresholds = () if step is None else step.thresholds(self.query)
         sharpness = LOG2E / float(self.head.temperature)
         for rows, similarity in self.similarities():
             if step is None:
                 logits = similarity.mul_(sharpness)
             else:
                 farthest, slope = self.step_scale
-                evaluate, thresholds = EVALUATION_STEPS[step.step], step.thresholds(self.query)
-                logits = evaluate(similarity - farthest, slope, *thresholds)
+                gap = similarity - farthest
+                logits = EVALUATION_STEPS[step.step](gap, slope, *thresholds)
                 if self.head.weights == "distance":
                     logits.add_(similarity, alpha=sharpness)
             self.leave_out(logits, rows, -math.inf)
@@ -150,7 +151,8 @@ def map_blocks(
     list
         What `answer` returned, block by block.
     """
-    n_threads = torch.get_num_threads() if query.device.type == "cpu" else 1
+    before = torch.get_num_threads()
+    n_threads = before if query.device.type == "cpu" else 1
     parts = heads_of(head, query, neighbors)
 
     @torch.no_grad()
@@ -161,7 +163,7 @@ def map_blocks(
         try:
             return answer(rows, members)
         finally:
-            torch.set_num_threads(n_threads)
+            torch.set_num_threads(before)
 
     share = max(LEAST_QUERY_BLOCK, math.ceil(len(query) / n_threads))
     size = min(QUERY_BLOCK, share)
