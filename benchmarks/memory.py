@@ -69,7 +69,7 @@ def main():
         return
     print(f"{'head':24s}{'bank':>11s}{'queries':>10s}{'peak, MB':>10s}{'pairs, MB':>12s}")
     peaks = []
-    # Ranks cost a sort of the bank for each query: fewer of those.
+    # Ranks need a search of the whole bank for each query: fewer of those.
     sizes = [("l2", 10_000, 1000), ("l2", 100_000, 1000), ("l2", 1_000_000, args.queries)]
     sizes += [("l2 + S1", 1_000_000, args.queries), ("log_l2 + S1 on ranks", 1_000_000, 20)]
     for head, n_bank, n_queries in sizes:

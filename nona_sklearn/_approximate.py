@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._base import BaseNeighborRegressor
 from ._stream import QUERY_BLOCK, heads_of, spans
 from .attention import neighbor_weights
+from .softstep import largest
 
 N_LINKS = 32  # of each row in the index's graph: faiss's usual choice
 
@@ -21,8 +22,7 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
     An exact prediction weighs every row of the bank. This one weighs `n_candidates` rows, the
     nearest that a graph of the bank (HNSW, by faiss) leads to, for each of the regressor's
     networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
-    is lost. Building the index takes about a minute for a million rows, and as much memory as
-    the bank itself and 256 bytes a row.
+    is lost. The index takes as much memory as the bank itself and 256 bytes a row.
 
     Parameters
     ----------
@@ -114,12 +114,8 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
         """
-        targets = self.regressor_.bank_.targets.cpu()
-        means = [
-            torch.einsum("qk,qk...->q...", weights, targets[rows])
-            for weights, rows in self._candidates(X)
-        ]
-        return torch.stack(means).mean(dim=0).numpy()
+        check_is_fitted(self)
+        return self._mean(self._candidates(self.regressor_._query(X)[0]))
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -136,16 +132,17 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
-        exact = self.regressor_.predict(X)
-        difference = self.predict(X) - exact
+        check_is_fitted(self)
         query = self.regressor_._query(X)[0]
+        candidates = self._candidates(query)
+        difference = self._mean(candidates) - self.regressor_.predict(X)
         recalls, shares = [], []
         parts = _heads_of(self.regressor_, query)
-        for (head, q, neighbors), (_, rows) in zip(parts, self._candidates(X), strict=True):
+        for (head, q, neighbors), (_, rows) in zip(parts, candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors).cpu()
                 nearest = torch.zeros_like(weights, dtype=torch.bool)
-                nearest.scatter_(1, weights.topk(rows.shape[1], dim=1).indices, True)
+                nearest.scatter_(1, largest(weights, rows.shape[1])[1], True)
                 recalls.append(nearest.gather(1, rows[block]).double().mean(dim=1))
                 shares.append(weights.gather(1, rows[block]).double().sum(dim=1))
         return {
@@ -155,10 +152,8 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         }
 
     @torch.no_grad()
-    def _candidates(self, X):
+    def _candidates(self, query):
         """Find weights and row numbers, (q, k) each, of each network's candidates."""
-        check_is_fitted(self)
-        query = self.regressor_._query(X)[0]
         k = min(self.n_candidates, len(self.regressor_.bank_))
         found = []
         parts = _heads_of(self.regressor_, query)
@@ -171,6 +166,14 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
             ]
             found.append((torch.cat(weights).double().cpu(), rows))
         return found
+
+    def _mean(self, candidates):
+        """Average the candidates' targets by their weights, then the networks."""
+        targets = self.regressor_.bank_.targets.cpu()
+        means = [
+            torch.einsum("qk,qk...->q...", weights, targets[rows]) for weights, rows in candidates
+        ]
+        return torch.stack(means).mean(dim=0).numpy()
 
     @property
     def n_features_in_(self):

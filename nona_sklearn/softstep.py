@@ -259,8 +259,6 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
 def log2_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
     """:func:`log_s1` of ``x = gap * slope`` to base 2, in place of `gap`, without a gradient.
 
-    Ten times as fast.
-
     Parameters
     ----------
     gap : Tensor of shape (q, n)
@@ -292,7 +290,7 @@ def log2_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Ten
 def log2_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
     """:func:`log_s2` of ``x = gap * slope`` to base 2, in place of `gap`, without a gradient.
 
-    Three times as fast. Parameters and return value as for :func:`log2_s1_`.
+    Parameters and return value as for :func:`log2_s1_`.
 
     Examples
     --------
