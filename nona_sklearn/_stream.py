@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .attention import LEAST_LOGIT, AverageHead, NONAHead
-from .similarity import SIMILARITIES
+from .similarity import Tiles, tiles_of
 from .softstep import EVALUATION_STEPS
 
 QUERY_BLOCK, LEAST_QUERY_BLOCK = 256, 32  # with less, a matrix product wastes time
@@ -48,22 +48,29 @@ class Member:
     neighbors: Tensor
     first: int | None = None
 
-    def similarities(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield (rows of the bank, their similarities (q, b)), tile by tile."""
-        block = BANK_BLOCK.get(self.query.device.type, BANK_BLOCK["cpu"])
-        for rows in spans(len(self.neighbors), block):
-            yield rows, SIMILARITIES[self.head.similarity](self.query, self.neighbors[rows])
+    @cached_property
+    def tiles(self) -> Tiles:
+        return tiles_of(self.head.similarity, self.query, self.neighbors)
+
+    @cached_property
+    def spans(self) -> list[slice]:
+        """Rows of the bank, tile by tile."""
+        device = self.query.device.type
+        return spans(len(self.neighbors), BANK_BLOCK.get(device, BANK_BLOCK["cpu"]))
 
     @cached_property
     def step_scale(self) -> tuple[Tensor, Tensor]:
         """The farthest similarity of each query, and one over the span to the nearest, (q, 1)."""
-        farthest = self.query.new_full((len(self.query), 1), math.inf)
-        nearest = -farthest
-        for rows, similarity in self.similarities():
-            self.leave_out(similarity, rows, math.inf)
-            farthest = torch.minimum(farthest, similarity.amin(dim=1, keepdim=True))
-            self.leave_out(similarity, rows, -math.inf)
-            nearest = torch.maximum(nearest, similarity.amax(dim=1, keepdim=True))
+        lows, highs = [], []
+        for rows in self.spans:
+            order = self.tiles.order(rows)
+            self.leave_out(order, rows, math.inf)
+            lows.append(order.amin(dim=1))
+            self.leave_out(order, rows, -math.inf)
+            highs.append(order.amax(dim=1))
+            del order
+        farthest = self.tiles.from_order(torch.stack(lows, dim=1).amin(dim=1, keepdim=True))
+        nearest = self.tiles.from_order(torch.stack(highs, dim=1).amax(dim=1, keepdim=True))
         span = nearest - farthest
         # Equally near neighbours are all nearest, x = 1, as in scale_similarity.
         tied = span < torch.finfo(span.dtype).tiny / torch.finfo(span.dtype).eps
@@ -80,7 +87,8 @@ class Member:
         step = self.head.step
         thresholds = () if step is None else step.thresholds(self.query)
         sharpness = LOG2E / float(self.head.temperature)
-        for rows, similarity in self.similarities():
+        for rows in self.spans:
+            similarity = self.tiles.similarity(rows)
             if step is None:
                 logits = similarity.mul_(sharpness)
             else:
@@ -100,7 +108,7 @@ class Member:
                 len(self.query), len(self.neighbors), dtype=torch.bool, device=self.query.device
             )
             excluded.diagonal(self.first).fill_(True)
-        similarity = torch.cat([tile for _, tile in self.similarities()], dim=1)
+        similarity = torch.cat([self.tiles.similarity(rows) for rows in self.spans], dim=1)
         return self.head.weigh(similarity, self.query, excluded).log2_()
 
     def leave_out(self, tile: Tensor, rows: slice, value: float) -> None:
@@ -201,6 +209,7 @@ def mean_of(member: Member, values: Tensor) -> tuple[Tensor, Tensor]:
         member.leave_out(weights, rows, 0.0)
         sums += values[:, rows] @ weights.double().T
         peak = new_peak
+        del logits, weights  # the next tile takes their place in the cache
     return (sums[1:] / sums[0]).T, peak + sums[:1].log2().T
 
 

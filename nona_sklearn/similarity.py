@@ -11,6 +11,7 @@ from torch import Tensor
 
 __all__ = [
     "SIMILARITIES",
+    "Tiles",
     "TRAINING_SIMILARITIES",
     "cosine",
     "dot",
@@ -18,6 +19,7 @@ __all__ = [
     "l2",
     "log_l2",
     "rounded_l2",
+    "tiles_of",
 ]
 
 
@@ -52,11 +54,10 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     # number of rows.
     if query.dtype == torch.float64:
         return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
-    wide_query, wide_neighbors = query.double(), neighbors.double()
     if torch.is_grad_enabled() and (query.requires_grad or neighbors.requires_grad):
         mode = "use_mm_for_euclid_dist"
-        return -torch.cdist(wide_query, wide_neighbors, compute_mode=mode).to(query.dtype)
-    return _wide_l2(wide_query, wide_neighbors, query.dtype)
+        return -torch.cdist(query.double(), neighbors.double(), compute_mode=mode).to(query.dtype)
+    return L2Tiles(query, neighbors).similarity(slice(None))
 
 
 def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -144,19 +145,6 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
     return _product(_unit(query), _unit(neighbors))  # (q, n)
 
 
-def _wide_l2(query: Tensor, neighbors: Tensor, dtype: torch.dtype) -> Tensor:
-    """:func:`l2` of rows in float64, with all that follows the product in `dtype`."""
-    squares = [z.square().sum(dim=1, keepdim=True) for z in (query, neighbors)]
-    # So that very long or short rows do not leave `dtype`. A power of two rounds nothing.
-    largest = torch.cat(squares).max().clamp_min(torch.finfo(query.dtype).tiny)
-    scale = 2.0 ** (largest.log2() / 2).round()
-    # The whole formula as one product of longer rows: two passes over the pairs less.
-    left = torch.cat([-2 * query, squares[0], torch.ones_like(squares[0])], dim=1) / scale**2
-    right = torch.cat([neighbors, torch.ones_like(squares[1]), squares[1]], dim=1)
-    square = left @ right.T  # (q, n)
-    return square.to(dtype).clamp_min_(0).sqrt_().mul_(-scale.to(dtype))
-
-
 def _product(query: Tensor, neighbors: Tensor) -> Tensor:
     """Matrix product in float64: in float32, rows would depend on how many are asked for."""
     largest = torch.finfo(query.dtype).max / 4  # so that differences stay in range as well
@@ -172,6 +160,82 @@ def _unit(z: Tensor) -> Tensor:
     return z / torch.where(norm > 0, norm, 1.0)
 
 
+class Tiles:
+    """Similarities between queries and one slice of the neighbours after another.
+
+    Parameters
+    ----------
+    similarity : callable
+        One of this module's functions.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of all neighbours.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.similarity import Tiles, dot
+    >>> Tiles(dot, torch.ones(1, 2), torch.eye(2)).similarity(slice(1, 2))
+    tensor([[0.5000]])
+    """
+
+    def __init__(self, similarity: Callable, query: Tensor, neighbors: Tensor):
+        self._similarity, self._query, self._neighbors = similarity, query, neighbors
+
+    def similarity(self, rows: slice) -> Tensor:
+        """Similarities to some of the neighbours, (q, b)."""
+        return self._similarity(self._query, self._neighbors[rows])
+
+    def order(self, rows: slice) -> Tensor:
+        """Stand-ins, (q, b), that order neighbours alike, where there are any at less cost."""
+        return self.similarity(rows)
+
+    def from_order(self, order: Tensor) -> Tensor:
+        """Turn stand-ins into the similarities that they stand for."""
+        return order
+
+
+class L2Tiles(Tiles):
+    """:class:`Tiles` of :func:`l2` in float32, by one matrix product in float64.
+
+    What :meth:`order` returns lasts until the next tile only.
+    """
+
+    def __init__(self, query: Tensor, neighbors: Tensor):
+        self._neighbors, self._dtype = neighbors, query.dtype
+        # So that very long or short rows do not leave float32. A power of two rounds nothing.
+        longest = torch.stack([*neighbors.aminmax(), query.double().norm()]).abs().max().double()
+        self._scale = 2.0 ** longest.clamp_min(torch.finfo(query.dtype).tiny).log2().round()
+        query = query.double() / self._scale
+        square = query.square().sum(dim=1, keepdim=True)
+        self._left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
+        self._room: dict[int, Tensor] = {}  # new memory for each product would cost as much
+
+    def similarity(self, rows: slice) -> Tensor:
+        return self._negative_roots(self._product(self._left, rows))
+
+    def order(self, rows: slice) -> Tensor:
+        """Negative squared distances, over the squared scale, in float64."""
+        return self._product(-self._left, rows)
+
+    def from_order(self, order: Tensor) -> Tensor:
+        return self._negative_roots(-order)
+
+    def _product(self, left: Tensor, rows: slice) -> Tensor:
+        # The whole formula as one product of longer rows: two passes over the pairs less.
+        neighbors = self._neighbors[rows].double() / self._scale
+        square = neighbors.square().sum(dim=1, keepdim=True)
+        right = torch.cat([neighbors, torch.ones_like(square), square], dim=1)
+        if len(right) not in self._room:
+            self._room = {len(right): left.new_empty(len(left), len(right))}
+        return torch.mm(left, right.T, out=self._room[len(right)])
+
+    def _negative_roots(self, squares: Tensor) -> Tensor:
+        roots = squares.to(self._dtype).clamp_min_(0).sqrt_()
+        return roots.mul_(-self._scale.to(self._dtype))
+
+
 #: Every similarity by the name that the estimators' parameter `similarity` accepts.
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "l2": l2,
@@ -183,3 +247,32 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 #: What stands in for them in training, where speed counts for more than the last digits.
 TRAINING_SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l2": rounded_l2}
+
+
+def tiles_of(similarity: str, query: Tensor, neighbors: Tensor) -> Tiles:
+    """Give the :class:`Tiles` of a similarity.
+
+    Parameters
+    ----------
+    similarity : str
+        Its name in :data:`SIMILARITIES`.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of all neighbours.
+
+    Returns
+    -------
+    Tiles
+        By the quickest way there is.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.similarity import tiles_of
+    >>> tiles_of("l2", torch.zeros(1, 2), torch.eye(2)).similarity(slice(1, 2))
+    tensor([[-1.]])
+    """
+    if similarity == "l2" and query.dtype == torch.float32:
+        return L2Tiles(query, neighbors)
+    return Tiles(SIMILARITIES[similarity], query, neighbors)
