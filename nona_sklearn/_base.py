@@ -16,13 +16,16 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
 )
+from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import Bunch, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import TensorDataset
 
 from ._bank import NeighborBank
+from ._distribution import DistributionMixin, fit_calibration, held_out_cases
+from ._editing import EditableBankMixin
 from ._network import NeighborNetwork, average
 from ._scaler import SmoothClipScaler
 from ._training import NEIGHBOR_POOLS, resolve_n_estimators, train_network
@@ -33,6 +36,8 @@ _SEEDING = threading.Lock()  # torch's global generator serves one fit at a time
 
 
 class BaseNeighborRegressor(
+    DistributionMixin,
+    EditableBankMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     MultiOutputMixin,
@@ -145,6 +150,7 @@ class BaseNeighborRegressor(
         self.network_ = network.requires_grad_(False).eval()
         self.scaler_ = scaler
         self.bank_ = NeighborBank(self._embed(X), torch.as_tensor(y, device=device))
+        self.calibration_ = fit_calibration(held_out_cases(self.network_.head, self.bank_, splits))
         self.history_ = history
         self.n_iter_ = len(history)
         return self
@@ -203,46 +209,65 @@ class BaseNeighborRegressor(
 
     # -- asking --------------------------------------------------------------------------
 
-    def predict(self, X):
+    def predict(self, X, return_std=False):
         """Predict the weighted mean of the bank's targets.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the training rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        return_std : bool, default=False
+            Whether to return the standard deviations of the predictive distributions too.
 
         Returns
         -------
-        ndarray of shape (n_queries,) or (n_queries, n_outputs)
+        y_mean : ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions, in the shape of the `y` given to fit.
+        y_std : ndarray of the same shape
+            Standard deviations, calibrated as all that is said of the distribution; only with
+            ``return_std=True``.
         """
-        query, leave_one_out = self._query(X)
-        return self.bank_.predict(self.network_.head, query, leave_one_out).cpu().numpy()
+        bank, query, leave_one_out = self._query(X)
+        mean = bank.predict(self.network_.head, query, leave_one_out).cpu().numpy()
+        return (mean, self._predict_std(X)) if return_std else mean
 
-    def neighbor_weights(self, X=None):
-        """Weight of each training row in the prediction of each query.
+    def neighbor_weights(self, X=None, *, tolerance=0.0):
+        """Weight of each row of the bank in the prediction of each query.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the training rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        tolerance : float, default=0.0
+            Weights up to this one are left out, and the others scaled to sum to 1.
 
         Returns
         -------
-        sparse CSR array of shape (n_queries, n_samples)
-            Weights; each row sums to 1, and ``weights @ y`` is the prediction. Weights that
-            are zero are not stored.
+        sparse CSR array of shape (n_queries, n_neighbors)
+            Weights; each row sums to 1, and the product with the bank's targets, those given
+            to fit, is the prediction: to rounding with ``tolerance=0``. Column j is the j-th
+            row of the bank.
+
+        Raises
+        ------
+        ValueError
+            If `tolerance` is negative, or leaves a query without neighbours.
         """
-        query, leave_one_out = self._query(X)
-        return self.bank_.sparse_weights(self.network_.head, query, leave_one_out)
+        bank, query, leave_one_out = self._query(X)
+        if tolerance < 0:
+            raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
+        weights = bank.sparse_weights(self.network_.head, query, leave_one_out, tolerance)
+        if (np.diff(weights.indptr) == 0).any():
+            raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
+        return weights
 
     def kneighbors(self, X=None, n_neighbors=5):
-        """Heaviest training rows of each query, heaviest first.
+        """Heaviest neighbours of each query, heaviest first.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the training rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
             Number of neighbours to return.
 
@@ -251,25 +276,124 @@ class BaseNeighborRegressor(
         weights : ndarray of shape (n_queries, n_neighbors)
             Weights, not distances as in scikit-learn: the share that each neighbour has in
             the prediction. Rows of weight 0 are no neighbours, and in no particular order.
-        indices : ndarray of shape (n_queries, n_neighbors)
-            Row numbers in the data given to fit.
+        ids : ndarray of shape (n_queries, n_neighbors)
+            Names of the neighbours: row numbers in the data given to fit, and what
+            :meth:`add_neighbors` returned.
 
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of training rows that are
-            admitted: one less than all with ``X=None``.
+            If `n_neighbors` is not between 1 and the number of rows that are admitted: one
+            less than all with ``X=None``.
         """
-        query, leave_one_out = self._query(X)
-        n_admitted = len(self.bank_) - (X is None)
+        bank, query, leave_one_out = self._query(X)
+        n_admitted = len(bank) - leave_one_out
         if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
             raise ValueError(
                 f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
             )
-        weights, indices = self.bank_.heaviest(
-            self.network_.head, query, n_neighbors, leave_one_out
-        )
-        return weights.cpu().numpy(), indices.cpu().numpy()
+        weights, positions = bank.heaviest(self.network_.head, query, n_neighbors, leave_one_out)
+        return weights.cpu().numpy(), bank.ids[positions].cpu().numpy()
+
+    def effective_n_neighbors(self, X=None):
+        """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            k, if k neighbours weigh the same and the others nothing; from 1 to all rows.
+        """
+        bank, query, leave_one_out = self._query(X)
+        return bank.effective_sizes(self.network_.head, query, leave_one_out).cpu().numpy()
+
+    def soft_n_neighbors(self, X=None):
+        """Size of the neighbourhood that SoftStep learned for each query: its k.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            Sum of the step, from 0 (rejected) to 1, over the bank; a mean over the networks.
+
+        Raises
+        ------
+        ValueError
+            If the estimator has no step: ``softstep=None``.
+        """
+        bank, query, leave_one_out = self._query(X)
+        if self.softstep is None:
+            raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
+        return bank.step_sums(self.network_.head, query, leave_one_out).cpu().numpy()
+
+    def distance_to_bank(self, X=None):
+        """Distance of each query to the nearest row of the bank, a warning where it is large.
+
+        Compare it with what is usual for the bank itself,
+        ``np.quantile(reg.distance_to_bank(), 0.99)``: a prediction farther out leans on rows
+        that are not like it, and its distribution does not know.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            Euclidean distances between embeddings, those of several networks side by side.
+        """
+        bank, query, leave_one_out = self._query(X)
+        nearest = NearestNeighbors(n_neighbors=1).fit(bank.embeddings.cpu().numpy())
+        return nearest.kneighbors(None if leave_one_out else query.cpu().numpy())[0][:, 0]
+
+    def influence(self, X=None, y=None):
+        """What each row of the bank does to the predictions of some queries.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
+            Their targets; with ``X=None``, those of the bank.
+
+        Returns
+        -------
+        :class:`~sklearn.utils.Bunch`
+            Arrays of shape (n_neighbors,), in the order of the bank: ``id``; ``weight``, the
+            sum of its weights over the queries; ``change``, the root mean square, over
+            queries, of the change of a prediction when the row is left out; ``error``, the
+            mean change of the squared error then, where targets are known: positive where the
+            row helps. Several outputs add up.
+
+        Notes
+        -----
+        In closed form: without row j a network's prediction m becomes
+        ``m + w_j (m - y_j) / (1 - w_j)``. With a step, this holds its scale fixed.
+        """
+        bank, query, leave_one_out = self._query(X)
+        truth = None
+        if leave_one_out:
+            truth = bank.targets
+        elif y is not None:
+            truth = self._check_targets(X, y, bank)
+        residuals = None
+        if truth is not None:
+            residuals = bank.predict(self.network_.head, query, leave_one_out) - truth
+            residuals = residuals.reshape(len(query), -1)
+        weight, change, error = bank.influence(self.network_.head, query, leave_one_out, residuals)
+        found = Bunch(id=bank.ids, weight=weight, change=change.sqrt())
+        if truth is not None:
+            found.error = error
+        return Bunch(**{name: tensor.cpu().numpy() for name, tensor in found.items()})
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -291,10 +415,24 @@ class BaseNeighborRegressor(
         return self._validate_and_embed(X).cpu().numpy()
 
     def _query(self, X):
-        """Embed queries, or take the bank's own rows: (query, whether to leave one out)."""
+        """Take the bank, and queries or its own rows: (bank, query, whether to leave one out)."""
         check_is_fitted(self)
-        query = self.bank_.embeddings if X is None else self._validate_and_embed(X)
-        return query, X is None
+        bank = self.bank_  # once: another thread may put an edited one in its place
+        if X is not None:
+            return bank, self._validate_and_embed(X), False
+        if len(bank) < 2:
+            raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
+        return bank, bank.embeddings, True
+
+    def _check_targets(self, X, y, bank):
+        """Targets of X as a float64 tensor, with the outputs of the bank's."""
+        _, y = validate_data(
+            self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
+        )
+        if y.shape[1:] != bank.targets.shape[1:]:
+            outputs = ", ".join(map(str, bank.targets.shape[1:]))
+            raise ValueError(f"y must have the bank's shape (n, {outputs}), got {y.shape}")
+        return torch.as_tensor(y, dtype=torch.float64, device=bank.targets.device)
 
     def _validate_and_embed(self, X):
         X = validate_data(self, X, reset=False, dtype=np.float64)

@@ -1,9 +1,55 @@
 """Pictures. The only file that imports matplotlib, and only inside methods."""
 
 import numpy as np
+import torch
+from sklearn.decomposition import PCA
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ._stream import heads_of
+from .softstep import STEPS
+
+LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
 
 
-class NeighborsDisplay:
+class Display:
+    """What every picture shares: where it is drawn."""
+
+    def plot(self, ax=None):
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        self : Display
+            With `ax_` and `figure_` set.
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(layout="constrained")
+        self._draw(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _embeddings(estimator, X):
+    """Embeddings of the rows of `X`, or of the bank, as a tensor where the bank is."""
+    check_is_fitted(estimator)
+    bank = estimator.bank_.embeddings
+    return bank if X is None else torch.tensor(np.asarray(estimator.transform(X))).to(bank)
+
+
+def _check_one_output(shape):
+    if len(shape) != 1:
+        raise ValueError(f"y must be one output, got targets {tuple(shape)}")
+
+
+class NeighborsDisplay(Display):
     """The neighbours behind one prediction: the weight of each against its target.
 
     It is recommended to use :meth:`from_estimator`.
@@ -81,28 +127,12 @@ class NeighborsDisplay:
                 f"X must be one query and y one output, got predictions {prediction.shape}"
             )
         n_neighbors = min(n_neighbors, len(estimator.bank_))
-        weights, indices = estimator.kneighbors(X, n_neighbors)
-        targets = estimator.bank_.targets.cpu().numpy()[indices[0]]
-        names = indices[0] if row_names is None else np.asarray(row_names)[indices[0]]
+        weights, ids = estimator.kneighbors(X, n_neighbors)
+        targets = estimator.bank_.targets.cpu().numpy()[estimator.bank_.positions(ids[0])]
+        names = ids[0] if row_names is None else np.asarray(row_names)[ids[0]]
         return cls(weights[0], targets, names, prediction[0], y_true).plot(ax)
 
-    def plot(self, ax=None):
-        """Draw the picture.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        self : NeighborsDisplay
-            With `ax_` and `figure_` set.
-        """
-        import matplotlib.pyplot as plt
-
-        if ax is None:
-            _, ax = plt.subplots(layout="constrained")
+    def _draw(self, ax):
         ax.vlines(self.targets, 0, self.weights, color="tab:blue", alpha=0.5)
         ax.plot(self.targets, self.weights, "o", color="tab:blue", label="neighbour")
         ax.axvline(self.prediction, color="tab:orange", label="prediction")
@@ -126,5 +156,524 @@ class NeighborsDisplay:
         ax.margins(x=0.1)
         ax.set_ylim(0, 1.3 * self.weights.max())
         ax.legend(loc="upper center", ncols=3)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+
+
+class EmbeddingDisplay(Display):
+    """The learned space, in two dimensions: each row a dot in the colour of its target.
+
+    It is recommended to use :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    embedding : ndarray of shape (n_rows, 2)
+        Where the rows are.
+    targets : ndarray of shape (n_rows,)
+        Target of each row.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the picture.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import EmbeddingDisplay, NONARegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
+    >>> display = EmbeddingDisplay.from_estimator(reg)
+    >>> display.embedding.shape
+    (442, 2)
+    """
+
+    def __init__(self, embedding, targets):
+        self.embedding = embedding
+        self.targets = targets
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X=None,
+        y=None,
+        *,
+        reducer=None,
+        max_rows=2000,
+        random_state=None,
+        ax=None,
+    ):
+        """Embed rows by a fitted estimator, reduce them to two dimensions, and draw them.
+
+        Parameters
+        ----------
+        estimator : NONARegressor or SoftStepKNeighborsRegressor
+            Fitted to one output.
+        X : array-like of shape (n_samples, n_features), optional
+            Rows to embed; the bank by default.
+        y : array-like of shape (n_samples,), optional
+            Their targets.
+        reducer : transformer, optional
+            Reduces the embeddings by its `fit_transform`, to two columns or more, of which
+            two are drawn: ``umap.UMAP()`` for example. Principal components by default.
+        max_rows : int, default=2000
+            Number of rows to draw, at random; all, if there are fewer.
+        random_state : int, RandomState instance or None, default=None
+            Seed of the choice of rows.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : EmbeddingDisplay
+            With the data of the picture as attributes.
+
+        Raises
+        ------
+        ValueError
+            If `X` comes without `y` or the reverse, or there are several outputs.
+        """
+        if (X is None) != (y is None):
+            raise ValueError("X and y must be given together, or neither")
+        embeddings = _embeddings(estimator, X).cpu().numpy()
+        targets = estimator.bank_.targets.cpu().numpy() if y is None else np.asarray(y)
+        _check_one_output(targets.shape)
+        rows = np.arange(len(embeddings))
+        if len(rows) > max_rows:
+            rows = check_random_state(random_state).choice(rows, max_rows, replace=False)
+        reducer = PCA(n_components=2) if reducer is None else reducer
+        embedding = np.asarray(reducer.fit_transform(embeddings[rows]))[:, :2]
+        return cls(embedding, targets[rows]).plot(ax)
+
+    def _draw(self, ax):
+        dots = ax.scatter(*self.embedding.T, c=self.targets, s=12, alpha=0.8)
+        ax.figure.colorbar(dots, ax=ax, label="target")
+        ax.set(
+            title=f"Embeddings of {len(self.targets):,} rows",
+            xlabel="dimension 1",
+            ylabel="dimension 2",
+        )
+        ax.set_aspect("equal", adjustable="datalim")  # a distance is one in all directions
+
+
+class StepDisplay(Display):
+    """The learned steps of SoftStep: how much of its weight a neighbour keeps.
+
+    It is recommended to use :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_points,)
+        Scaled similarities (or ranks), from 0, the farthest neighbour, to 1, the nearest.
+    steps : ndarray of shape (n_networks, n_curves, n_points)
+        The step of each network at `x`: one curve if its parameters are global, one for each
+        query if they are pointwise.
+    on : {'similarity', 'rank'}, default='similarity'
+        What `x` is.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the picture.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor, StepDisplay
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = SoftStepKNeighborsRegressor(max_iter=10, random_state=0).fit(X, y)
+    >>> display = StepDisplay.from_estimator(reg)
+    >>> display.steps.shape
+    (1, 1, 1001)
+    """
+
+    def __init__(self, x, steps, on="similarity"):
+        self.x = x
+        self.steps = steps
+        self.on = on
+
+    @classmethod
+    def from_estimator(cls, estimator, X=None, *, n_points=1001, ax=None):
+        """Evaluate the steps of a fitted estimator, and draw them.
+
+        Parameters
+        ----------
+        estimator : NONARegressor or SoftStepKNeighborsRegressor
+            Fitted with a `softstep`.
+        X : array-like of shape (n_queries, n_features), optional
+            Queries; needed with ``softstep_params='pointwise'`` only.
+        n_points : int, default=1001
+            Number of points between 0 and 1.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : StepDisplay
+            With the data of the picture as attributes.
+
+        Raises
+        ------
+        ValueError
+            If the estimator has no `softstep`, or has a pointwise one and `X` is None.
+        """
+        query = _embeddings(estimator, X)
+        members = heads_of(estimator.network_.head, query, query)
+        step = members[0][0].step
+        if step is None:
+            raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")
+        if step.params == "pointwise" and X is None:
+            raise ValueError("X must be given with softstep_params='pointwise', got None")
+        x = torch.linspace(0, 1, n_points, device=query.device)[None]
+        steps = torch.stack(
+            [STEPS[step.step](x, *head.step.thresholds(part)).exp() for head, part, _ in members]
+        )
+        return cls(x[0].cpu().numpy(), steps.cpu().numpy(), step.on).plot(ax)
+
+    def _draw(self, ax):
+        n_networks, n_curves, _ = self.steps.shape
+        faint = {} if n_curves == 1 else {"alpha": np.clip(8 / n_curves, 0.1, 0.8), "linewidth": 1}
+        for i, curves in enumerate(self.steps):
+            ax.plot(self.x, curves.T, color=f"C{i}", **faint)
+        whose = "" if n_curves == 1 else f" for {n_curves:,} queries"
+        ax.set(
+            title=f"Learned steps{whose}: {_colors(n_networks)}",
+            xlabel=f"scaled {self.on} (0: farthest neighbour, 1: nearest)",
+            ylabel="step",
+            xlim=(-0.02, 1.02),
+            ylim=(-0.03, 1.03),
+        )
+
+
+class SurfaceDisplay(Display):
+    """The predictions over two features, beside the rows they were learned from.
+
+    It is recommended to use :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    x0 : ndarray of shape (n_columns,)
+        Values of the first feature.
+    x1 : ndarray of shape (n_rows,)
+        Values of the second feature.
+    predictions : ndarray of shape (n_rows, n_columns)
+        Predictions at all pairs of these values.
+    points : ndarray of shape (n_samples, 2), optional
+        The two features of some rows.
+    y : ndarray of shape (n_samples,), optional
+        Targets of these rows; they are drawn on the colour scale of the predictions.
+    feature_names : tuple of str, default=("feature 0", "feature 1")
+        Names of the two features.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the picture.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    Examples
+    --------
+    >>> from nona_sklearn import NONARegressor, SurfaceDisplay
+    >>> from nona_sklearn.datasets import make_plane_regression
+    >>> X, y = make_plane_regression("rings", 300, random_state=0)
+    >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
+    >>> display = SurfaceDisplay.from_estimator(reg, X, y, grid_resolution=50)
+    >>> display.predictions.shape
+    (50, 50)
+    """
+
+    def __init__(
+        self,
+        x0,
+        x1,
+        predictions,
+        points=None,
+        y=None,
+        feature_names=("feature 0", "feature 1"),
+    ):
+        self.x0 = x0
+        self.x1 = x1
+        self.predictions = predictions
+        self.points = points
+        self.y = y
+        self.feature_names = feature_names
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, X, y=None, *, features=(0, 1), grid_resolution=100, ax=None
+    ):
+        """Predict on a grid over two features, and draw the surface.
+
+        Parameters
+        ----------
+        estimator : regressor
+            Fitted to one output; a pipeline will do.
+        X : {array-like, DataFrame} of shape (n_samples, n_features)
+            Rows that say how far the grid reaches: the training rows, as a rule. All features
+            are numbers; the others stay at their medians.
+        y : array-like of shape (n_samples,), optional
+            Their targets, to draw the rows themselves.
+        features : tuple of two int or str, default=(0, 1)
+            The features: their numbers, or names if `X` is a DataFrame.
+        grid_resolution : int, default=100
+            Number of values of each feature.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : SurfaceDisplay
+            With the data of the picture as attributes.
+
+        Raises
+        ------
+        ValueError
+            If `features` are not two columns of `X`, or there are several outputs.
+        """
+        names = list(getattr(X, "columns", []))
+        values = np.asarray(X, dtype=float)
+        pair = [names.index(f) if f in names else f for f in features]
+        if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
+            raise ValueError(f"features must be two columns of X, got {features!r}")
+        if y is not None:
+            _check_one_output(np.shape(y))
+        points = values[:, pair]
+        x0, x1 = np.linspace(
+            np.nanmin(points, axis=0), np.nanmax(points, axis=0), grid_resolution
+        ).T
+        grid = np.tile(np.nanmedian(values, axis=0), (grid_resolution**2, 1))
+        grid[:, pair] = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
+        predictions = estimator.predict(type(X)(grid, columns=X.columns) if names else grid)
+        _check_one_output(predictions.shape)
+        return cls(
+            x0,
+            x1,
+            predictions.reshape(grid_resolution, grid_resolution),
+            None if y is None else points,
+            None if y is None else np.asarray(y),
+            tuple(str(names[f]) if names else f"feature {f}" for f in pair),
+        ).plot(ax)
+
+    def _draw(self, ax):
+        from matplotlib.ticker import MaxNLocator
+
+        drawn = [self.predictions] if self.y is None else [self.predictions, self.y]
+        low, high = min(values.min() for values in drawn), max(values.max() for values in drawn)
+        levels = MaxNLocator(24).tick_values(low, high)
+        surface = ax.contourf(self.x0, self.x1, self.predictions, levels)
+        if self.y is not None:
+            ax.scatter(
+                *self.points.T,
+                c=self.y,
+                vmin=levels[0],
+                vmax=levels[-1],
+                s=24,
+                edgecolors="white",
+                linewidths=0.6,
+            )
+        ax.figure.colorbar(
+            surface, ax=ax, label="prediction" if self.y is None else "prediction; target of a dot"
+        )
+        ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1], title="Predictions")
+
+
+class IntervalDisplay(Display):
+    """Predictive intervals against the true targets, in order of the predictions.
+
+    It is recommended to use :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    intervals : ndarray of shape (n_queries, 2)
+        Lower and upper end of each interval.
+    predictions : ndarray of shape (n_queries,)
+        The predictions.
+    y_true : ndarray of shape (n_queries,)
+        The true targets.
+    confidence : float, default=0.9
+        Share of the targets that the intervals should hold.
+
+    Attributes
+    ----------
+    coverage_ : float
+        Share of the targets that they do hold.
+    ax_ : matplotlib Axes
+        Axes with the picture.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nona_sklearn import IntervalDisplay
+    >>> intervals = np.array([[0.0, 2.0], [1.0, 4.0]])
+    >>> display = IntervalDisplay(intervals, np.array([1.0, 2.0]), np.array([1.5, 9.0])).plot()
+    >>> display.coverage_
+    0.5
+    """
+
+    def __init__(self, intervals, predictions, y_true, confidence=0.9):
+        self.intervals = intervals
+        self.predictions = predictions
+        self.y_true = y_true
+        self.confidence = confidence
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, confidence=0.9, ax=None):
+        """Ask a fitted estimator for intervals, and draw them beside the true targets.
+
+        Parameters
+        ----------
+        estimator : NONARegressor or SoftStepKNeighborsRegressor
+            Fitted to one output.
+        X : array-like of shape (n_queries, n_features)
+            Queries.
+        y : array-like of shape (n_queries,)
+            Their true targets.
+        confidence : float, default=0.9
+            Share of the targets that the intervals should hold, with equal shares below and
+            above.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : IntervalDisplay
+            With the data of the picture as attributes.
+
+        Raises
+        ------
+        ValueError
+            If `confidence` is not between 0 and 1, or there are several outputs.
+        """
+        if not 0 < confidence < 1:
+            raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
+        predictions, y = estimator.predict(X), np.asarray(y)
+        _check_one_output(predictions.shape)
+        _check_one_output(y.shape)
+        outside = (1 - confidence) / 2
+        intervals = estimator.predict_quantiles(X, [outside, 1 - outside])
+        return cls(intervals, predictions, y, confidence).plot(ax)
+
+    def _draw(self, ax):
+        order = np.argsort(self.predictions, kind="stable")
+        (low, high), y = self.intervals[order].T, self.y_true[order]
+        inside = (low <= y) & (y <= high)
+        self.coverage_ = float(inside.mean())
+        place = np.arange(len(order))
+        width = np.clip(200 / len(order), 0.5, 4)
+        ax.vlines(place, low, high, "0.8", linewidth=width, label="interval")
+        ax.plot(place, self.predictions[order], color="black", label="prediction")
+        for chosen, color, label in [
+            (inside, "tab:blue", "target inside"),
+            (~inside, "tab:orange", "target outside"),
+        ]:
+            ax.plot(place[chosen], y[chosen], "o", color=color, markersize=4, label=label)
+        ax.set(
+            title=f"{self.confidence:.0%} intervals: "
+            f"{self.coverage_:.0%} of {len(order):,} targets inside",
+            xlabel="query, in order of the predictions",
+            ylabel="target",
+        )
+        ax.legend()
+
+
+class HistoryDisplay(Display):
+    """The losses of each epoch of each network, and the epoch whose weights were kept.
+
+    It is recommended to use :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    history : list of dict
+        One for each epoch: ``epoch``, ``train_loss``, and where there are several networks
+        or validation rows, ``estimator`` and ``valid_loss``.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the picture.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import HistoryDisplay, NONARegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = NONARegressor(n_estimators=2, max_iter=10, random_state=0).fit(X, y)
+    >>> display = HistoryDisplay.from_estimator(reg)
+    >>> len(display.history)
+    20
+    """
+
+    def __init__(self, history):
+        self.history = history
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None):
+        """Draw the history of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : NONARegressor or SoftStepKNeighborsRegressor
+            Fitted.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : HistoryDisplay
+            With the data of the picture as attributes.
+        """
+        check_is_fitted(estimator)
+        return cls(estimator.history_).plot(ax)
+
+    def _draw(self, ax):
+        from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+        networks = {}
+        for epoch in self.history:
+            networks.setdefault(epoch.get("estimator", 0), []).append(epoch)
+        for i, epochs in enumerate(networks.values()):
+            number = [epoch["epoch"] for epoch in epochs]
+            losses = [epoch["train_loss"] for epoch in epochs]
+            ax.plot(number, losses, "--", color=f"C{i}", linewidth=1, label="training")
+            if "valid_loss" in epochs[0]:
+                losses = [epoch["valid_loss"] for epoch in epochs]
+                ax.plot(number, losses, color=f"C{i}", label="validation")
+            kept = _kept_epoch(losses)
+            ax.plot(number[kept], losses[kept], "o", color=f"C{i}", label="kept")
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
+        ax.yaxis.set_major_formatter("{x:g}")  # 0.5 rather than 5 × 10⁻¹
+        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        ax.set(
+            title=f"Training: {_colors(len(networks))}",
+            xlabel="epoch",
+            ylabel="squared error of standardised targets",
+        )
+        handles, labels = ax.get_legend_handles_labels()
+        n_styles = len(set(labels))
+        legend = ax.legend(handles[:n_styles], labels[:n_styles])
+        if len(networks) > 1:
+            for handle in legend.legend_handles:
+                handle.set_color("black")
+
+
+def _colors(n_networks):
+    return "1 network" if n_networks == 1 else f"{n_networks} networks, a colour each"
+
+
+def _kept_epoch(losses):
+    """Position of the epoch that early stopping took for the best: the last that gained."""
+    kept = 0
+    for i, loss in enumerate(losses):
+        if loss < losses[kept] * (1 - LEAST_GAIN):
+            kept = i
+    return kept

@@ -7,7 +7,7 @@ weights themselves walks over the tiles once more, knowing the normaliser.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ from .softstep import EVALUATION_STEPS
 
 QUERY_BLOCK, LEAST_QUERY_BLOCK = 256, 32  # with less, a matrix product wastes time
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
-RANKED_ENTRIES = 2**20  # pairs at a time where a rank among all rows is asked for
+WHOLE_ENTRIES = 2**20  # pairs at a time where a query must see the whole bank at once
 LOG2E = math.log2(math.e)
 LEAST_LOGIT_2 = LEAST_LOGIT * LOG2E
 
@@ -102,14 +102,22 @@ class Member:
 
     def ranked_logits(self) -> Tensor:
         """Logits (q, n) that depend on ranks, which are known among all rows only."""
-        excluded = None
-        if self.first is not None:
-            excluded = torch.zeros(
-                len(self.query), len(self.neighbors), dtype=torch.bool, device=self.query.device
-            )
-            excluded.diagonal(self.first).fill_(True)
-        similarity = torch.cat([self.tiles.similarity(rows) for rows in self.spans], dim=1)
+        similarity, excluded = self.whole()
         return self.head.weigh(similarity, self.query, excluded).log2_()
+
+    def step_sum(self) -> Tensor:
+        """Sum of each query's steps over the bank, (q,): how many neighbours it learned."""
+        similarity, excluded = self.whole()
+        return self.head.step(similarity, self.query, excluded).double().exp().sum(dim=1)
+
+    def whole(self) -> tuple[Tensor, Tensor | None]:
+        """Similarities to all neighbours, (q, n), and where a query meets itself, if it does."""
+        similarity = torch.cat([self.tiles.similarity(rows) for rows in self.spans], dim=1)
+        if self.first is None:
+            return similarity, None
+        excluded = torch.zeros_like(similarity, dtype=torch.bool)
+        excluded.diagonal(self.first).fill_(True)
+        return similarity, excluded
 
     def leave_out(self, tile: Tensor, rows: slice, value: float) -> None:
         """Write a value into a tile (q, b) wherever a query meets itself."""
@@ -136,6 +144,7 @@ def map_blocks(
     query: Tensor,
     neighbors: Tensor,
     leave_one_out: bool = False,
+    whole_rows: bool = False,
 ) -> list[Any]:
     """Answer for one block of queries after another; on the CPU, for several at a time.
 
@@ -153,6 +162,9 @@ def map_blocks(
         Embeddings of the bank.
     leave_one_out : bool, default=False
         Whether the queries are the bank's own rows, none of which may be its own neighbour.
+    whole_rows : bool, default=False
+        Whether `answer` holds each query's weights for the whole bank at once, so that it needs
+        small blocks of queries.
 
     Returns
     -------
@@ -175,8 +187,8 @@ def map_blocks(
 
     share = max(LEAST_QUERY_BLOCK, math.ceil(len(query) / n_threads))
     size = min(QUERY_BLOCK, share)
-    if any(part.ranks for part, _, _ in parts):
-        size = max(1, RANKED_ENTRIES // len(neighbors))
+    if whole_rows or any(part.ranks for part, _, _ in parts):
+        size = max(1, min(size, WHOLE_ENTRIES // len(neighbors)))
     # joblib's threads look for answers every 10 ms, in which a small prediction is long done.
     with ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(answer_alone, spans(len(query), size)))
@@ -215,15 +227,38 @@ def mean_of(member: Member, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def stream_weights(parts: list[Member]) -> Iterator[tuple[slice, Tensor]]:
     """Yield (rows of the bank, their mean weights (q, b) over the parts), tile by tile."""
+    for rows, tiles in stream_each(parts):
+        yield rows, sum(tiles[1:], tiles[0]).div_(len(parts))
+
+
+def stream_each(parts: list[Member]) -> Iterator[tuple[slice, list[Tensor]]]:
+    """Yield (rows of the bank, the weights (q, b) of each part), tile by tile."""
     no_values = parts[0].neighbors.new_zeros(len(parts[0].neighbors), 0, dtype=torch.float64)
     log_normalizers = [mean_of(part, no_values)[1] for part in parts]
-    nothing = 2 * len(parts) * 2.0**LEAST_LOGIT_2
     for tiles in zip(*(part.logits() for part in parts), strict=True):
-        weights = sum(
-            logits.sub_(log_normalizer).clamp_min_(LEAST_LOGIT_2).exp2_()
-            for (_, logits), log_normalizer in zip(tiles, log_normalizers, strict=True)
+        yield (
+            tiles[0][0],
+            [
+                _powers_of_two(logits.sub_(log_normalizer))
+                for (_, logits), log_normalizer in zip(tiles, log_normalizers, strict=True)
+            ],
         )
-        yield tiles[0][0], torch.threshold_(weights, nothing, 0.0).div_(len(parts))
+
+
+def whole_weights(parts: list[Member], powers: Sequence[float] = (1.0,)) -> Iterator[Tensor]:
+    """Yield the mean weights (q, n) over the parts, in float64, once for each power of them."""
+    whole = [torch.cat([tile for _, tile in part.logits()], dim=1) for part in parts]
+    for logits in whole:
+        logits.sub_(logits.amax(dim=1, keepdim=True))
+    for power in powers:
+        weights = [_powers_of_two(logits * power).double() for logits in whole]
+        yield sum(w / w.sum(dim=1, keepdim=True) for w in weights) / len(parts)
+
+
+def _powers_of_two(logits: Tensor) -> Tensor:
+    """Weights, in place of their logits; zero below what counts."""
+    weights = logits.clamp_min_(LEAST_LOGIT_2).exp2_()
+    return torch.threshold_(weights, 2 * 2.0**LEAST_LOGIT_2, 0.0)
 
 
 def spans(n: int, size: int) -> list[slice]:

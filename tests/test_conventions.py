@@ -23,6 +23,8 @@ LAYERS = [
     "_network",
     "_stream",
     "_bank",
+    "_distribution",
+    "_editing",
     "_scaler",
     "_training",
     "_base",

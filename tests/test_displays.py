@@ -1,8 +1,28 @@
-import numpy as np
-import pytest
-from matplotlib.figure import Figure
+import copy
 
-from nona_sklearn import NeighborsDisplay, NONARegressor
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from skorch.callbacks import EarlyStopping
+from skorch.history import History
+
+from nona_sklearn import (
+    EmbeddingDisplay,
+    HistoryDisplay,
+    IntervalDisplay,
+    NeighborsDisplay,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    StepDisplay,
+    SurfaceDisplay,
+)
+from nona_sklearn._displays import LEAST_GAIN
 
 
 @pytest.fixture(scope="module")
@@ -10,9 +30,22 @@ def reg(plane):
     return NONARegressor(max_iter=5, random_state=0).fit(plane[0], plane[2])
 
 
-def test_shows_the_heaviest_neighbours(reg, plane):
+@pytest.fixture(scope="module")
+def two_outputs(plane):
+    return NONARegressor(max_iter=1).fit(plane[0], np.column_stack([plane[2]] * 2))
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+def legend_of(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_shows_the_heaviest_neighbours(reg, plane, ax):
     _, X_test, y, y_test = plane
-    ax = Figure().subplots()
     display = NeighborsDisplay.from_estimator(reg, X_test[:1], y_test[0], n_neighbors=4, ax=ax)
     weights, indices = reg.kneighbors(X_test[:1], 4)
     np.testing.assert_array_equal(display.weights, weights[0])
@@ -23,18 +56,24 @@ def test_shows_the_heaviest_neighbours(reg, plane):
     drawn = ax.lines[0].get_xydata()
     np.testing.assert_array_equal(drawn, np.column_stack([y[indices[0]], weights[0]]))
     assert [text.get_text() for text in ax.texts] == [str(i) for i in indices[0]]
-    legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["neighbour", "prediction", "true target"]
+    assert legend_of(ax) == ["neighbour", "prediction", "true target"]
 
 
-def test_names_and_small_banks(reg, plane):
+def test_names_and_small_banks(reg, plane, ax):
     names = [f"house {i}" for i in range(120)]
-    ax = Figure().subplots()
     display = NeighborsDisplay.from_estimator(
         reg, plane[1][:1], n_neighbors=500, row_names=names, ax=ax
     )
     assert sorted(display.names) == sorted(names)
     assert "100% of the weight" in ax.get_title()
+
+
+def test_names_survive_the_removal_of_rows(reg, plane, ax):
+    edited = copy.deepcopy(reg)
+    edited.remove_neighbors(np.arange(50))
+    display = NeighborsDisplay.from_estimator(edited, plane[1][:1], ax=ax)
+    assert display.names.min() >= 50
+    np.testing.assert_array_equal(display.targets, plane[2][display.names])
 
 
 def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
@@ -46,9 +85,221 @@ def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
     plt.close("all")
 
 
-def test_one_query_and_one_output_only(reg, plane):
+def test_one_query_and_one_output_only(reg, plane, two_outputs):
     with pytest.raises(ValueError, match=r"X must be one query .*, got predictions \(2,\)"):
         NeighborsDisplay.from_estimator(reg, plane[1][:2])
-    two = NONARegressor(max_iter=1).fit(plane[0], np.column_stack([plane[2]] * 2))
     with pytest.raises(ValueError, match=r"one output, got predictions \(1, 2\)"):
-        NeighborsDisplay.from_estimator(two, plane[1][:1])
+        NeighborsDisplay.from_estimator(two_outputs, plane[1][:1])
+    y = np.zeros((120, 2))
+    for draw in (
+        lambda: EmbeddingDisplay.from_estimator(two_outputs),
+        lambda: SurfaceDisplay.from_estimator(two_outputs, plane[0], grid_resolution=2),
+        lambda: SurfaceDisplay.from_estimator(reg, plane[0], y, grid_resolution=2),
+        lambda: IntervalDisplay.from_estimator(two_outputs, plane[1], plane[3]),
+        lambda: IntervalDisplay.from_estimator(reg, plane[0], y),
+    ):
+        with pytest.raises(ValueError, match=r"y must be one output, got targets \(\d+, 2\)"):
+            draw()
+
+
+class TestEmbeddingDisplay:
+    def test_shows_the_bank(self, reg, plane, ax):
+        display = EmbeddingDisplay.from_estimator(reg, ax=ax)
+        expected = PCA(2).fit_transform(reg.transform(plane[0]))
+        np.testing.assert_allclose(display.embedding, expected, atol=1e-4)
+        (dots,) = ax.collections
+        np.testing.assert_array_equal(dots.get_offsets(), display.embedding)
+        np.testing.assert_array_equal(dots.get_array(), plane[2])
+        assert display.ax_ is ax
+        assert display.figure_.axes[1].get_ylabel() == "target"  # the colour bar
+
+    def test_other_rows_and_reducers(self, reg, plane, ax):
+        display = EmbeddingDisplay.from_estimator(
+            reg, plane[1], plane[3], reducer=FunctionTransformer(), ax=ax
+        )
+        np.testing.assert_array_equal(display.embedding, reg.transform(plane[1])[:, :2])
+        np.testing.assert_array_equal(ax.collections[0].get_array(), plane[3])
+
+    def test_draws_a_random_subset(self, reg, plane, ax):
+        options = {"reducer": FunctionTransformer(), "max_rows": 7, "random_state": 0, "ax": ax}
+        display = EmbeddingDisplay.from_estimator(reg, **options)
+        again = EmbeddingDisplay.from_estimator(reg, **options)
+        np.testing.assert_array_equal(display.targets, again.targets)
+        rows = [plane[2].tolist().index(target) for target in display.targets]
+        assert len(set(rows)) == 7
+        assert rows != sorted(rows)
+        np.testing.assert_array_equal(display.embedding, reg.transform(plane[0])[rows, :2])
+
+    def test_pandas_output_is_welcome(self, reg, plane, ax):
+        as_frame = copy.deepcopy(reg).set_output(transform="pandas")
+        display = EmbeddingDisplay.from_estimator(as_frame, plane[1], plane[3], ax=ax)
+        assert display.embedding.shape == (30, 2)
+
+    def test_rows_come_with_their_targets(self, reg, plane):
+        with pytest.raises(ValueError, match="X and y must be given together"):
+            EmbeddingDisplay.from_estimator(reg, plane[1])
+        with pytest.raises(ValueError, match="X and y must be given together"):
+            EmbeddingDisplay.from_estimator(reg, y=plane[3])
+
+
+class TestStepDisplay:
+    def test_one_curve_for_each_network(self, plane, ax):
+        reg = NONARegressor(n_estimators=2, softstep="s1", max_iter=2, random_state=0)
+        reg.fit(plane[0], plane[2])
+        display = StepDisplay.from_estimator(reg, n_points=11, ax=ax)
+        for line, head in zip(ax.lines, reg.network_.head.heads, strict=True):
+            a, b, t = (float(threshold) for threshold in head.step.thresholds())
+            u = np.clip((np.linspace(0, 1, 11) - a) / (b - a), 0, 1)
+            expected = u ** (1 / t) / (u ** (1 / t) + (1 - u) ** (1 / t))
+            np.testing.assert_allclose(line.get_xydata()[:, 1], expected, atol=1e-5)
+        np.testing.assert_allclose(ax.lines[0].get_xdata(), np.linspace(0, 1, 11), atol=1e-6)
+        assert display.steps.shape == (2, 1, 11)
+        assert ax.lines[0].get_color() != ax.lines[1].get_color()
+        assert ax.get_title() == "Learned steps: 2 networks, a colour each"
+
+    def test_one_curve_for_each_query(self, plane, ax):
+        reg = NONARegressor(
+            n_estimators=2, softstep="s2", softstep_params="pointwise", max_iter=5, random_state=0
+        ).fit(plane[0], plane[2])
+        StepDisplay.from_estimator(reg, plane[1], n_points=5, ax=ax)
+        assert len(ax.lines) == 60
+        assert {line.get_alpha() < 1 for line in ax.lines} == {True}
+        assert ax.get_title() == "Learned steps for 30 queries: 2 networks, a colour each"
+        query = torch.from_numpy(reg.transform(plane[1][3:4]))
+        head = reg.network_.head.heads[1]
+        b, t = (float(threshold) for threshold in head.step.thresholds(query[:, 32:]))
+        x = np.array([0.25, 0.5])
+        expected = np.where(x < b, (x / b) ** ((b - x) * t / (1 - t)), 1)
+        np.testing.assert_allclose(ax.lines[33].get_ydata()[1:3], expected, rtol=1e-4)
+        with pytest.raises(ValueError, match="X must be given with softstep_params='pointwise'"):
+            StepDisplay.from_estimator(reg)
+
+    def test_a_single_step_on_ranks(self, plane, ax):
+        reg = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(plane[0], plane[2])
+        StepDisplay.from_estimator(reg, ax=ax)
+        assert "scaled rank" in ax.get_xlabel()
+        assert ax.get_title() == "Learned steps: 1 network"
+        assert len(ax.lines) == 1
+
+    def test_needs_a_step(self, reg):
+        with pytest.raises(ValueError, match="estimator must be fitted with softstep="):
+            StepDisplay.from_estimator(reg)
+
+
+class TestSurfaceDisplay:
+    def test_surface_and_rows_share_colours(self, reg, plane, ax):
+        X, _, y, _ = plane
+        display = SurfaceDisplay.from_estimator(reg, X, 3 * y, grid_resolution=6, ax=ax)
+        corner = [X[:, 0].max(), X[:, 1].min()]
+        np.testing.assert_allclose(display.predictions[0, -1], reg.predict([corner])[0])
+        surface, dots = ax.collections
+        np.testing.assert_array_equal(dots.get_offsets(), X)
+        np.testing.assert_array_equal(dots.get_array(), 3 * y)
+        assert dots.norm.vmin == surface.norm.vmin <= 3 * y.min()
+        assert dots.norm.vmax == surface.norm.vmax >= 3 * y.max()
+        color = surface.cmap(surface.norm(surface.get_array()[0]))
+        assert to_hex(dots.cmap(dots.norm(surface.get_array()[0]))) == to_hex(color)
+        assert ax.get_xlabel() == "feature 0"
+
+    def test_named_features_with_the_others_at_their_medians(self, plane, ax):
+        names = ["a", "b", "c"]
+        X = pd.DataFrame(np.column_stack([plane[0], plane[0][:, 0] ** 2]), columns=names)
+        model = make_pipeline(StandardScaler(), NONARegressor(max_iter=2, random_state=0))
+        model.fit(X, plane[2])
+        display = SurfaceDisplay.from_estimator(
+            model, X, features=("c", "a"), grid_resolution=4, ax=ax
+        )
+        query = pd.DataFrame([[X.a.max(), X.b.median(), X.c.min()]], columns=names)
+        np.testing.assert_allclose(display.predictions[-1, 0], model.predict(query)[0])
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
+        assert len(ax.collections) == 1  # no targets, no rows
+
+    @pytest.mark.parametrize("features", [(0,), (0, 0), (0, 2), ("a", "b")])
+    def test_features_are_two_columns(self, reg, plane, features):
+        with pytest.raises(ValueError, match="features must be two columns of X, got"):
+            SurfaceDisplay.from_estimator(reg, plane[0], features=features)
+
+    def test_one_prediction_everywhere(self, ax):
+        SurfaceDisplay(np.arange(2), np.arange(2), np.ones((2, 2))).plot(ax)
+        (surface,) = ax.collections
+        assert surface.norm.vmin < 1 < surface.norm.vmax
+
+
+class FakeEstimator:
+    """Predicts the first feature, with quantiles as far from it as from a half, times ten."""
+
+    def predict(self, X):
+        return X[:, 0]
+
+    def predict_quantiles(self, X, quantiles):
+        return X[:, :1] + 10 * (np.asarray(quantiles) - 0.5)
+
+
+class TestIntervalDisplay:
+    def test_in_order_of_the_predictions(self, ax):
+        X, y = np.array([[3.0], [1.0], [2.0]]), np.array([3.5, 9.0, -1.9])
+        display = IntervalDisplay.from_estimator(FakeEstimator(), X, y, confidence=0.8, ax=ax)
+        bars = [path.vertices.tolist() for path in ax.collections[0].get_paths()]
+        np.testing.assert_allclose(bars, [[[i, i - 3], [i, i + 5]] for i in range(3)])
+        prediction, inside, outside = (line.get_xydata().tolist() for line in ax.lines)
+        assert prediction == [[0, 1], [1, 2], [2, 3]]
+        assert inside == [[1, -1.9], [2, 3.5]]
+        assert outside == [[0, 9]]
+        assert display.coverage_ == 2 / 3
+        assert ax.get_title() == "80% intervals: 67% of 3 targets inside"
+        assert legend_of(ax) == ["interval", "prediction", "target inside", "target outside"]
+
+    def test_of_a_fitted_estimator(self, reg, plane, ax):
+        display = IntervalDisplay.from_estimator(reg, plane[1], plane[3], ax=ax)
+        np.testing.assert_array_equal(
+            display.intervals, reg.predict_quantiles(plane[1], [0.05, 0.95])
+        )
+        assert display.intervals.shape == (30, 2)
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(reg.predict(plane[1])))
+
+    @pytest.mark.parametrize("confidence", [0, 1, 90])
+    def test_confidence_is_a_share(self, reg, plane, confidence):
+        with pytest.raises(ValueError, match="confidence must lie between 0 and 1, got"):
+            IntervalDisplay.from_estimator(reg, plane[1], plane[3], confidence=confidence)
+
+
+class TestHistoryDisplay:
+    def test_losses_and_the_epoch_kept(self, plane, ax):
+        reg = NONARegressor(n_estimators=2, max_iter=6, random_state=0).fit(plane[0], plane[2])
+        HistoryDisplay.from_estimator(reg, ax=ax)
+        for i in range(2):
+            epochs = [epoch for epoch in reg.history_ if epoch["estimator"] == i]
+            train, valid, kept = ax.lines[3 * i : 3 * i + 3]
+            numbers = [epoch["epoch"] for epoch in epochs]
+            np.testing.assert_array_equal(train.get_xdata(), numbers)
+            np.testing.assert_array_equal(train.get_ydata(), [e["train_loss"] for e in epochs])
+            np.testing.assert_array_equal(valid.get_ydata(), [e["valid_loss"] for e in epochs])
+            assert kept.get_ydata() == valid.get_ydata().min()
+            assert len({line.get_color() for line in (train, valid, kept)}) == 1
+        assert ax.get_yscale() == "log"
+        assert legend_of(ax) == ["training", "validation", "kept"]
+        assert ax.get_title() == "Training: 2 networks, a colour each"
+
+    def test_without_validation(self, ax):
+        losses = [1.0, 0.99995, 0.5, 0.6]
+        history = [{"epoch": i + 1, "train_loss": loss} for i, loss in enumerate(losses)]
+        HistoryDisplay(history).plot(ax)
+        train, kept = ax.lines
+        np.testing.assert_array_equal(train.get_ydata(), losses)
+        assert kept.get_xydata().tolist() == [[3, 0.5]]
+        assert legend_of(ax) == ["training", "kept"]
+
+    def test_keeps_what_early_stopping_keeps(self, ax):
+        stopping = EarlyStopping(monitor="valid_loss")
+        assert stopping.threshold == LEAST_GAIN
+        net = type("Net", (), {"history": History(), "verbose": 0})()
+        stopping.on_train_begin(net)
+        history = []
+        for i, loss in enumerate([1.0, 0.99995, 0.99985, 0.9998]):
+            history.append({"epoch": i + 1, "train_loss": 2.0, "valid_loss": loss})
+            net.history.new_epoch()
+            net.history.record("epoch", i + 1)
+            net.history.record("valid_loss", loss)
+            stopping.on_epoch_end(net)
+        HistoryDisplay(history).plot(ax)
+        assert ax.lines[-1].get_xdata() == [stopping.best_epoch_] == [3]

@@ -1,0 +1,210 @@
+"""Predictive distributions on real data, models at their defaults, on the same rows.
+
+    python benchmarks/uncertainty.py [--sets NAME ...] [--methods NAME ...]
+
+Needs the extra ``benchmark``: pandas, pyarrow and quantile-forest. Results are
+kept in ``benchmarks/results/uncertainty.csv``: a run goes on where the last one stopped, so delete
+the rows of whatever you changed, or the file, to start from scratch.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import real_data
+from accuracy import make_encoder, relative_rmse
+from ledger import complete
+from quantile_forest import RandomForestQuantileRegressor
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+
+RESULTS = Path(__file__).parent / "results" / "uncertainty.csv"
+SETS = ["diabetes", "concrete", "abalone", *real_data.SPREAD]
+BASELINE = "quantile forest"
+LEVELS = np.arange(1, 20) / 20
+OF_ALL_RATINGS = ["cover_80", "shared_80", "cover_90", "shared_90", "crps"]
+
+
+def nona(X, y, queries):
+    """Predict the quantiles of our regressor."""
+    return NONARegressor(random_state=0).fit(X, y).predict_quantiles(queries, LEVELS)
+
+
+def soft_neighbors(X, y, queries):
+    """Predict the quantiles of soft k-NN on standardized features."""
+    model = make_pipeline(StandardScaler(), SoftStepKNeighborsRegressor(random_state=0)).fit(X, y)
+    return model[-1].predict_quantiles(model[:-1].transform(queries), LEVELS)
+
+
+def forest(X, y, queries):
+    """Predict the quantiles of a quantile regression forest."""
+    model = RandomForestQuantileRegressor(random_state=0).fit(X, y)
+    return model.predict(queries, quantiles=LEVELS.tolist())
+
+
+def forest_of_large_leaves(X, y, queries):
+    """Predict the quantiles of a forest with the usual remedy for noise, which is no default."""
+    model = RandomForestQuantileRegressor(min_samples_leaf=10, random_state=0).fit(X, y)
+    return model.predict(queries, quantiles=LEVELS.tolist())
+
+
+def boosting(X, y, queries):
+    """Predict each quantile by trees of its own; sorted, as they may cross."""
+    models = [
+        HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=0)
+        for level in LEVELS
+    ]
+    return np.sort([model.fit(X, y).predict(queries) for model in models], axis=0).T
+
+
+def neighbors(X, y, queries):
+    """Take the quantiles of the nearest rows' targets, their number found by cross-validation."""
+    search = GridSearchCV(KNeighborsRegressor(), {"n_neighbors": [5, 10, 20, 50, 100]})
+    model = make_pipeline(StandardScaler(), search).fit(X, y)
+    _, indices = search.best_estimator_.kneighbors(model[:-1].transform(queries))
+    return np.quantile(y[indices], LEVELS, axis=1).T
+
+
+METHODS = {
+    "NONA": nona,
+    "SoftStep k-NN": soft_neighbors,
+    BASELINE: forest,
+    "quantile forest, leaves of 10": forest_of_large_leaves,
+    "HistGradientBoosting": boosting,
+    "k-NN, tuned": neighbors,
+}
+
+
+def split(set_name):
+    """Split one set, categories one-hot encoded, texts as 32 latent dimensions of their words."""
+    X_train, X_test, y_train, y_test = real_data.split(set_name, 0, max_train=4000, max_test=1000)
+    encoder = make_encoder()
+    if "text" in X_train:
+        words = make_pipeline(TfidfVectorizer(), TruncatedSVD(32, random_state=0))
+        encoder = make_column_transformer((words, "text"))
+    return encoder.fit_transform(X_train), encoder.transform(X_test), y_train, y_test, X_test.index
+
+
+def levels_of(quantiles, y):
+    """Between which levels the targets are; one that equals quantiles has their levels."""
+    edges = np.concatenate([[0], LEVELS, [1]])
+    first = (quantiles < y[:, None]).sum(axis=1)
+    last = (quantiles <= y[:, None]).sum(axis=1)
+    middle = (edges[:-1] + edges[1:]) / 2  # where, between two levels, a tie begins is not known
+    tied = first < last
+    return np.where(tied, middle[first], edges[first]), np.where(
+        tied, middle[last], edges[last + 1]
+    )
+
+
+def score(quantiles, y):
+    """Coverage, the shares outside, and CRPS as twice the mean pinball loss.
+
+    "cover" counts targets at an interval's very end. Of integers there are many, so the truth
+    itself would cover more than it should: "shared" counts the part of such a target's levels
+    that is within the interval's, which is close to nominal for the truth, integers or not.
+    """
+    low, high = levels_of(quantiles, y)
+    scores = {}
+    for nominal, i in (80, 1), (90, 0):
+        within = np.minimum(high, LEVELS[-1 - i]) - np.maximum(low, LEVELS[i])
+        below, above = y < quantiles[:, i], y > quantiles[:, -1 - i]
+        scores[f"cover_{nominal}"] = np.mean(~below & ~above)
+        scores[f"shared_{nominal}"] = np.mean(np.maximum(within, 0) / (high - low))
+        scores[f"below_{nominal}"] = np.mean(below)
+        scores[f"above_{nominal}"] = np.mean(above)
+    errors = y[:, None] - quantiles
+    return scores | {"crps": 2 * np.mean(np.maximum(LEVELS * errors, (LEVELS - 1) * errors))}
+
+
+def score_all_ratings(quantiles, rows):
+    """Score the tweets' quantiles against each of the ratings, not just the one drawn."""
+    ratings = real_data.tweets().loc[rows, "ratings"]
+    repeated = np.repeat(quantiles, ratings.map(len), axis=0)
+    scores = score(repeated, np.concatenate(ratings.to_list()))
+    return {name: scores[name] for name in OF_ALL_RATINGS}
+
+
+def measure(set_name, method):
+    """Score one method on one set."""
+    X_train, X_test, y_train, y_test, rows = split(set_name)
+    start = time.perf_counter()
+    quantiles = METHODS[method](X_train, y_train, X_test)
+    seconds = time.perf_counter() - start
+    everyone = dict.fromkeys(OF_ALL_RATINGS, np.nan)
+    if set_name == "tweets":
+        everyone = score_all_ratings(quantiles, rows)
+    return {
+        "n_train": len(y_train),
+        "n_test": len(y_test),
+        **score(quantiles, y_test),
+        **{f"all_{name}": value for name, value in everyone.items()},
+        "seconds": seconds,
+    }
+
+
+def table(results, column):
+    """Arrange one column of the results, methods by sets."""
+    return results.pivot(index="method", columns="set", values=column).reindex(columns=SETS)
+
+
+def report(results):
+    """Print the tables; returns the CRPS relative to the baseline's."""
+    for nominal in 80, 90:
+        for name in f"cover_{nominal}", f"shared_{nominal}":
+            print(f"\n{name}")
+            print(table(results, name).round(3).to_string())
+    deviation = np.sqrt(0.8 * 0.2 / table(results, "n_test").iloc[0])
+    print("\nStandard error of a coverage of 80 %")
+    print(deviation.round(3).to_frame().T.to_string(index=False))
+    crps = table(results, "crps")
+    relative = crps / crps.loc[BASELINE]
+    mean = relative_rmse(crps, BASELINE)
+    print(f"\nMean pinball loss, and so CRPS, relative to {BASELINE}")
+    print(relative.assign(**{"geo. mean": mean}).sort_values("geo. mean").round(3).to_string())
+    everyone = results[results.set == "tweets"].set_index("method").filter(like="all_")
+    print("\nTweets, against each of their ratings")
+    print(everyone.round(3).to_string())
+    print("\nSeconds for fit and prediction")
+    print(table(results, "seconds").round(1).to_string())
+    return mean
+
+
+def check(results, relative):
+    """Assert what the documentation says."""
+    excess = {
+        name: table(results, name).loc["NONA"] - int(name[-2:]) / 100
+        for name in ("cover_80", "shared_80", "cover_90", "shared_90")
+    }
+    print("\nNONA's coverage, too much or too little, in points")
+    print(pd.DataFrame(excess).mul(100).round(1).T.to_string())
+    assert (excess["cover_80"].abs() <= 0.03).all()
+    assert (excess["cover_90"].abs() <= 0.03).all()
+    assert relative["NONA"] <= 1
+
+
+def main():
+    """Run what is missing, print the tables, check the claims."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    args = parser.parse_args()
+    wanted = [(name, method) for name in args.sets for method in args.methods]
+    results = complete(RESULTS, ["set", "method"], wanted, measure)
+    relative = report(results)
+    if len(results) == len(SETS) * len(METHODS):
+        check(results, relative)
+
+
+if __name__ == "__main__":
+    main()

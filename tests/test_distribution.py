@@ -1,0 +1,327 @@
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _stream
+from nona_sklearn._distribution import (
+    NOISES,
+    Calibration,
+    NoisyTargets,
+    SortedTargets,
+    fit_calibration,
+)
+from nona_sklearn.datasets import make_plane_regression
+
+
+def nona(**params):
+    params = {"max_iter": 5, "hidden_layer_sizes": (16,), "random_state": 0} | params
+    return NONARegressor(**params)
+
+
+@pytest.fixture(scope="module")
+def reg(plane):
+    return nona(n_estimators=2).fit(plane[0], plane[2])
+
+
+@pytest.fixture(scope="module")
+def raw(plane):
+    """Without calibration, distributions are the weighted targets themselves."""
+    reg = nona(n_estimators=2).fit(plane[0], plane[2])
+    reg.calibration_ = Calibration()
+    return reg
+
+
+@pytest.fixture(scope="module")
+def both(plane):
+    X, X_test, y, _ = plane
+    return nona(n_estimators=1).fit(X, np.column_stack([y, -3 * y])), X_test
+
+
+def tensors(*values):
+    return [torch.tensor(value).double() for value in values]
+
+
+# -- weighted targets ------------------------------------------------------------------------
+
+
+def test_on_paper():
+    weights, targets, levels, points = tensors(
+        [[0.5, 0.25, 0.25]],
+        [3.0, 1.0, 2.0],
+        [0.0, 0.25, 0.3, 0.5, 0.51, 1.0],
+        [[0.9, 1.0, 2.5, 3.0]],
+    )
+    behind = SortedTargets(targets)
+    assert behind.quantiles(weights, levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
+    assert behind.cdf(weights, points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
+    assert behind.std(weights).item() == pytest.approx(np.sqrt(0.6875))
+
+
+def test_noise_is_normal():
+    weights, targets, levels = tensors([[0.5, 0.5, 0.0]], [1.0, 1.0, 9.0], [0.1, 0.3, 0.5, 0.8])
+    behind, normal = NoisyTargets(targets, noise=2.0), scipy.stats.norm(1.0, 2.0)
+    assert behind.std(weights).item() == pytest.approx(2.0)
+    quantiles = behind.quantiles(weights, levels)
+    np.testing.assert_allclose(quantiles[0], normal.ppf(levels), atol=0.01)
+    np.testing.assert_allclose(behind.cdf(weights, quantiles)[0], levels, atol=0.002)
+
+
+def test_many_targets_in_cells_keep_their_distribution():
+    rng = np.random.default_rng(0)
+    targets, weights = tensors(rng.lognormal(size=3000), rng.dirichlet(np.ones(3000), size=2))
+    behind, points = NoisyTargets(targets, 0.3), np.array([0.1, 1.0, 4.0])
+    below = scipy.stats.norm.cdf((points - targets.numpy()[:, None]) / 0.3)
+    ours = behind.cdf(weights, torch.tensor(points).expand(2, -1))
+    np.testing.assert_allclose(ours, weights.numpy() @ below, atol=0.002)
+
+
+samples = st.integers(2, 12).flatmap(
+    lambda n: st.tuples(
+        arrays(float, (3, n), elements=st.floats(0.01, 1)),
+        arrays(float, n, elements=st.floats(-5, 5).map(lambda v: round(v, 2)), unique=True),
+        arrays(float, 3, elements=st.floats(-2, 2)),
+    )
+)
+
+
+@given(samples)
+def test_crps_is_its_definition(sample):
+    """E|Y - y| - E|Y - Y'| / 2, by draws of the noise."""
+    weights, targets, residual = sample
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    truth = weights @ targets + residual
+    behind = NoisyTargets(torch.tensor(targets), noise=1.0)
+    ours = behind.crps(torch.tensor(weights), torch.tensor(truth))
+    for noise, score in zip(NOISES, ours, strict=True):
+        z = scipy.stats.norm.ppf((np.arange(60) + 0.5) / 60) * noise
+        values, share = (targets[:, None] + z).ravel(), np.repeat(weights, 60, axis=1) / 60
+        inner = np.einsum("qi,ij,qj->q", share, np.abs(values[:, None] - values), share) / 2
+        outer = (share * np.abs(values - truth[:, None])).sum(axis=1)
+        assert float(score) == pytest.approx((outer - inner).sum(), abs=0.15)
+
+
+@given(samples, st.floats(0.01, 0.99))
+def test_quantiles_are_numpy_s(sample, level):
+    weights, targets, _ = sample
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    ours = SortedTargets(torch.tensor(targets)).quantiles(
+        torch.tensor(weights), torch.tensor([level]).double()
+    )[:, 0]
+    # Where the level is a sum of weights to the last bit, rounding may decide otherwise.
+    allowed = [
+        [np.quantile(targets, level + e, weights=w, method="inverted_cdf") for w in weights]
+        for e in (-1e-9, 0, 1e-9)
+    ]
+    assert (ours.numpy() == allowed).any(axis=0).all()
+
+
+# -- verbs -----------------------------------------------------------------------------------
+
+
+def test_without_calibration_it_is_the_weighted_targets(raw, plane):
+    _, X_test, y, _ = plane
+    weights = raw.neighbor_weights(X_test).toarray()
+    levels = [0.1, 0.5, 0.93]
+    expected = [np.quantile(y, levels, weights=w, method="inverted_cdf") for w in weights]
+    np.testing.assert_array_equal(raw.predict_quantiles(X_test, levels), expected)
+    values = np.array([y.min() - 1, np.median(y), y.max()])
+    expected = weights @ (y[:, None] <= values)
+    np.testing.assert_allclose(raw.predict_cdf(X_test, values), expected, atol=1e-6)
+    mean, std = raw.predict(X_test, return_std=True)
+    np.testing.assert_array_equal(mean, raw.predict(X_test))
+    expected = np.sqrt(weights @ y**2 - (weights @ y) ** 2)
+    np.testing.assert_allclose(std, expected, atol=1e-5)
+    assert np.isin(raw.sample_y(X_test, 7), y).all()
+
+
+def test_calibration_keeps_the_mean(raw, reg, plane):
+    X_test = plane[1]
+    assert reg.calibration_ != raw.calibration_
+    np.testing.assert_array_equal(reg.predict(X_test), raw.predict(X_test))
+    levels = (np.arange(500) + 0.5) / 500
+    for estimator in (raw, reg):
+        means = estimator.predict_quantiles(X_test, levels).mean(axis=1)
+        np.testing.assert_allclose(means, estimator.predict(X_test), atol=0.01)
+
+
+def test_noise_adds_up(raw, plane):
+    before = raw.predict(plane[1], return_std=True)[1]
+    raw.calibration_ = Calibration(noise=(2.0,))
+    std = raw.predict(plane[1], return_std=True)[1]
+    draws = raw.sample_y(plane[1], 2000)
+    raw.calibration_ = Calibration()
+    np.testing.assert_allclose(std, np.sqrt(before**2 + 4))
+    np.testing.assert_allclose(draws.std(axis=1), std, rtol=0.1)
+
+
+def test_power_sharpens(raw, plane):
+    stds = []
+    for power in (0.25, 1.0, 64.0):
+        raw.calibration_ = Calibration(power=power)
+        stds.append(raw.predict(plane[1], return_std=True)[1].mean())
+    raw.calibration_ = Calibration()
+    assert stds[0] > stds[1] > stds[2]
+
+
+@pytest.mark.parametrize("X", ["queries", None])
+def test_cdf_inverts_quantiles_and_samples_follow_it(reg, plane, X):
+    X = None if X is None else plane[1]
+    levels = np.array([0.05, 0.3, 0.5, 0.8])
+    quantiles = reg.predict_quantiles(X, levels)
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    for j in range(len(quantiles[:5])):
+        cdf = reg.predict_cdf(X, quantiles[j] + 1e-9)[j]
+        np.testing.assert_allclose(cdf, levels, atol=2e-3)  # both interpolate
+    draws = reg.sample_y(X, 4000)
+    np.testing.assert_allclose(draws.mean(axis=1), reg.predict(X), atol=0.15 * np.std(plane[2]))
+    below = (draws[:5] <= quantiles[:5, [2]]).mean(axis=1)
+    expected = [reg.predict_cdf(X, quantiles[j, 2] + 1e-9)[j] for j in range(5)]
+    np.testing.assert_allclose(below, expected, atol=0.04)
+
+
+def test_leave_one_out_is_a_bank_without_the_row(reg, plane):
+    X = plane[0]
+    ours, our_std = reg.predict_quantiles(None, [0.1, 0.7]), reg.predict(None, return_std=True)[1]
+    bank = reg.bank_
+    for row in (0, 17, 119):
+        reg.bank_ = bank.keep(np.setdiff1d(np.arange(120), row))
+        np.testing.assert_allclose(
+            reg.predict_quantiles(X[[row]], [0.1, 0.7])[0], ours[row], atol=1e-5
+        )
+        std = reg.predict(X[[row]], return_std=True)[1]
+        np.testing.assert_allclose(std[0], our_std[row], atol=1e-5)
+        reg.bank_ = bank
+
+
+def test_several_outputs(both):
+    reg, X_test = both
+    quantiles = reg.predict_quantiles(X_test, [0.2, 0.8])
+    assert quantiles.shape == (len(X_test), 2, 2)
+    np.testing.assert_allclose(quantiles[:, :, 1], -3 * quantiles[:, ::-1, 0], rtol=0.1, atol=0.5)
+    assert reg.predict_cdf(X_test, [0.0, 1.0, 2.0]).shape == (len(X_test), 3, 2)
+    mean, std = reg.predict(X_test, return_std=True)
+    np.testing.assert_allclose(std[:, 1], 3 * std[:, 0], rtol=1e-6)
+    reg.calibration_ = Calibration(power=reg.calibration_.power)
+    draws = reg.sample_y(X_test, 6)
+    assert draws.shape == (len(X_test), 2, 6)
+    centred = draws - mean[..., None]  # both outputs of a draw are of one row
+    shift = centred[:, 1] + 3 * centred[:, 0]
+    np.testing.assert_allclose(shift, np.broadcast_to(shift[:, :1], shift.shape), atol=1e-5)
+
+
+def test_one_number_leaves_an_axis_out(reg, plane):
+    X_test = plane[1]
+    np.testing.assert_array_equal(
+        reg.predict_quantiles(X_test, 0.5), reg.predict_quantiles(X_test, [0.5])[:, 0]
+    )
+    np.testing.assert_array_equal(reg.predict_cdf(X_test, 1), reg.predict_cdf(X_test, [1])[:, 0])
+
+
+def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
+    whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
+    monkeypatch.setattr(_stream, "WHOLE_ENTRIES", 500)
+    parts = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
+    for ours, expected in zip(parts, whole, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_samples_are_seeded(reg, plane):
+    X_test = plane[1]
+    np.testing.assert_array_equal(reg.sample_y(X_test, 3), reg.sample_y(X_test, 3))
+    assert (reg.sample_y(X_test, 3) != reg.sample_y(X_test, 3, random_state=1)).any()
+    before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    reg.sample_y(X_test, 3)
+    reg.calibrate()
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), torch_before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r, X: r.predict_quantiles(X, 1.2), r"quantiles must be from 0 to 1, got 1\.2"),
+        (lambda r, X: r.predict_quantiles(X, [[0.1]]), r"quantiles must be a number or a list"),
+        (lambda r, X: r.predict_cdf(X, np.nan), r"Input y contains NaN"),
+        (lambda r, X: r.predict_cdf(X, [[1.0]]), r"y must be a number or a list"),
+        (lambda r, X: r.sample_y(X, 0), r"n_samples must be a positive integer, got 0"),
+        (lambda r, X: r.calibrate(X, np.ones((len(X), 2))), r"y must have the bank's shape"),
+    ],
+)
+def test_bad_input(reg, plane, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(reg, plane[1])
+
+
+# -- calibration -----------------------------------------------------------------------------
+
+
+def interval_coverage(reg, X, y, level):
+    low, high = reg.predict_quantiles(X, [(1 - level) / 2, (1 + level) / 2]).T
+    return ((low <= y) & (y <= high)).mean()
+
+
+def test_calibrated_on_new_rows_intervals_cover():
+    X, y = make_plane_regression(n_samples=900, noise=0.5, random_state=0)
+    reg = nona(max_iter=3).fit(X[:300], y[:300]).calibrate(X[300:600], y[300:600])
+    for level in (0.5, 0.8, 0.9):
+        assert abs(interval_coverage(reg, X[600:], y[600:], level) - level) < 0.08
+
+
+def test_calibration_finds_the_scale_of_the_noise():
+    """A bank without noise, and queries with more and more: the spread follows."""
+    X, y = make_plane_regression(n_samples=400, random_state=0)
+    noise = np.random.default_rng(0).normal(size=200)
+    reg = nona(max_iter=20).fit(X[:200], y[:200])
+    stds = [
+        reg.calibrate(X[200:], y[200:] + scale * noise).predict(X[200:], return_std=True)[1].mean()
+        for scale in (0.0, 0.3, 1.0)
+    ]
+    assert stds[0] < stds[1] < stds[2]
+
+
+def test_the_best_of_the_grid_is_chosen(reg, plane):
+    """No other calibration has a lower CRPS on the same rows, by the definition of CRPS."""
+    _, X_test, _, y_test = plane
+    reg.calibrate(X_test, y_test)
+    chosen = reg.calibration_
+
+    def score(calibration):
+        reg.calibration_ = calibration
+        draws = reg.predict_quantiles(X_test, (np.arange(200) + 0.5) / 200)
+        inner = np.abs(draws[:, :, None] - draws[:, None]).mean(axis=(1, 2)) / 2
+        return (np.abs(draws - y_test[:, None]).mean(axis=1) - inner).mean()
+
+    best = score(chosen)
+    for other in (
+        Calibration(),
+        Calibration(4 * chosen.power, chosen.noise),
+        Calibration(chosen.power / 4, chosen.noise),
+        Calibration(chosen.power, (2 * chosen.noise[0] + 0.5,)),
+    ):
+        assert best < score(other)
+    reg.calibration_ = chosen
+
+
+@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
+def test_k_nearest_neighbours_have_distributions_too(plane, softstep_on):
+    X, X_test, y, y_test = plane
+    knn = SoftStepKNeighborsRegressor(softstep_on=softstep_on, max_iter=5, random_state=0)
+    knn.fit(X, y)
+    assert 0.75 < interval_coverage(knn, X_test, y_test, 0.9) <= 1
+
+
+def test_degenerate_targets_have_a_distribution():
+    X = np.arange(20.0)[:, None]
+    reg = nona().fit(X, np.ones(20))
+    assert np.allclose(reg.predict_quantiles(X), 1)
+    assert np.allclose(reg.predict(X, return_std=True)[1], 0, atol=1e-6)
+    assert isinstance(
+        fit_calibration(
+            [(reg.network_.head, reg.bank_, reg.bank_.embeddings, reg.bank_.targets, True)]
+        ),
+        Calibration,
+    )

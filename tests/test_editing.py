@@ -1,0 +1,216 @@
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+
+
+@pytest.fixture
+def reg(plane):
+    X, _, y, _ = plane
+    params = {"max_iter": 3, "hidden_layer_sizes": (16,), "random_state": 0, "n_estimators": 2}
+    return NONARegressor(**params).fit(X[:80], y[:80])
+
+
+def test_added_rows_are_neighbours_like_the_others(reg, plane):
+    X, X_test, y, _ = plane
+    assert reg.add_neighbors(X[80:], y[80:]).tolist() == list(range(80, 120))
+    np.testing.assert_array_equal(reg.bank_.embeddings, reg.transform(X))
+    np.testing.assert_array_equal(reg.bank_.targets, y)
+    weights = reg.neighbor_weights(X_test)
+    np.testing.assert_allclose(weights @ y, reg.predict(X_test), atol=1e-6)
+
+
+def test_a_removed_row_is_one_that_was_never_there(reg, plane):
+    X, X_test, y, _ = plane
+    other = copy.deepcopy(reg)
+    reg.add_neighbors(X[80:], y[80:])
+    reg.remove_neighbors(np.arange(80, 120))
+    np.testing.assert_array_equal(reg.predict(X_test), other.predict(X_test))
+    expected = other.predict(None)[[3]]
+    np.testing.assert_allclose(reg.remove_neighbors(3).predict(X[[3]]), expected, atol=1e-6)
+
+
+def test_names_stay_and_are_given_once(reg, plane):
+    X, _, y, _ = plane
+    reg.remove_neighbors([0, 79])
+    assert reg.add_neighbors(X[80:82], y[80:82]).tolist() == [80, 81]
+    reg.remove_neighbors([81])
+    assert reg.add_neighbors(X[82:83], y[82:83]).tolist() == [82]
+    names = reg.kneighbors(X, 80)[1]
+    assert (np.sort(names, axis=1) == [*range(1, 79), 80, 82]).all()
+    sharp = [reg.transform(X[[i]]) for i in (5, 82)]
+    for embedding, name in zip(sharp, (5, 82), strict=True):
+        position = reg.bank_.positions(np.array([name]))
+        np.testing.assert_array_equal(reg.bank_.embeddings[position], embedding)
+        np.testing.assert_array_equal(reg.bank_.targets[position], y[[name]])
+    again = pickle.loads(pickle.dumps(reg))
+    np.testing.assert_array_equal(again.kneighbors(X, 5)[1], reg.kneighbors(X, 5)[1])
+    assert again.add_neighbors(X[83:84], y[83:84]).tolist() == [83]
+
+
+def test_nothing_of_a_removed_row_is_left(reg):
+    embedding, target = reg.bank_.embeddings[7].numpy().tobytes(), reg.bank_.targets[7].numpy()
+    assert embedding in pickle.dumps(reg)
+    assert target.tobytes() in pickle.dumps(reg)
+    reg.remove_neighbors(7)
+    assert embedding not in pickle.dumps(reg)
+    assert target.tobytes() not in pickle.dumps(reg)
+    assert len(reg.bank_.embeddings.untyped_storage()) == reg.bank_.embeddings.nbytes
+
+
+def test_another_target_on_the_same_neighbours(reg, plane):
+    X_test = plane[1]
+    weights = reg.neighbor_weights(X_test)
+    both = np.random.default_rng(0).normal(size=(80, 2))
+    reg.set_neighbor_targets(both)
+    np.testing.assert_allclose(reg.predict(X_test), weights @ both, atol=1e-6)
+    assert reg.predict_quantiles(X_test).shape == (len(X_test), 3, 2)
+    both[:] = 0  # the caller may do with it what they like
+    assert reg.predict(X_test).any()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda r, X, y: r.remove_neighbors([3, 500, -1]), r"got unknown \[-1, 500\]"),
+        (lambda r, X, y: r.remove_neighbors(np.arange(80)), r"leave at least one row, got all 80"),
+        (lambda r, X, y: r.remove_neighbors([0.5]), r"ids must be integers"),
+        (lambda r, X, y: r.add_neighbors(X[:, :1], y), r"features"),
+        (lambda r, X, y: r.add_neighbors(X, y[:3]), r"inconsistent numbers of samples"),
+        (lambda r, X, y: r.add_neighbors(X, np.c_[y, y]), r"y must have the bank's shape"),
+        (lambda r, X, y: r.add_neighbors(X, np.full(120, np.nan)), r"y contains NaN"),
+        (lambda r, X, y: r.set_neighbor_targets(y), r"the bank's 80 rows, got shape \(120,\)"),
+        (lambda r, X, y: r.compress(81), r"n_neighbors must be an integer from 1 to 80, got 81"),
+    ],
+)
+def test_a_bad_edit_changes_nothing(reg, plane, edit, message):
+    X, X_test, y, _ = plane
+    before = reg.predict(X_test)
+    with pytest.raises(ValueError, match=message):
+        edit(reg, X, y)
+    np.testing.assert_array_equal(reg.predict(X_test), before)
+
+
+def test_an_emptied_bank_has_no_leave_one_out(reg):
+    reg.remove_neighbors(np.arange(1, 80))
+    assert reg.predict(np.zeros((2, 2))).tolist() == [float(reg.bank_.targets)] * 2
+    with pytest.raises(ValueError, match="needs at least 2 rows in the bank, it has 1"):
+        reg.predict(None)
+
+
+def test_readers_and_writers_at_once(reg, plane):
+    """Each read sees one whole bank: a prediction is of the targets that are there with it."""
+    X, X_test, _, _ = plane
+    reg.set_neighbor_targets(np.zeros(80))
+
+    def write(i):
+        (name,) = reg.add_neighbors(X[[i]], [0.0])
+        reg.remove_neighbors(name)
+
+    def read(_):
+        weights, names = reg.kneighbors(X_test, 4)
+        return reg.predict(X_test).any() or not np.isfinite(weights).all() or (names < 0).any()
+
+    with ThreadPoolExecutor(4) as pool:
+        writes = [pool.submit(write, i) for i in range(30)]
+        wrong = list(pool.map(read, range(30)))
+        assert [w.result() for w in writes] == [None] * 30
+    assert not any(wrong)
+    assert reg.bank_.ids.tolist() == list(range(80))
+    assert int(reg.bank_.next_id) == 110
+
+
+# -- which rows matter -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("X", ["queries", None])
+def test_influence_is_what_leaving_a_row_out_does(reg, plane, X):
+    _, X_test, _, y_test = plane
+    X, y = (None, None) if X is None else (X_test, y_test)
+    truth = reg.bank_.targets.numpy() if X is None else y
+    found, before = reg.influence(X, y), reg.predict(X)
+    np.testing.assert_allclose(found.weight, reg.neighbor_weights(X).sum(axis=0), atol=1e-5)
+    for name in (0, 33):
+        queries = np.arange(len(before)) if X is not None else np.delete(np.arange(80), name)
+        smaller = copy.deepcopy(reg).remove_neighbors(name)
+        change = smaller.predict(X) - before[queries]
+        n = len(before)  # a row is not among its own queries: it changes nothing there
+        np.testing.assert_allclose(found.change[name], np.sqrt((change**2).sum() / n), rtol=1e-4)
+        error = (smaller.predict(X) - truth[queries]) ** 2 - (before - truth)[queries] ** 2
+        np.testing.assert_allclose(found.error[name], error.sum() / n, rtol=1e-3, atol=1e-7)
+
+
+def test_influence_of_several_outputs_adds_up(reg, plane):
+    X_test = plane[1]
+    one = reg.influence(X_test)
+    assert "error" not in one
+    y = reg.bank_.targets.numpy()
+    two = reg.set_neighbor_targets(np.column_stack([y, 2 * y])).influence(X_test)
+    np.testing.assert_allclose(two.change, np.sqrt(5) * one.change, rtol=1e-6)
+    np.testing.assert_allclose(two.weight, one.weight)
+
+
+def test_a_lonely_neighbour_has_finite_influence(plane):
+    knn = SoftStepKNeighborsRegressor(n_neighbors=1, max_iter=1).fit(plane[0], plane[2])
+    assert np.isfinite(knn.influence().change).all()
+
+
+def test_compression_keeps_the_rows_that_carry_the_weight(reg, plane):
+    X_test = plane[1]
+    weight = reg.influence(X_test).weight
+    heaviest = np.sort(np.argsort(-weight, kind="stable")[:30])
+    reg.compress(30, X_test)
+    assert reg.bank_.ids.tolist() == heaviest.tolist()
+
+
+# -- sizes and distances ---------------------------------------------------------------------
+
+
+def test_effective_number_of_neighbours(reg, plane):
+    X_test = plane[1]
+    weights = reg.neighbor_weights(X_test).toarray()
+    expected = 1 / (weights**2).sum(axis=1)
+    np.testing.assert_allclose(reg.effective_n_neighbors(X_test), expected, rtol=1e-4)
+    assert (reg.effective_n_neighbors() >= 1 - 1e-6).all()
+
+
+@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
+def test_soft_k_is_the_sum_of_the_step(plane, softstep_on):
+    """With uniform weights a neighbour's weight is its step over their sum; the first has 1."""
+    X, X_test, y, _ = plane
+    knn = SoftStepKNeighborsRegressor(
+        weights="uniform", softstep_on=softstep_on, max_iter=3, random_state=0
+    ).fit(X, y)
+    for queries in (X_test, None):
+        heaviest = knn.kneighbors(queries, 1)[0][:, 0]
+        np.testing.assert_allclose(knn.soft_n_neighbors(queries), 1 / heaviest, rtol=1e-4)
+
+
+def test_no_step_no_soft_k(reg):
+    with pytest.raises(ValueError, match="needs a softstep, got softstep=None"):
+        reg.soft_n_neighbors()
+
+
+def test_distance_warns_of_strangers(reg, plane):
+    X = plane[0][:80]
+    np.testing.assert_allclose(reg.distance_to_bank(X), 0, atol=1e-3)
+    usual = np.quantile(reg.distance_to_bank(), 0.99)
+    assert reg.distance_to_bank([[50.0, -50.0]])[0] > usual > 0
+
+
+def test_tolerance_drops_light_neighbours(reg, plane):
+    X_test = plane[1]
+    exact, sparse = reg.neighbor_weights(X_test), reg.neighbor_weights(X_test, tolerance=0.01)
+    assert sparse.nnz < exact.nnz
+    np.testing.assert_allclose(sparse.sum(axis=1), 1)
+    dropped = np.where(exact.toarray() > 0.01, exact.toarray(), 0)
+    dropped /= dropped.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(sparse.toarray(), dropped, atol=1e-6)
+    with pytest.raises(ValueError, match=r"tolerance=0\.999 leaves a query without neighbours"):
+        reg.neighbor_weights(X_test, tolerance=0.999)
+    with pytest.raises(ValueError, match=r"tolerance must not be negative, got -1"):
+        reg.neighbor_weights(X_test, tolerance=-1)
