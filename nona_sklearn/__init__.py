@@ -23,6 +23,7 @@ from ._displays import (
     StepDisplay,
     SurfaceDisplay,
 )
+from ._distribution import Calibration
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from .attention import NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ApproximateNeighborsRegressor",
+    "Calibration",
     "EmbeddingDisplay",
     "HistoryDisplay",
     "IntervalDisplay",

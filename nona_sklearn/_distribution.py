@@ -38,7 +38,7 @@ class Calibration:
 
     Examples
     --------
-    >>> from nona_sklearn._distribution import Calibration
+    >>> from nona_sklearn import Calibration
     >>> Calibration(power=0.5)
     Calibration(power=0.5, noise=())
     """

@@ -251,9 +251,8 @@ class TestIntervalDisplay:
 
     def test_of_a_fitted_estimator(self, reg, plane, ax):
         display = IntervalDisplay.from_estimator(reg, plane[1], plane[3], ax=ax)
-        np.testing.assert_array_equal(
-            display.intervals, reg.predict_quantiles(plane[1], [0.05, 0.95])
-        )
+        expected = reg.predict_quantiles(plane[1], [0.05, 0.95])
+        np.testing.assert_allclose(display.intervals, expected)
         assert display.intervals.shape == (30, 2)
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(reg.predict(plane[1])))
 

@@ -1,0 +1,67 @@
+"""What editing a bank brings: rows added after training, and banks compressed.
+
+    python benchmarks/bank_edits.py
+
+A network is trained on a tenth of the rows; the other nine tenths join its bank without
+training. Beside it, a fit to all rows, whose bank is then compressed to its heaviest rows and, for
+comparison, to random ones.
+"""
+
+import numpy as np
+import pandas as pd
+import real_data
+from accuracy import make_encoder
+
+from nona_sklearn import NONARegressor
+
+SETS = ["concrete", "power plant", "abalone", "diamonds"]
+SHARES = [0.5, 0.2, 0.1, 0.05]
+
+
+def encoded(set_name):
+    """Split one set, its categories one-hot encoded."""
+    X_train, X_test, y_train, y_test = real_data.split(set_name, 0)
+    encoder = make_encoder()
+    return encoder.fit_transform(X_train), encoder.transform(X_test), y_train, y_test
+
+
+def measure(set_name):
+    """Normalised RMSE of each bank."""
+    X, X_test, y, y_test = encoded(set_name)
+    rng = np.random.default_rng(0)
+    tenth = rng.permutation(len(X))[: len(X) // 10]
+    rest = np.setdiff1d(np.arange(len(X)), tenth)
+
+    def score(reg):
+        return np.sqrt(np.mean((reg.predict(X_test) - y_test) ** 2)) / np.std(y_test)
+
+    small = NONARegressor(n_estimators=1, random_state=0).fit(X[tenth], y[tenth])
+    row = {"a tenth": score(small)}
+    small.add_neighbors(X[rest], y[rest])
+    row["a tenth, then all added"] = score(small)
+    full = NONARegressor(n_estimators=1, random_state=0).fit(X, y)
+    row["all"] = score(full)
+    bank = full.bank_
+    for share in SHARES:
+        size = int(share * len(X))
+        row[f"heaviest {share:.0%}"] = score(full.compress(size))
+        full.bank_ = bank.keep(rng.permutation(len(X))[:size])
+        row[f"random {share:.0%}"] = score(full)
+        full.bank_ = bank
+    return row
+
+
+def main():
+    """Print the table, check the claims."""
+    table = pd.DataFrame({name: measure(name) for name in SETS})
+    print(table.round(3).to_string())
+    gain = table.loc["a tenth, then all added"] / table.loc["a tenth"]
+    print(f"Adding the other rows: {gain.min():.2f} to {gain.max():.2f} of the error.")
+    assert (gain < 1).all()
+    kept = (table.loc["heaviest 50%"] / table.loc["all"]).max()
+    print(f"Half the bank: at most {kept:.2f} times the error.")
+    assert kept < 1.15
+
+
+if __name__ == "__main__":
+    main()
