@@ -21,7 +21,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -30,6 +30,7 @@ from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 
 RESULTS = Path(__file__).parent / "results" / "uncertainty.csv"
 SETS = ["diabetes", "concrete", "abalone", *real_data.SPREAD]
+FOLDED = ["diabetes", "concrete"]  # one test set of a hundred rows says little of a coverage
 BASELINE = "quantile forest"
 LEVELS = np.arange(1, 20) / 20
 OF_ALL_RATINGS = ["cover_80", "shared_80", "cover_90", "shared_90", "crps"]
@@ -85,14 +86,24 @@ METHODS = {
 }
 
 
-def split(set_name):
-    """Split one set, categories one-hot encoded, texts as 32 latent dimensions of their words."""
-    X_train, X_test, y_train, y_test = real_data.split(set_name, 0, max_train=4000, max_test=1000)
+def splits(set_name):
+    """Yield (X_train, X_test, y_train, y_test, test rows) of one set: one split, or five folds.
+
+    Categories are one-hot encoded, texts become 32 latent dimensions of their words.
+    """
     encoder = make_encoder()
+    if set_name in FOLDED:
+        X, y = real_data.DEVELOPMENT[set_name]()
+        for train, test in KFold(5, shuffle=True, random_state=0).split(X):
+            encoded = encoder.fit_transform(X.iloc[train]), encoder.transform(X.iloc[test])
+            yield *encoded, y[train], y[test], test
+        return
+    X_train, X_test, y_train, y_test = real_data.split(set_name, 0, max_train=4000, max_test=1000)
     if "text" in X_train:
         words = make_pipeline(TfidfVectorizer(), TruncatedSVD(32, random_state=0))
         encoder = make_column_transformer((words, "text"))
-    return encoder.fit_transform(X_train), encoder.transform(X_test), y_train, y_test, X_test.index
+    encoded = encoder.fit_transform(X_train), encoder.transform(X_test)
+    yield *encoded, y_train, y_test, X_test.index
 
 
 def levels_of(quantiles, y):
@@ -137,15 +148,20 @@ def score_all_ratings(quantiles, rows):
 
 def measure(set_name, method):
     """Score one method on one set."""
-    X_train, X_test, y_train, y_test, rows = split(set_name)
     start = time.perf_counter()
-    quantiles = METHODS[method](X_train, y_train, X_test)
-    seconds = time.perf_counter() - start
+    folds = [
+        (METHODS[method](X_train, y_train, X_test), y_test, rows, len(y_train))
+        for X_train, X_test, y_train, y_test, rows in splits(set_name)
+    ]
+    seconds = (time.perf_counter() - start) / len(folds)
+    quantiles, y_test, rows = (
+        np.concatenate(parts) for parts in list(zip(*folds, strict=True))[:3]
+    )
     everyone = dict.fromkeys(OF_ALL_RATINGS, np.nan)
     if set_name == "tweets":
         everyone = score_all_ratings(quantiles, rows)
     return {
-        "n_train": len(y_train),
+        "n_train": folds[0][-1],
         "n_test": len(y_test),
         **score(quantiles, y_test),
         **{f"all_{name}": value for name, value in everyone.items()},
@@ -188,8 +204,9 @@ def check(results, relative):
     }
     print("\nNONA's coverage, too much or too little, in points")
     print(pd.DataFrame(excess).mul(100).round(1).T.to_string())
-    assert (excess["cover_80"].abs() <= 0.03).all()
-    assert (excess["cover_90"].abs() <= 0.03).all()
+    # Where targets are integers, an interval of the true distribution covers too much.
+    assert (excess["shared_80"].abs() <= 0.03).all()
+    assert (excess["shared_90"].abs() <= 0.03).all()
     assert relative["NONA"] <= 1
 
 

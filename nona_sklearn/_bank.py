@@ -13,6 +13,8 @@ from ._stream import map_blocks, mean_of, stream_each, stream_weights
 from .attention import AverageHead, NONAHead
 from .softstep import largest
 
+SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
+
 
 @dataclass(frozen=True)
 class NeighborBank:
@@ -238,6 +240,37 @@ class NeighborBank:
         map_blocks(measure_block, head, query, self.embeddings, leave_one_out)
         weight, change, error = totals.unbind(dim=1)
         return weight, change / len(query), error / len(query)
+
+    def representatives(
+        self, head: NONAHead | AverageHead, query: Tensor, n_rows: int
+    ) -> np.ndarray:
+        """Positions of rows that carry the queries' weights together, (n_rows,).
+
+        Greedily, SELECTION_ROUNDS times a share of them, those with the largest gain in the sum
+        over the queries of the square root of the weight on rows that are kept. The root makes
+        returns diminish: a query that has a row needs the next one less.
+        """
+        kept = torch.zeros(len(self), dtype=torch.float64, device=query.device)
+        for done in range(1, SELECTION_ROUNDS + 1):
+            share = NeighborBank(self.embeddings, kept).predict(head, query)
+            gain = self._received(head, query, (share + LEAST_SHARE).rsqrt())
+            gain.masked_fill_(kept > 0, -1.0)
+            missing = n_rows * done // SELECTION_ROUNDS - int(kept.sum())
+            kept[gain.topk(missing).indices] = 1.0
+        return kept.nonzero()[:, 0].cpu().numpy()
+
+    def _received(self, head, query, importance):
+        """Each neighbour's weight, summed over queries of some importance (q,), (n,)."""
+        totals, adding = importance.new_zeros(len(self)), Lock()
+
+        def weigh_block(queries, members):
+            for rows, tile in stream_weights(members):
+                received = importance[queries] @ tile.double()
+                with adding:
+                    totals[rows] += received
+
+        map_blocks(weigh_block, head, query, self.embeddings)
+        return totals
 
 
 def _below_one(weights: Tensor) -> Tensor:

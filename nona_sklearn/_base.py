@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.utils.data import TensorDataset
 
 from ._bank import NeighborBank
-from ._distribution import DistributionMixin, fit_calibration, held_out_cases
+from ._distribution import DistributionMixin, calibrate_on_held_out
 from ._editing import EditableBankMixin
 from ._network import NeighborNetwork, average
 from ._scaler import SmoothClipScaler
@@ -150,7 +150,7 @@ class BaseNeighborRegressor(
         self.network_ = network.requires_grad_(False).eval()
         self.scaler_ = scaler
         self.bank_ = NeighborBank(self._embed(X), torch.as_tensor(y, device=device))
-        self.calibration_ = fit_calibration(held_out_cases(self.network_.head, self.bank_, splits))
+        self.calibration_ = calibrate_on_held_out(self.network_.head, self.bank_, splits)
         self.history_ = history
         self.n_iter_ = len(history)
         return self

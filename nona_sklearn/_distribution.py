@@ -268,10 +268,11 @@ class DistributionMixin:
         bank, query, leave_one_out = self._query(X)
         head = self.network_.head
         if leave_one_out:
-            cases = leave_one_out_cases(head, bank)
+            self.calibration_ = calibrate_on_bank(head, bank)
         else:
-            cases = [(head, bank, query, self._check_targets(X, y, bank), False)]
-        self.calibration_ = fit_calibration(cases)
+            residual = self._check_targets(X, y, bank) - bank.predict(head, query)
+            residual = residual.reshape(len(query), -1)
+            self.calibration_ = fit_calibration(head, bank, query, residual)
         return self
 
     def _predict_std(self, X):
@@ -324,55 +325,56 @@ class DistributionMixin:
         return answers.squeeze(output_axis) if bank.targets.ndim == 1 else answers
 
 
-def fit_calibration(cases) -> Calibration:
+def fit_calibration(head, bank, query, residual, leave_one_out=False) -> Calibration:
     """Find the power and the noise with the lowest CRPS.
 
     Parameters
     ----------
-    cases : list of tuple (head, bank, query, y, leave_one_out)
-        Whom to ask, and what is true of the queries. Of many rows, the first are taken.
+    head : NONAHead or AverageHead
+        Gives the weights.
+    bank : NeighborBank
+        What is weighted.
+    query : Tensor of shape (q, d)
+        Embeddings of rows whose errors are known.
+    residual : Tensor of shape (q, n_outputs)
+        Truth minus prediction.
+    leave_one_out : bool, default=False
+        Whether the queries are the bank's first rows, each without itself.
 
     Returns
     -------
     Calibration
         The best of a grid.
     """
-    scores, squares, n_rows = map(sum, zip(*(_score(*c, len(cases)) for c in cases), strict=True))
-    power, noise = np.unravel_index(scores.argmin(), scores.shape)
-    error = np.sqrt(squares / n_rows)
-    return Calibration(POWERS[power], tuple((NOISES[noise] * error).tolist()))
-
-
-def _score(head, bank, query, y, leave_one_out, n_cases):
-    """Sums over the rows: of CRPS (n_powers, n_noises), of squared errors (n_outputs,), of 1."""
-    n_rows = max(LEAST_CALIBRATION_ROWS, CALIBRATION_PAIRS // len(bank)) // n_cases + 1
-    targets = bank.targets.reshape(len(bank), -1)
-    query, truth = query[:n_rows], y[:n_rows].reshape(len(y[:n_rows]), -1)
-    mean = bank.predict(head, query, leave_one_out).reshape(truth.shape)
-    squares = (mean - truth).square().sum(dim=0)
-    error = (squares / len(truth)).sqrt()
-    error = torch.where(error > 0, error, 1.0)
+    targets = bank.targets.double().reshape(len(bank), -1)
+    error = residual.square().mean(dim=0).sqrt()
     outputs = [
-        NoisyTargets(y, e) for y, e in zip(targets.T.contiguous(), error.tolist(), strict=True)
+        NoisyTargets(y, e or 1.0)
+        for y, e in zip(targets.T.contiguous(), error.tolist(), strict=True)
     ]
 
     def score_block(queries, members):
-        residual = truth[queries] - mean[queries]
         scores = []
         for weights in whole_weights(members, POWERS):
             score = 0.0
-            for j, behind in enumerate(outputs):
-                aim = weights @ behind.targets + residual[:, j]  # rather than move the weights
-                score = score + behind.crps(weights, aim) / behind.noise
+            for behind, column in zip(outputs, residual[queries].T, strict=True):
+                truth = weights @ behind.targets + column  # rather than move the weights' mean
+                score = score + behind.crps(weights, truth) / behind.noise
             scores.append(score)
         return torch.stack(scores)
 
     blocks = map_blocks(score_block, head, query, bank.embeddings, leave_one_out, whole_rows=True)
-    return sum(blocks).cpu().numpy(), squares.cpu().numpy(), len(truth)
+    scores = sum(blocks).cpu().numpy()
+    power, noise = np.unravel_index(scores.argmin(), scores.shape)
+    return Calibration(POWERS[power], tuple((NOISES[noise] * error).tolist()))
 
 
-def held_out_cases(head, bank: NeighborBank, splits) -> list[tuple]:
-    """What :func:`fit_calibration` learns from after a fit.
+def calibrate_on_held_out(head, bank: NeighborBank, splits) -> Calibration:
+    """Calibrate on validation rows, each predicted by a network that did not train on it.
+
+    One network errs more than the average of all does. By how much follows from how far their
+    predictions lie apart: the average's squared error is the networks' mean squared error less
+    their variance about it (Krogh and Vedelsby's decomposition).
 
     Parameters
     ----------
@@ -381,34 +383,60 @@ def held_out_cases(head, bank: NeighborBank, splits) -> list[tuple]:
     bank : NeighborBank
         All rows given to fit.
     splits : list of tuple (ndarray, ndarray or None)
-        Training and validation rows of each network.
+        Training and validation rows of each network. Without validation, as
+        :func:`calibrate_on_bank`.
 
     Returns
     -------
-    list of tuple
-        Each network with its validation rows, which it alone has not seen; without
-        validation, :func:`leave_one_out_cases`.
+    Calibration
+        For the distributions of all networks together.
     """
     if splits[0][1] is None:
-        return leave_one_out_cases(head, bank)
+        return calibrate_on_bank(head, bank)
     parts = heads_of(head, bank.embeddings, bank.embeddings)
-    return [
-        (
-            part,
-            NeighborBank(own[train], bank.targets[train]),
-            own[valid],
-            bank.targets[valid],
-            False,
-        )
-        for (part, own, _), (train, valid) in zip(parts, splits, strict=True)
-    ]
+    most = _n_calibration_rows(bank) // len(parts) + 1
+    rows = np.concatenate([valid[:most] for _, valid in splits])
+    residuals = []
+    for (part, own, _), (train, valid) in zip(parts, splits, strict=True):
+        valid, seen = valid[:most], NeighborBank(own[train], bank.targets[train])
+        residuals.append(bank.targets[valid] - seen.predict(part, own[valid]))
+    rows, first = np.unique(rows, return_index=True)  # networks may share a validation row
+    residual = torch.cat(residuals).reshape(-1, _n_outputs(bank))[first]
+
+    bank, query = _with_rows_first(bank, rows)
+    means = torch.stack(
+        [
+            NeighborBank(own, bank.targets).predict(part, own[: len(rows)], leave_one_out=True)
+            for part, own, _ in heads_of(head, bank.embeddings, bank.embeddings)
+        ]
+    ).reshape(len(parts), *residual.shape)
+    apart = means.var(dim=0, correction=0).mean(dim=0)
+    share = 1 - apart / residual.square().mean(dim=0).clamp_min(1e-300)
+    residual = residual * share.clamp(0.25, 1).sqrt()
+    return fit_calibration(head, bank, query, residual, leave_one_out=True)
 
 
-def leave_one_out_cases(head, bank: NeighborBank) -> list[tuple]:
-    """All rows in random order, each without itself, for :func:`fit_calibration`."""
+def calibrate_on_bank(head, bank: NeighborBank) -> Calibration:
+    """Calibrate on the bank's own rows, each without itself."""
     order = np.random.RandomState(0).permutation(len(bank))
-    embeddings, targets = bank.embeddings[order], bank.targets[order]
-    return [(head, NeighborBank(embeddings, targets), embeddings, targets, True)]
+    bank, query = _with_rows_first(bank, order[: _n_calibration_rows(bank)])
+    residual = bank.targets[: len(query)] - bank.predict(head, query, leave_one_out=True)
+    return fit_calibration(head, bank, query, residual.reshape(len(query), -1), leave_one_out=True)
+
+
+def _n_calibration_rows(bank):
+    return max(LEAST_CALIBRATION_ROWS, CALIBRATION_PAIRS // len(bank))
+
+
+def _n_outputs(bank):
+    return bank.targets[:1].numel()
+
+
+def _with_rows_first(bank, rows):
+    """Put some rows first: (the bank in that order, their embeddings)."""
+    order = np.concatenate([rows, np.setdiff1d(np.arange(len(bank)), rows)])
+    bank = NeighborBank(bank.embeddings[order], bank.targets[order])
+    return bank, bank.embeddings[: len(rows)]
 
 
 def _numbers(values, name) -> Tensor:

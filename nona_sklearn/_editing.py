@@ -9,8 +9,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from ._bank import NeighborBank
-from ._distribution import fit_calibration, leave_one_out_cases
+from ._distribution import calibrate_on_bank
 
+COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
 _EDITING = threading.Lock()  # one edit at a time; readers keep the bank they began with
 
 
@@ -101,19 +102,20 @@ class EditableBankMixin:
                 raise ValueError(f"y must have the bank's {len(bank)} rows, got shape {y.shape}")
             targets = torch.as_tensor(y, device=bank.targets.device)
             bank = NeighborBank(bank.embeddings, targets, bank.ids, bank.next_id)
-            calibration = fit_calibration(leave_one_out_cases(self.network_.head, bank))
+            calibration = calibrate_on_bank(self.network_.head, bank)
             self.bank_, self.calibration_ = bank, calibration
         return self
 
     def compress(self, n_neighbors, X=None):
-        """Keep the rows that carry the most weight, and forget the others.
+        """Keep rows that together carry the weight of the predictions, and forget the others.
 
         Parameters
         ----------
         n_neighbors : int
             Number of rows to keep.
         X : array-like of shape (n_queries, n_features), optional
-            Queries whose neighbours they are. None: the bank's rows, each without itself.
+            Queries whose predictions should stay. None: the bank's rows, a random sample of
+            them where the bank is large.
 
         Returns
         -------
@@ -124,16 +126,28 @@ class EditableBankMixin:
         ------
         ValueError
             If `n_neighbors` is not between 1 and the number of rows.
+
+        Notes
+        -----
+        The heaviest rows alone would be those where rows are many. Rows are chosen greedily
+        for the sum over the queries of the square root of the weight that is kept, where a
+        query that has a row needs the next one less.
         """
         check_is_fitted(self)
-        n_rows = len(self.bank_)
-        if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_rows:
-            raise ValueError(
-                f"n_neighbors must be an integer from 1 to {n_rows}, got {n_neighbors!r}"
-            )
-        found = self.influence(X)
-        lightest = np.argsort(found.weight, kind="stable")[: n_rows - n_neighbors]
-        return self.remove_neighbors(found.id[lightest])
+        with _EDITING:
+            bank = self.bank_
+            if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= len(bank):
+                raise ValueError(
+                    f"n_neighbors must be an integer from 1 to {len(bank)}, got {n_neighbors!r}"
+                )
+            if X is None:
+                sample = np.random.RandomState(0).permutation(len(bank))
+                query = bank.embeddings[sample[: COMPRESSION_PAIRS // len(bank)]]
+            else:
+                query = self._validate_and_embed(X)
+            kept = bank.representatives(self.network_.head, query, n_neighbors)
+            self.bank_ = bank.keep(kept)
+        return self
 
 
 def _check_ids(ids):

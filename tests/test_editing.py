@@ -159,12 +159,27 @@ def test_a_lonely_neighbour_has_finite_influence(plane):
     assert np.isfinite(knn.influence().change).all()
 
 
-def test_compression_keeps_the_rows_that_carry_the_weight(reg, plane):
-    X_test = plane[1]
-    weight = reg.influence(X_test).weight
-    heaviest = np.sort(np.argsort(-weight, kind="stable")[:30])
-    reg.compress(30, X_test)
-    assert reg.bank_.ids.tolist() == heaviest.tolist()
+def test_compression_keeps_rows_that_carry_the_weight_together(reg, plane):
+    """More of the queries' weight, by the root's measure, than random rows carry."""
+    weights = reg.neighbor_weights(plane[1]).toarray()
+
+    def carried(ids):
+        return np.sqrt(weights[:, ids].sum(axis=1)).sum()
+
+    kept = reg.compress(20, plane[1]).bank_.ids.numpy()
+    assert len(kept) == 20
+    assert (np.diff(kept) > 0).all()
+    rng = np.random.default_rng(0)
+    assert carried(kept) > max(carried(rng.choice(80, 20, replace=False)) for _ in range(50))
+
+
+def test_compression_drops_copies_first():
+    X = np.r_[np.zeros((30, 1)), np.full((30, 1), 5.0), [[10.0]]]
+    reg = SoftStepKNeighborsRegressor(
+        softstep_on="similarity", similarity="l2", max_iter=1, random_state=0
+    ).fit(X, X[:, 0])
+    reg.compress(20).compress(3)
+    assert set(reg.bank_.targets.tolist()) == {0.0, 5.0, 10.0}
 
 
 # -- sizes and distances ---------------------------------------------------------------------
