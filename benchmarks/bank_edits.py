@@ -7,6 +7,9 @@ training. Beside it, a fit to all rows, whose bank is then compressed, and, for 
 random rows (a mean of three draws).
 """
 
+from pathlib import Path
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import real_data
@@ -15,6 +18,7 @@ from accuracy import make_encoder
 from nona_sklearn import NONARegressor
 
 SETS = ["concrete", "power plant", "abalone", "diamonds"]
+IMAGE = Path(__file__).parents[1] / "docs" / "images" / "compression.png"
 SHARES = [0.5, 0.2, 0.1, 0.05]
 
 
@@ -54,10 +58,31 @@ def measure(set_name):
     return row
 
 
+def draw(table):
+    """Draw the errors of compressed banks, in units of the whole bank's."""
+    fig, ax = plt.subplots(figsize=(5.5, 3.3), layout="constrained")
+    for color, name in zip(["C0", "C1", "C2", "C3"], table.columns, strict=True):
+        for how, line in ("by compress", "-"), ("at random", ":"):
+            errors = [table.loc[f"{share:.0%} {how}", name] for share in SHARES]
+            label = name if how == "by compress" else None
+            relative = np.array([table.loc["all", name], *errors]) / table.loc["all", name]
+            ax.plot(
+                [1, *SHARES], relative, line, color=color, marker="o", markersize=3, label=label
+            )
+    ax.plot([], [], ":", color="grey", label="random rows")
+    ax.set(xscale="log", xlabel="share of the bank that is kept", ylabel="error / whole bank's")
+    ax.set_xticks([1, *SHARES], [f"{share:.0%}" for share in [1, *SHARES]])
+    ax.minorticks_off()
+    ax.invert_xaxis()
+    ax.legend()
+    fig.savefig(IMAGE, dpi=90)
+
+
 def main():
     """Print the table, check the claims."""
     table = pd.DataFrame({name: measure(name) for name in SETS})
     print(table.round(3).to_string())
+    draw(table)
     gain = table.loc["a tenth, then all added"] / table.loc["a tenth"]
     print(f"Adding the other rows: {gain.min():.2f} to {gain.max():.2f} of the error.")
     assert (gain < 1).all()

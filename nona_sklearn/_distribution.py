@@ -97,7 +97,8 @@ class NoisyTargets:
 
     def __init__(self, targets: Tensor, noise: float):
         self.targets, self.noise = targets, float(noise)
-        ranks = torch.linspace(0, len(targets) - 1, N_CELLS).round().long().to(targets.device)
+        n_cells = min(N_CELLS, len(targets))
+        ranks = torch.linspace(0, len(targets) - 1, n_cells).round().long().to(targets.device)
         cells = targets.sort().values[ranks]
         ends = cells[0] - 5 * self.noise, cells[-1] + 5 * self.noise
         even = torch.linspace(0, 1, N_CELLS).to(targets) * (ends[1] - ends[0]) + ends[0]
@@ -120,7 +121,7 @@ class NoisyTargets:
         return torch.lerp(self.points[after - 1], self.points[after], share)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
-        below = self._normal_cdf(points[:, None], self.noise)  # (q, N_CELLS, k)
+        below = self._normal_cdf(points[:, None], self.noise)  # (q, n_cells, k)
         return torch.einsum("qc,qck->qk", self._mass(weights), below)
 
     def crps(self, weights: Tensor, truth: Tensor) -> Tensor:
@@ -131,13 +132,14 @@ class NoisyTargets:
 
     @cached_property
     def _by_noise(self):
-        """Distribution functions of each cell at the points, (n_noises, N_CELLS, n_points)."""
+        """Distribution functions of each cell at the points, (n_noises, n_cells, n_points)."""
         points = self.points[None]
         return torch.stack([self._normal_cdf(points, share * self.noise) for share in NOISES])
 
     def _mass(self, weights):
-        """Weights of the cells, (q, N_CELLS)."""
-        return weights.new_zeros(len(weights), N_CELLS).index_add_(1, self.cell, weights)
+        """Weights of the cells, (q, n_cells)."""
+        mass = weights.new_zeros(len(weights), len(self.centers))
+        return mass.index_add_(1, self.cell, weights)
 
     def _normal_cdf(self, points, noise):
         """Probability that each cell's target plus noise is at most the points (..., 1, k)."""
@@ -173,7 +175,7 @@ class DistributionMixin:
         if not ((levels >= 0) & (levels <= 1)).all():
             raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
         answer = self._describe(
-            X, lambda behind, weights, shift: shift + behind.quantiles(weights, levels)
+            X, lambda behind, weights, shift: shift + behind.quantiles(weights, levels.to(weights))
         )
         return answer[:, 0] if np.ndim(quantiles) == 0 else answer
 
@@ -199,7 +201,7 @@ class DistributionMixin:
         """
         values = _numbers(y, "y")
         answer = self._describe(
-            X, lambda behind, weights, shift: behind.cdf(weights, values - shift)
+            X, lambda behind, weights, shift: behind.cdf(weights, values.to(weights) - shift)
         )
         return answer[:, 0] if np.ndim(y) == 0 else answer
 
