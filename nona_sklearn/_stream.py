@@ -61,16 +61,17 @@ class Member:
     @cached_property
     def step_scale(self) -> tuple[Tensor, Tensor]:
         """The farthest similarity of each query, and one over the span to the nearest, (q, 1)."""
-        lows, highs = [], []
+        farthest = self.query.new_full((len(self.query), 1), math.inf, dtype=torch.float64)
+        nearest = -farthest
         for rows in self.spans:
             order = self.tiles.order(rows)
             self.leave_out(order, rows, math.inf)
-            lows.append(order.amin(dim=1))
+            farthest = torch.minimum(farthest, order.amin(dim=1, keepdim=True))
             self.leave_out(order, rows, -math.inf)
-            highs.append(order.amax(dim=1))
-            del order
-        farthest = self.tiles.from_order(torch.stack(lows, dim=1).amin(dim=1, keepdim=True))
-        nearest = self.tiles.from_order(torch.stack(highs, dim=1).amax(dim=1, keepdim=True))
+            nearest = torch.maximum(nearest, order.amax(dim=1, keepdim=True))
+            del order  # the next tile takes its place in the cache
+        farthest = self.tiles.from_order(farthest).to(self.query)
+        nearest = self.tiles.from_order(nearest).to(self.query)
         span = nearest - farthest
         # Equally near neighbours are all nearest, x = 1, as in scale_similarity.
         tied = span < torch.finfo(span.dtype).tiny / torch.finfo(span.dtype).eps
