@@ -189,7 +189,8 @@ def map_blocks(
     share = max(LEAST_QUERY_BLOCK, math.ceil(len(query) / n_threads))
     size = min(QUERY_BLOCK, share)
     if whole_rows or any(part.ranks for part, _, _ in parts):
-        size = max(1, min(size, WHOLE_ENTRIES // len(neighbors)))
+        at_once = max(1, WHOLE_ENTRIES // len(neighbors))
+        size, n_threads = min(size, at_once), min(n_threads, at_once)
     # joblib's threads look for answers every 10 ms, in which a small prediction is long done.
     with ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(answer_alone, spans(len(query), size)))
