@@ -59,13 +59,12 @@ class SortedTargets:
     """
 
     def __init__(self, targets: Tensor):
+        self.targets = targets
         self.values, self.order = targets.sort()
 
     def std(self, weights: Tensor) -> Tensor:
         """Standard deviations, k = 1."""
-        weights = weights.index_select(1, self.order)
-        deviations = self.values - (weights @ self.values)[:, None]  # (q, n)
-        return (weights * deviations.square()).sum(dim=1, keepdim=True).sqrt()
+        return _variance(weights, self.targets).sqrt()
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
@@ -109,11 +108,10 @@ class NoisyTargets:
         self.centers = torch.where(count > 0, total / count, cells)
 
     def std(self, weights: Tensor) -> Tensor:
-        variance = SortedTargets(self.targets).std(weights).square() + self.noise**2
-        return variance.sqrt()
+        return (_variance(weights, self.targets) + self.noise**2).sqrt()
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
-        cdf = self._mass(weights) @ self._normal_cdf(self.points[None], self.noise)
+        cdf = self._mass(weights) @ self._at_points
         levels = levels.expand(len(weights), -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
@@ -131,6 +129,11 @@ class NoisyTargets:
         return torch.trapezoid(misses.square_(), self.points).sum(dim=1)
 
     @cached_property
+    def _at_points(self):
+        """Distribution function of each cell at the points, (n_cells, n_points)."""
+        return self._normal_cdf(self.points[None], self.noise)
+
+    @cached_property
     def _by_noise(self):
         """Distribution functions of each cell at the points, (n_noises, n_cells, n_points)."""
         points = self.points[None]
@@ -145,6 +148,12 @@ class NoisyTargets:
         """Probability that each cell's target plus noise is at most the points (..., 1, k)."""
         smallest = 1e-9 * (self.noise or 1.0)
         return torch.special.ndtr((points - self.centers[:, None]) / max(noise, smallest))
+
+
+def _variance(weights: Tensor, targets: Tensor) -> Tensor:
+    """Variances (q, 1) of targets (n,) with weights (q, n)."""
+    deviations = targets - (weights @ targets)[:, None]  # (q, n)
+    return (weights * deviations.square()).sum(dim=1, keepdim=True)
 
 
 class DistributionMixin:
