@@ -20,7 +20,7 @@ from nona_sklearn.datasets import TARGETS, make_plane_regression
 N_SPLITS = 3
 REGRESSORS = {
     "5-NN": KNeighborsRegressor(),
-    "dense head": DenseHeadRegressor(),
+    "dense head": DenseHeadRegressor(random_state=0),
     "NONA, default": NONARegressor(random_state=0),
     "NONA, one network": NONARegressor(n_estimators=1, random_state=0),
     "SoftStep k-NN, default": SoftStepKNeighborsRegressor(random_state=0),

@@ -21,14 +21,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch.utils.data import TensorDataset
 
 from ._bank import NeighborBank
 from ._distribution import DistributionMixin, calibrate_on_held_out
 from ._editing import EditableBankMixin
 from ._network import NeighborNetwork, average
 from ._scaler import SmoothClipScaler
-from ._training import NEIGHBOR_POOLS, resolve_n_estimators, train_network
+from ._training import NEIGHBOR_POOLS, train_network
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -115,22 +114,12 @@ class BaseNeighborRegressor(
 
     def _fit(self, X, y):
         self._validate_params()
-        device = _resolve_device(self.device)
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=2,
-        )
+        device = self._find_device()
+        X, y, scaler = self._take_training_data(X, y)
         random_state = check_random_state(self.random_state)
-        n_members = resolve_n_estimators(getattr(self, "n_estimators", 1), len(X))
+        n_members = self._count_members(len(X))
         splits = self._split(len(X), n_members, random_state)
         seeds = random_state.randint(2**31, size=n_members)
-        scaler = _fit_scaler(self._make_scaler(), X)
-        X = _to_tensor(X, scaler)
         y = np.array(y, dtype=np.float64)  # a copy: the caller may change y
         scaled_y = _standardize(y)
 
@@ -144,16 +133,37 @@ class BaseNeighborRegressor(
             {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
         ]
 
-        # Embed in float64 from here on, and store float32: a prediction must not depend on
-        # who else is asked for, and float32 matrix products differ from batch to batch.
-        network.embedding.double()
-        self.network_ = network.requires_grad_(False).eval()
+        self.network_ = network.settle()
         self.scaler_ = scaler
         self.bank_ = NeighborBank(self._embed(X), torch.as_tensor(y, device=device))
-        self.calibration_ = calibrate_on_held_out(self.network_.head, self.bank_, splits)
+        self.calibration_ = self._calibrate(splits)
         self.history_ = history
         self.n_iter_ = len(history)
         return self
+
+    def _take_training_data(self, X, y):
+        """Validate training data: (rows for the network, targets, scaler of the features)."""
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=2,
+        )
+        scaler = _fit_scaler(self._make_scaler(), X)
+        return _to_tensor(X, scaler), y, scaler
+
+    def _find_device(self):
+        return _resolve_device(self.device)
+
+    def _count_members(self, n_samples):
+        """How many networks to train."""
+        return 1
+
+    def _calibrate(self, splits):
+        return calibrate_on_held_out(self.network_.head, self.bank_, splits)
 
     def _initial_members(self, X, seeds):
         """Build the networks that training starts from: new ones, or the earlier fit's."""
@@ -175,9 +185,9 @@ class BaseNeighborRegressor(
         """Train one network on standardised targets; returns it with its history."""
         return train_network(
             network,
-            TensorDataset(X[train], y[train]),
-            None if valid is None else TensorDataset(X[valid], y[valid]),
-            neighbor_pool=self.neighbor_pool,
+            (X[train], y[train]),
+            None if valid is None else (X[valid], y[valid]),
+            neighbor_pool=self._choose_pool(),
             pool_size=self.pool_size,
             batch_size=self.batch_size,
             learning_rate_init=self.learning_rate_init,
@@ -187,7 +197,15 @@ class BaseNeighborRegressor(
             verbose=self.verbose,
             seed=seed,
             device=device,
+            **self._training_options(),
         )
+
+    def _choose_pool(self):
+        return self.neighbor_pool
+
+    def _training_options(self):
+        """Further arguments of :func:`train_network`."""
+        return {}
 
     def _split(self, n_samples, n_members, random_state):
         """Split row numbers into training and validation rows (None: no validation), n times.
@@ -384,7 +402,7 @@ class BaseNeighborRegressor(
         if leave_one_out:
             truth = bank.targets
         elif y is not None:
-            truth = self._check_targets(X, y, bank)
+            truth = self._check_targets(y, len(query), bank)
         residuals = None
         if truth is not None:
             residuals = bank.predict(self.network_.head, query, leave_one_out) - truth
@@ -424,19 +442,21 @@ class BaseNeighborRegressor(
             raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
         return bank, bank.embeddings, True
 
-    def _check_targets(self, X, y, bank):
-        """Targets of X as a float64 tensor, with the outputs of the bank's."""
-        _, y = validate_data(
-            self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
-        )
+    def _check_targets(self, y, n_rows, bank):
+        """Targets of some rows as a float64 tensor, with the outputs of the bank's."""
+        y = check_targets(y, n_rows)
         if y.shape[1:] != bank.targets.shape[1:]:
             outputs = ", ".join(map(str, bank.targets.shape[1:]))
             raise ValueError(f"y must have the bank's shape (n, {outputs}), got {y.shape}")
         return torch.tensor(y, dtype=torch.float64, device=bank.targets.device)
 
     def _validate_and_embed(self, X):
+        return self._embed(self._take(X))
+
+    def _take(self, X):
+        """Validate queries: rows for the network."""
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        return self._embed(_to_tensor(X, self.scaler_))
+        return _to_tensor(X, self.scaler_)
 
     def _embed(self, X):
         """Embed scaled rows, shape (n, n_features) -> (n, d), as the bank stores them."""
@@ -461,6 +481,18 @@ class BaseNeighborRegressor(
             state = state.copy()
             state["network_"] = copy.deepcopy(state["network_"]).cpu()
         return state
+
+
+def check_targets(y, n_rows):
+    """Validate targets of a number of rows: float64 of shape (n_rows,) or (n_rows, n_outputs)."""
+    if y is None:
+        raise ValueError("y must be the targets of X, got None")
+    y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+    if len(y) != n_rows:
+        raise ValueError(
+            f"X and y have inconsistent numbers of samples: X has {n_rows}, y has {len(y)}"
+        )
+    return y
 
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it
@@ -494,11 +526,15 @@ def _resolve_device(device):
 
 
 @contextmanager
-def _local_seed(seed):
+def _local_seed(seed, device=None):
     """Seed torch inside the block only, for one thread at a time.
 
-    Layers draw their initial weights from torch's global CPU generator, which we put back.
+    Layers draw their initial weights from torch's global CPU generator, which we put back, and
+    dropout from that of its device.
     """
-    with _SEEDING, torch.random.fork_rng(devices=[]):
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with _SEEDING, torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
         yield

@@ -1,77 +1,123 @@
-"""The rival: the same embedding under a dense head, trained with the same budget."""
+"""Rivals of the neighbour head on the same embedding, trained by the same loop."""
 
 import numpy as np
-import skorch
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
-from sklearn.preprocessing import StandardScaler
-from skorch.callbacks import EarlyStopping, GradientNormClipping
-from skorch.dataset import ValidSplit
-from torch import nn
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 
-from ._base import _local_seed, _to_tensor
+from ._bank import NeighborBank
+from ._network import NeighborNetwork
 from ._regressor import NONARegressor
-from ._training import MAX_GRADIENT_NORM, resolve_batch_size, resolve_n_estimators
+from .attention import AverageHead, NONAHead
 
 
-class DenseHeadRegressor(TransformerMixin, RegressorMixin, BaseEstimator):
-    """What :class:`NONARegressor` would be without neighbours: for comparisons.
-
-    Everything but the head is NONARegressor's default, the average of several networks included.
+class DenseHead(nn.Module):
+    """A linear layer, the usual head of a regression network, after a ReLU.
 
     Parameters
     ----------
-    hidden_layer_sizes : array-like of int, default=(128,)
-        Width of each hidden layer of the embedding.
-    random_state : int, default=0
-        Seed of the initial weights, the validation splits and the batches.
+    embedding_dim : int
+        Number of dimensions of the embedding.
+    n_outputs : int or None
+        Number of outputs; None: targets have one axis.
+
+    Notes
+    -----
+    It is called like a :class:`NONAHead`, so that the same loop trains it, and looks at the
+    query alone.
     """
 
-    def __init__(self, hidden_layer_sizes=(128,), random_state=0):
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.random_state = random_state
+    def __init__(self, embedding_dim: int, n_outputs: int | None):
+        super().__init__()
+        self.n_outputs = n_outputs
+        self.linear = nn.Linear(embedding_dim, n_outputs or 1)
 
-    def fit(self, X, y):
-        """Train on `X` of shape (n_samples, n_features) and `y` of shape (n_samples,)."""
-        like = NONARegressor(hidden_layer_sizes=self.hidden_layer_sizes)
-        self.scaler_ = like._make_scaler().fit(X)
-        column = y.reshape(-1, 1)
-        self.target_scaler_ = StandardScaler().fit(column)
-        X, y = _to_tensor(X, self.scaler_), _to_tensor(column, self.target_scaler_, "y")
-        seeds = np.random.default_rng(self.random_state).integers(
-            2**31, size=resolve_n_estimators(like.n_estimators, len(X))
-        )
-        self.nets_ = [self._train(like, X, y, int(seed)) for seed in seeds]
-        return self
+    def forward(self, query: Tensor, neighbors=None, targets=None, excluded=None) -> Tensor:
+        prediction = self.linear(query.relu())
+        return prediction[:, 0] if self.n_outputs is None else prediction
 
-    def _train(self, like, X, y, seed):
-        with _local_seed(seed):
-            head = nn.Sequential(nn.ReLU(), nn.Linear(like.embedding_dim, 1))
-            return skorch.NeuralNetRegressor(
-                nn.Sequential(like._make_embedding(X), head),
-                optimizer=torch.optim.AdamW,
-                optimizer__fused=True,
-                optimizer__lr=like.learning_rate_init,
-                optimizer__weight_decay=like.weight_decay,
-                max_epochs=like.max_iter,
-                batch_size=resolve_batch_size(like.batch_size, len(X)),
-                iterator_train__shuffle=True,
-                train_split=ValidSplit(like.validation_fraction, random_state=seed),
-                callbacks=[
-                    GradientNormClipping(MAX_GRADIENT_NORM),
-                    EarlyStopping(patience=like.n_iter_no_change, load_best=True),
-                ],
-                verbose=0,
-            ).fit(X, y)
 
-    def transform(self, X):
-        """Embed rows as the dense heads see them, (n_samples, n_estimators * embedding_dim)."""
-        X = _to_tensor(X, self.scaler_)
-        with torch.no_grad():
-            return torch.cat([net.module_[0](X) for net in self.nets_], dim=1).numpy()
+class HybridHead(nn.Module):
+    """A linear layer, and neighbours for what it leaves.
+
+    ``linear(z) + sum_j w_j (y_j - linear(z_j))``: from the NONA paper's list of open questions.
+
+    Parameters
+    ----------
+    linear : DenseHead
+        The linear part.
+    neighbors : NONAHead
+        Weighs the neighbours' residuals.
+    """
+
+    def __init__(self, linear: DenseHead, neighbors: NONAHead):
+        super().__init__()
+        self.linear = linear
+        self.neighbors = neighbors
+
+    def forward(self, query, neighbors, targets, excluded=None) -> Tensor:
+        residuals = targets - self.linear(neighbors)
+        return self.linear(query) + self.neighbors(query, neighbors, residuals, excluded)
+
+
+class DenseHeadRegressor(NONARegressor):
+    """What :class:`NONARegressor` would be without neighbours: for comparisons.
+
+    Everything but the head is the same, parameters and the average of several networks included.
+    """
+
+    __init__ = NONARegressor.__init__
+
+    def _choose_pool(self):
+        return "batch"  # the cheapest: nobody looks at it
+
+    def _make_head(self):
+        return DenseHead(self.embedding_dim, self._n_outputs)
+
+    def _make_network(self, X):
+        return NeighborNetwork(self._make_embedding(X), self._make_head())
+
+    def _take_training_data(self, X, y):
+        X, y, scaler = super()._take_training_data(X, y)
+        y = np.asarray(y)
+        self._n_outputs = y.shape[1] if y.ndim == 2 else None
+        self.target_mean_, self.target_scale_ = y.mean(axis=0), y.std(axis=0)
+        return X, y, scaler
+
+    def _calibrate(self, splits):
+        return None  # says nothing of distributions
 
     def predict(self, X):
-        """Predict targets of shape (n_queries,)."""
-        X = _to_tensor(X, self.scaler_)
-        scaled = np.mean([net.predict(X) for net in self.nets_], axis=0)
-        return self.target_scaler_.inverse_transform(scaled).ravel()
+        """Predict targets of shape (n_queries,) or (n_queries, n_outputs)."""
+        check_is_fitted(self)
+        query, head = self._validate_and_embed(X), self.network_.head
+        heads = head.heads if isinstance(head, AverageHead) else [head]
+        parts = zip(
+            heads,
+            query.chunk(len(heads), dim=1),
+            self.bank_.embeddings.chunk(len(heads), dim=1),
+            strict=True,
+        )
+        scaled = torch.stack([self._predict_part(*part) for part in parts]).mean(dim=0)
+        return self.target_mean_ + self.target_scale_ * scaled.double().cpu().numpy()
+
+    def _predict_part(self, head, query, neighbors):
+        """Predict standardised targets by one of the networks."""
+        return head(query)
+
+
+class HybridHeadRegressor(DenseHeadRegressor):
+    """A linear and a neighbour head in one network: for comparisons."""
+
+    _choose_pool = NONARegressor._choose_pool
+
+    def _make_head(self):
+        neighbors = NONAHead(self.similarity, learn_temperature=self.learn_temperature)
+        return HybridHead(super()._make_head(), neighbors)
+
+    def _predict_part(self, head, query, neighbors):
+        scaled = (self.bank_.targets.cpu().numpy() - self.target_mean_) / self.target_scale_
+        residuals = torch.as_tensor(scaled, device=query.device) - head.linear(neighbors)
+        return head.linear(query) + NeighborBank(neighbors, residuals).predict(
+            head.neighbors, query
+        )

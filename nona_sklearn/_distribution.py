@@ -281,7 +281,7 @@ class DistributionMixin:
         if leave_one_out:
             self.calibration_ = calibrate_on_bank(head, bank)
         else:
-            residual = self._check_targets(X, y, bank) - bank.predict(head, query)
+            residual = self._check_targets(y, len(query), bank) - bank.predict(head, query)
             residual = residual.reshape(len(query), -1)
             self.calibration_ = fit_calibration(head, bank, query, residual)
         return self

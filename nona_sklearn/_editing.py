@@ -41,7 +41,7 @@ class EditableBankMixin:
         check_is_fitted(self)
         embeddings = self._validate_and_embed(X)
         with _EDITING:
-            targets = self._check_targets(X, y, self.bank_)
+            targets = self._check_targets(y, len(embeddings), self.bank_)
             self.bank_ = self.bank_.add(embeddings, targets)
             return self.bank_.ids[-len(embeddings) :].cpu().numpy()
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ._extractor import ExtractorEmbedding
 from .attention import AverageHead, NONAHead
 
 EMBED_BLOCK = 4096  # rows embedded at a time: bounds the memory of wide hidden layers
@@ -13,8 +14,8 @@ EMBED_BLOCK = 4096  # rows embedded at a time: bounds the memory of wide hidden 
 class NeighborNetwork(nn.Module):
     """An embedding shared by queries and neighbours, and the head that compares them.
 
-    It has no ``forward`` of its own: who the neighbours are, and whether they are embedded
-    anew, is up to the pool in training and to the bank afterwards.
+    Who the neighbours are, and whether they are embedded anew, is up to the pool in training
+    and to the bank afterwards.
 
     Parameters
     ----------
@@ -29,6 +30,15 @@ class NeighborNetwork(nn.Module):
         self.embedding = embedding
         self.head = head
 
+    def forward(self, rows: Tensor, pool) -> Tensor:
+        """Predict training rows, (q,), from their pool: a step's work in a single call.
+
+        Wrappers need that, such as the one that trains on several GPUs.
+        """
+        query, neighbors, targets, excluded = pool.embed(self, rows)
+        with torch.autocast(query.device.type, enabled=False):  # distances need every digit
+            return self.head(query.float(), neighbors.float(), targets, excluded)
+
     @torch.no_grad()
     def embed(self, X: Tensor) -> Tensor:
         """Embed rows for good, shape (n, n_features) -> (n, d): eval mode, no gradient."""
@@ -37,6 +47,25 @@ class NeighborNetwork(nn.Module):
         embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
         self.train(training)
         return embeddings
+
+    def settle(self) -> "NeighborNetwork":
+        """End the training: no gradients, eval mode, embeddings in float64.
+
+        Float32 matrix products differ from batch to batch, and a prediction must not depend on
+        who else is asked for. A feature extractor keeps its type: it may be too large.
+        """
+        _to_double(self.embedding)
+        return self.requires_grad_(False).eval()
+
+
+def _to_double(embedding: nn.Module) -> None:
+    if isinstance(embedding, Concatenation):
+        for member in embedding.members:
+            _to_double(member)
+    elif isinstance(embedding, ExtractorEmbedding):
+        embedding.embedding.double()
+    else:
+        embedding.double()
 
 
 class Concatenation(nn.Module):

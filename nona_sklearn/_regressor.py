@@ -1,15 +1,18 @@
 """The two estimators: their parameters, and the network that each builds from them."""
 
 import math
-from numbers import Integral
+from numbers import Integral, Real
 
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import nn
 
-from ._base import BaseNeighborRegressor
+from ._base import BaseNeighborRegressor, _local_seed, check_targets
+from ._extractor import ExtractorEmbedding, count_features, make_extractor
+from ._inputs import Rows
 from ._network import NeighborNetwork
+from ._training import NEIGHBOR_POOLS, resolve_n_estimators
 from .attention import NONAHead
 from .embedding import PeriodicEmbedding
 from .similarity import SIMILARITIES
@@ -26,16 +29,35 @@ class NONARegressor(BaseNeighborRegressor):
     is the softmax-weighted mean of the training targets there ("Nearness of Neighbors
     Attention", arXiv 2506.08139v1). Several such networks, trained on different validation
     splits, average their weights. Features and targets are scaled inside, so raw features are
-    welcome.
+    welcome. With a `feature_extractor` rows may be images, texts or anything else that a torch
+    module takes, and the module is fine-tuned along.
 
-    Read more in the user guide, ``docs/user_guide.md``.
+    Read more in the user guide, ``docs/user_guide.md`` and ``docs/fine_tuning.md``.
 
     Parameters
     ----------
+    feature_extractor : torch.nn.Module, callable or None, default=None
+        Maps a batch of rows to features, (n, n_features), on which the embedding stands. A
+        module is copied by each fit; a callable without arguments makes one, and its random
+        weights follow `random_state`. `X` may then be an array of any shape, a tensor, a dict
+        of them (its entries are passed by name), a list, such as one of str, or a torch
+        Dataset. Rows are passed as they are, unscaled.
+
+    collate_fn : callable or None, default=None
+        Makes a batch, a tensor or a dict of tensors, of a list of rows, as that of
+        :class:`torch.utils.data.DataLoader`: a tokenizer, for example. None: arrays are
+        sliced, other rows collated by torch's default. Unused, like all that is said of an
+        extractor, with ``feature_extractor=None``.
+
+    extractor_learning_rate : float, default=1e-4
+        Learning rate of the extractor: small for pretrained weights, that of the other layers
+        for new ones.
+
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
-        whose fits differ most and cost least; 4 for up to 2,500; 3 for more.
+        whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 with a
+        `feature_extractor`.
 
     hidden_layer_sizes : array-like of int, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
@@ -56,7 +78,7 @@ class NONARegressor(BaseNeighborRegressor):
     numerical_embedding : {'periodic'} or None, default='periodic'
         'periodic' widens every feature of more than two values by waves of learned
         frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves
-        all features to the first layer.
+        all features to the first layer, as does a `feature_extractor`.
 
     similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
         Similarity between embeddings; 'l2' is the negative Euclidean distance, as in the
@@ -73,11 +95,12 @@ class NONARegressor(BaseNeighborRegressor):
         Whether to learn the number that similarities are divided by; it is 1 otherwise, as in
         the papers.
 
-    neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
+    neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
         The neighbours of a training step: 'dataset' draws other training rows to make
         `pool_size` with the batch, and embeds them anew; 'batch' takes the batch itself, as
         the NONA paper does; 'memory' draws like 'dataset' and takes the last known embedding
-        of each, without gradient. A row is never its own neighbour.
+        of each, without gradient. A row is never its own neighbour. 'auto': 'memory' with a
+        `feature_extractor`, whose embeddings are costly, else 'dataset'.
 
     pool_size : int, default=2048
         Number of neighbours of each step, its batch among them, and of the validation rows;
@@ -87,6 +110,10 @@ class NONARegressor(BaseNeighborRegressor):
     batch_size : int or 'auto', default='auto'
         Number of queries of each step. 'auto' makes about 16 steps an epoch: a power of two
         from 32 to 256.
+
+    micro_batch_size : int or None, default=None
+        Most queries of a batch to take through the network at a time, where memory is short:
+        the gradients of a batch's parts add up. None takes all at once.
 
     learning_rate_init : float, default=0.01
         Learning rate of AdamW.
@@ -109,12 +136,27 @@ class NONARegressor(BaseNeighborRegressor):
     n_iter_no_change : int, default=12
         Stop after this many epochs without improvement.
 
+    callbacks : list of skorch callbacks or None, default=None
+        What else happens in training: :class:`skorch.callbacks.LRScheduler`,
+        :class:`~skorch.callbacks.Freezer`, :class:`~skorch.callbacks.ProgressBar` and so on,
+        beside early stopping and the clipping of gradients to a norm of 1. Fits use copies. The
+        extractor's parameters are called ``embedding.extractor.*``.
+
     n_jobs : int or None, default=None
         Number of networks trained at a time, in processes of their own. None means 1, unless
         in a :func:`joblib.parallel_config` context.
 
     device : str or torch.device, default='auto'
         Where to compute; 'auto' takes CUDA if it is available, else the CPU.
+
+    precision : {'float32', 'bfloat16'}, default='float32'
+        'bfloat16' lets the extractor compute in it where torch deems it safe (autocast): twice
+        as fast on hardware that has it. Distances are taken in full precision all the same.
+
+    accelerator : callable or None, default=None
+        Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
+        devices: several GPUs under ``accelerate launch``, other mixed precisions. Instead of
+        `device`; needs the extra ``accelerate``.
 
     warm_start : bool, default=False
         Whether a further call to fit starts from the present weights.
@@ -180,13 +222,24 @@ class NONARegressor(BaseNeighborRegressor):
         "batch_norm": ["boolean"],
         "learn_temperature": ["boolean"],
         "n_jobs": [Integral, None],
+        "feature_extractor": [callable, None],
+        "collate_fn": [callable, None],
+        "extractor_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
+        "micro_batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "precision": [StrOptions({"float32", "bfloat16"})],
+        "callbacks": [list, tuple, None],
+        "accelerator": [callable, None],
         "numerical_embedding": [StrOptions({"periodic"}), None],
         "softstep": [StrOptions(set(STEPS)), None],
     }
 
     def __init__(
         self,
+        feature_extractor=None,
         *,
+        collate_fn=None,
+        extractor_learning_rate=1e-4,
         n_estimators="auto",
         hidden_layer_sizes=(128,),
         embedding_dim=32,
@@ -198,21 +251,28 @@ class NONARegressor(BaseNeighborRegressor):
         softstep=None,
         softstep_params="global",
         learn_temperature=True,
-        neighbor_pool="dataset",
+        neighbor_pool="auto",
         pool_size=2048,
         batch_size="auto",
+        micro_batch_size=None,
         learning_rate_init=0.01,
         weight_decay=1e-4,
         max_iter=200,
         early_stopping=True,
         validation_fraction=0.15,
         n_iter_no_change=12,
+        callbacks=None,
         n_jobs=None,
         device="auto",
+        precision="float32",
+        accelerator=None,
         warm_start=False,
         verbose=False,
         random_state=None,
     ):
+        self.feature_extractor = feature_extractor
+        self.collate_fn = collate_fn
+        self.extractor_learning_rate = extractor_learning_rate
         self.n_estimators = n_estimators
         self.hidden_layer_sizes = hidden_layer_sizes
         self.embedding_dim = embedding_dim
@@ -227,20 +287,74 @@ class NONARegressor(BaseNeighborRegressor):
         self.neighbor_pool = neighbor_pool
         self.pool_size = pool_size
         self.batch_size = batch_size
+        self.micro_batch_size = micro_batch_size
         self.learning_rate_init = learning_rate_init
         self.weight_decay = weight_decay
         self.max_iter = max_iter
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.callbacks = callbacks
         self.n_jobs = n_jobs
         self.device = device
+        self.precision = precision
+        self.accelerator = accelerator
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
+    def _take_training_data(self, X, y):
+        if self.feature_extractor is None:
+            return super()._take_training_data(X, y)
+        rows = self._take(X).to(self._find_device())
+        y = check_targets(rows.targets() if y is None else y, len(rows))
+        if len(rows) < 2:
+            raise ValueError("X must have at least 2 rows to fit, got 1")
+        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        return rows, y, None
+
+    def _take(self, X):
+        if self.feature_extractor is None:
+            return super()._take(X)
+        return Rows(X, self.collate_fn)
+
+    def _find_device(self):
+        return self.accelerator().device if self.accelerator else super()._find_device()
+
+    def _count_members(self, n_samples):
+        if self.n_estimators == "auto" and self.feature_extractor is not None:
+            return 1
+        return resolve_n_estimators(self.n_estimators, n_samples)
+
+    def _choose_pool(self):
+        if self.neighbor_pool != "auto":
+            return self.neighbor_pool
+        return "dataset" if self.feature_extractor is None else "memory"
+
+    def _train(self, network, X, y, train, valid, seed, device):
+        arguments = network, X, y, train, valid, seed, device
+        if self.feature_extractor is None:
+            return super()._train(*arguments)
+        with _local_seed(seed, device):  # dropout draws from torch's global generator
+            return super()._train(*arguments)
+
+    def _training_options(self):
+        return {
+            "micro_batch_size": self.micro_batch_size,
+            "callbacks": self.callbacks or (),
+            "accelerator": self.accelerator,
+            "extractor_learning_rate": (
+                None if self.feature_extractor is None else self.extractor_learning_rate
+            ),
+        }
+
     def _make_embedding(self, X):
         options = {"batch_norm": self.batch_norm, "skip_connection": self.skip_connection}
+        if self.feature_extractor is not None:
+            extractor = make_extractor(self.feature_extractor)
+            mlp = self._make_mlp(count_features(extractor, X), **options)
+            return ExtractorEmbedding(extractor, mlp, self.precision)
         if self.numerical_embedding is None:
             return self._make_mlp(X.shape[1], **options)
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]

@@ -5,17 +5,20 @@ a batch is a tensor of row numbers: they say which rows are queries, and so whic
 query must not meet.
 """
 
+import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import skorch
 import torch
 from skorch.callbacks import EarlyStopping, GradientNormClipping
 from skorch.helper import predefined_split
+from skorch.hf import AccelerateMixin
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ._bank import NeighborBank
+from ._inputs import Rows
 from ._network import NeighborNetwork
 
 MAX_GRADIENT_NORM = 1.0
@@ -30,19 +33,22 @@ class DatasetPool:
 
     Parameters
     ----------
-    X : Tensor of shape (n, n_features)
-        Features of the training rows.
+    X : Tensor of shape (n, n_features), or Rows
+        The training rows.
+    y : Tensor of shape (n,) or (n, n_outputs)
+        Their targets.
     size : int
         Number of rows to draw for each step; all rows, if there are fewer.
     generator : torch.Generator
         Source of the draws.
     """
 
-    def __init__(self, X: Tensor, size: int, generator: Generator):
+    def __init__(self, X: Tensor | Rows, y: Tensor, size: int, generator: Generator):
         self.X = X
+        self.y = y
         self.size = size
         self.generator = generator
-        self.is_query = torch.zeros(len(X), dtype=torch.bool, device=X.device)
+        self.is_query = torch.zeros(len(X), dtype=torch.bool, device=y.device)
         self.drawn = len(X)  # rows of `order` that were drawn: all, so that it is shuffled first
 
     def draw(self, queries: Tensor) -> Tensor:
@@ -53,7 +59,7 @@ class DatasetPool:
         """
         if self.drawn + self.size > len(self.X):
             order = torch.randperm(len(self.X), generator=self.generator)
-            self.order, self.drawn = order.to(self.X.device), 0
+            self.order, self.drawn = order.to(self.y.device), 0
         window = self.order[self.drawn : self.drawn + self.size]
         self.drawn += self.size
         self.is_query[queries] = True
@@ -61,7 +67,7 @@ class DatasetPool:
         self.is_query[queries] = False
         return others[: max(self.size - len(queries), 0)]
 
-    def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, ...]:
         """Embed a step's queries and neighbours, the first of which are the queries themselves.
 
         Parameters
@@ -73,12 +79,25 @@ class DatasetPool:
 
         Returns
         -------
-        tuple of Tensor of shape (q, d), (n, d) and (n,)
-            Embedded queries, embedded neighbours, and the row numbers of the neighbours.
+        tuple of Tensor of shape (q, d), (n, d), (n,) or (n, n_outputs), and (q, n)
+            Embedded queries, embedded neighbours, the neighbours' targets, and where a query
+            would meet itself.
         """
-        neighbors = torch.cat([queries, self.draw(queries)])
-        embeddings = network.embedding(self.X[neighbors])
-        return embeddings[: len(queries)], embeddings, neighbors
+        rows = torch.cat([queries, self.draw(queries)])
+        embeddings = network.embedding(self.X[rows])
+        return embeddings[: len(queries)], embeddings, self.y[rows], self.itself(queries, rows)
+
+    def itself(self, queries: Tensor, rows: Tensor) -> Tensor:
+        """Mark each query among its neighbours, the first of which are the queries, (q, n)."""
+        return torch.eye(len(queries), len(rows), dtype=torch.bool, device=self.y.device)
+
+    def bank(self, network: NeighborNetwork) -> NeighborBank:
+        """The rows that validation is predicted from: the same `size` each time, shuffled.
+
+        As many as a training step sees: against all rows, validation would soon cost more than
+        training does.
+        """
+        return NeighborBank(network.embed(self.X[: self.size]), self.y[: self.size])
 
 
 class BatchPool(DatasetPool):
@@ -93,7 +112,8 @@ class MemoryPool(DatasetPool):
     """Neighbours of a step: random rows' last known embeddings, without gradient.
 
     A row's embedding is refreshed when the row is a query, so a step costs one batch,
-    whatever the pool's size: for embeddings that are costly to compute.
+    whatever the pool's size: for embeddings that are costly to compute. Validation refreshes
+    all of them.
     """
 
     memory: Tensor | None = None  # (n, d)
@@ -101,11 +121,15 @@ class MemoryPool(DatasetPool):
     def embed(self, network, queries):
         if self.memory is None:
             self.memory = network.embed(self.X)
-        neighbors = torch.cat([queries, self.draw(queries)])
+        rows = torch.cat([queries, self.draw(queries)])
         embeddings = network.embedding(self.X[queries])
-        remembered = self.memory[neighbors]
-        self.memory[queries] = embeddings.detach()
-        return embeddings, remembered, neighbors
+        remembered = self.memory[rows]
+        self.memory[queries] = embeddings.detach().to(self.memory.dtype)
+        return embeddings, remembered, self.y[rows], self.itself(queries, rows)
+
+    def bank(self, network):
+        self.memory = network.embed(self.X)
+        return NeighborBank(self.memory[: self.size], self.y[: self.size])
 
 
 #: Every pool by the name that the estimators' parameter `neighbor_pool` accepts.
@@ -117,20 +141,31 @@ class RowBatches:
 
     Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
     by itself and collates them again. A single row left at the end joins the batch before it,
-    since in a batch by itself it might have no neighbour.
+    since in a batch by itself it might have no neighbour. Of several processes, each takes its
+    share of every batch, at least a row.
     """
 
-    def __init__(self, dataset: TensorDataset, batch_size: int, generator: Generator):
+    def __init__(
+        self,
+        dataset: TensorDataset,
+        batch_size: int,
+        generator: Generator,
+        process: int = 0,
+        n_processes: int = 1,
+    ):
         self.y = dataset.tensors[1]
         self.batch_size = batch_size
         self.generator = generator
+        self.process = process
+        self.n_processes = n_processes
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.y), generator=self.generator).to(self.y.device)
         batches = list(order.split(self.batch_size))
-        if len(batches) > 1 and len(batches[-1]) == 1:
+        if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
             batches[-2:] = [torch.cat(batches[-2:])]
-        for rows in batches:
+        for batch in batches:
+            rows = batch[self.process :: self.n_processes]
             yield rows, self.y[rows]
 
 
@@ -153,39 +188,78 @@ class NONANet(skorch.NeuralNet):
         The network to train, in place.
     pool : DatasetPool, BatchPool or MemoryPool
         Chooses and embeds a step's neighbours.
-    targets : Tensor of shape (n,) or (n, n_outputs)
-        Targets of the training rows.
+    X_valid : Tensor of shape (n_valid, n_features), or Rows, optional
+        The validation rows.
+    micro_batch_size : int, optional
+        Most queries to take through the network at a time: gradients of a batch add up.
     **kwargs
         Parameters of :class:`skorch.NeuralNet`.
     """
 
-    def __init__(self, module, pool, targets, **kwargs):
+    def __init__(self, module, pool, X_valid=None, micro_batch_size=None, **kwargs):
         super().__init__(module, **kwargs)
         self.pool = pool
-        self.targets = targets
+        self.X_valid = X_valid
+        self.micro_batch_size = micro_batch_size
 
     def infer(self, rows, **fit_params):
-        query, neighbors, neighbor_rows = self.pool.embed(self.module_, rows)
-        itself = torch.eye(len(query), len(neighbors), dtype=torch.bool, device=query.device)
-        return self.module_.head(query, neighbors, self.targets[neighbor_rows], itself)
+        return self.module_(rows, self.pool)
+
+    def train_step_single(self, batch, **fit_params):
+        """Add up the gradients of a batch's parts, each weighing as many rows as it has."""
+        self._set_training(True)
+        rows, y = batch
+        size = self.micro_batch_size or len(rows)
+        parts = []
+        for part, truth in zip(rows.split(size), y.split(size), strict=True):
+            y_pred = self.infer(part)
+            loss = self.get_loss(y_pred, truth, training=True) * (len(part) / len(rows))
+            self.backward(loss)
+            parts.append((loss.detach(), y_pred.detach()))
+        losses, predictions = zip(*parts, strict=True)
+        return {"loss": sum(losses), "y_pred": torch.cat(predictions)}
+
+    def backward(self, loss):
+        """Add a loss's gradients to those of the parameters."""
+        loss.backward()
 
     def validation_step(self, batch, **fit_params):
-        """Score the validation rows against the same `pool.size` training rows each time.
-
-        As many as a training step sees: against the whole bank, validation would soon cost
-        more than training does. The rows come shuffled.
-        """
-        X, y = batch
-        size = self.pool.size
-        bank = NeighborBank(self.module_.embed(self.pool.X[:size]), self.targets[:size])
-        y_pred = predict_roughly(self.module_, bank, self.module_.embed(X))
+        """Score the validation rows against the pool's bank."""
+        y = batch[1]
+        self._set_training(False)
+        network = self.network
+        y_pred = predict_roughly(network, self.pool.bank(network), network.embed(self.X_valid))
         return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
+
+    @property
+    def network(self):
+        """The network itself, without what may be wrapped around it."""
+        return self.module_
+
+
+class AcceleratedNet(AccelerateMixin, NONANet):
+    """The same on the devices of an :class:`accelerate.Accelerator`.
+
+    Each process takes its share of every batch; the neighbours are those of all processes,
+    which draw alike.
+    """
+
+    def train_step_single(self, batch, **fit_params):
+        with self.accelerator.autocast():
+            return NONANet.train_step_single(self, batch, **fit_params)
+
+    def backward(self, loss):
+        self.accelerator.backward(loss)
+
+    @property
+    def network(self):
+        return self.accelerator.unwrap_model(self.module_)
 
 
 def train_network(
     network: NeighborNetwork,
-    train: TensorDataset,
-    valid: TensorDataset | None,
+    train: tuple[Tensor | Rows, Tensor],
+    valid: tuple[Tensor | Rows, Tensor] | None,
     *,
     neighbor_pool: str,
     pool_size: int,
@@ -197,6 +271,10 @@ def train_network(
     verbose: int,
     seed: int,
     device: torch.device,
+    extractor_learning_rate: float | None = None,
+    micro_batch_size: int | None = None,
+    callbacks: Sequence = (),
+    accelerator: Callable | None = None,
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -207,8 +285,8 @@ def train_network(
     ----------
     network : NeighborNetwork
         The network, trained in place and moved to `device`.
-    train, valid : TensorDataset of (n, n_features) and (n,) or (n, n_outputs)
-        Features and standardised targets.
+    train, valid : tuple of (n, n_features) and (n,) or (n, n_outputs)
+        Features, or Rows, and standardised targets.
     seed : int
         Seed of the batches' order and of the pools' draws.
 
@@ -224,26 +302,41 @@ def train_network(
     ValueError
         If training diverges, so that a weight is not finite.
     """
-    X, y = (tensor.to(device) for tensor in train.tensors)
+    X, y = (rows.to(device) for rows in train)
+    X_valid, y_valid = (None, None) if valid is None else (rows.to(device) for rows in valid)
     generator = Generator().manual_seed(seed)
-    batch_size = resolve_batch_size(batch_size, len(X))
-    net = NONANet(
+    net_class, options = NONANet, {"device": device}
+    if accelerator is not None:
+        accelerator = accelerator()
+        options = {
+            "device": None,
+            "accelerator": accelerator,
+            "callbacks__print_log__sink": accelerator.print if verbose else _print_nothing,
+            "iterator_train__process": accelerator.process_index,
+            "iterator_train__n_processes": accelerator.num_processes,
+        }
+        net_class = AcceleratedNet
+    # The head's few scalars have a meaning of their own; decay would pull them to it.
+    groups = [("head.*", {"weight_decay": 0.0})]
+    if extractor_learning_rate is not None:
+        groups.append(("embedding.extractor.*", {"lr": extractor_learning_rate}))
+    net = net_class(
         network,
-        pool=NEIGHBOR_POOLS[neighbor_pool](X, int(pool_size), generator),
-        targets=y,
+        pool=NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator),
+        X_valid=X_valid,
+        micro_batch_size=micro_batch_size,
         criterion=nn.MSELoss,
         optimizer=torch.optim.AdamW,
         optimizer__fused=True,
         optimizer__lr=learning_rate_init,
         optimizer__weight_decay=weight_decay,
-        # The head's few scalars have a meaning of their own; decay would pull them to it.
-        optimizer__param_groups=[("head.*", {"weight_decay": 0.0})],
+        optimizer__param_groups=groups,
         max_epochs=max_iter,
-        batch_size=batch_size,
+        batch_size=resolve_batch_size(batch_size, len(X)),
         iterator_train=RowBatches,
         iterator_train__generator=generator,
         iterator_valid=WholeBatch,
-        train_split=None if valid is None else predefined_split(_to(valid, device)),
+        train_split=None if valid is None else predefined_split(_numbered(y_valid)),
         callbacks=[
             GradientNormClipping(MAX_GRADIENT_NORM),
             EarlyStopping(
@@ -251,11 +344,12 @@ def train_network(
                 patience=n_iter_no_change,
                 load_best=True,
             ),
+            *copy.deepcopy(list(callbacks)),
         ],
         verbose=verbose,
-        device=device,
+        **options,
     )
-    net.fit(TensorDataset(X, y), None)
+    net.fit(_numbered(y), None)
     network.zero_grad(set_to_none=True)
     if not all(weight.isfinite().all() for weight in network.parameters()):
         raise ValueError(
@@ -263,7 +357,7 @@ def train_network(
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
     if valid is not None and hasattr(network.head, "log_temperature"):
-        refine_temperature(network, NeighborBank(network.embed(X), y), *_to(valid, device).tensors)
+        refine_temperature(network, NeighborBank(network.embed(X), y), X_valid, y_valid)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
 
@@ -307,5 +401,10 @@ def resolve_batch_size(batch_size: int | str, n: int) -> int:
     return min(max(2 ** round(math.log2(n / 16)), MIN_BATCH), MAX_BATCH)
 
 
-def _to(dataset: TensorDataset, device: torch.device) -> TensorDataset:
-    return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))
+def _print_nothing(*args, **kwargs):
+    pass
+
+
+def _numbered(y: Tensor) -> TensorDataset:
+    """All that skorch sees of a data set: row numbers, and targets."""
+    return TensorDataset(torch.arange(len(y), device=y.device), y)

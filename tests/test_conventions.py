@@ -20,6 +20,8 @@ LAYERS = [
     "softstep",
     "attention",
     "embedding",
+    "_inputs",
+    "_extractor",
     "_network",
     "_stream",
     "_bank",
@@ -60,7 +62,7 @@ def test_imports_go_one_way(layer):
 @pytest.mark.parametrize(
     ("library", "files"),
     [
-        ("skorch", {"_training", "_dense"}),
+        ("skorch", {"_training"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
         ("pandas", {"__main__"}),

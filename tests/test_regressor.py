@@ -547,7 +547,7 @@ def test_training_parameters_arrive(estimator, plane, monkeypatch):
     train_network = _base.train_network
 
     def spy(network, train, valid, **kwargs):
-        seen.update(kwargs, n_train=len(train), n_valid=len(valid))
+        seen.update(kwargs, n_train=len(train[1]), n_valid=len(valid[1]))
         return train_network(network, train, valid, **kwargs)
 
     monkeypatch.setattr(_base, "train_network", spy)
@@ -630,7 +630,7 @@ def test_each_estimator_has_its_own_validation_rows(plane, monkeypatch):
     seen = []
 
     def spy(network, train, valid, **kwargs):
-        seen.append((train.tensors[1], valid.tensors[1]))
+        seen.append((train[1], valid[1]))
         return train_network(network, train, valid, **kwargs)
 
     monkeypatch.setattr(_base, "train_network", spy)

@@ -32,6 +32,11 @@ def make_data(n=50, seed=0):
     return X, (X[:, 0] * 2).sin() + X[:, 1]
 
 
+def rows_of(targets, y):
+    """Row numbers of targets, no two of which are equal."""
+    return (targets[:, None] == y).nonzero()[:, 1]
+
+
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
@@ -63,8 +68,7 @@ def test_no_row_sees_its_own_target(neighbor_pool, step):
     y.requires_grad_()
     net = NONANet(
         make_network(step and SoftStep(step)),
-        pool=NEIGHBOR_POOLS[neighbor_pool](X, 12, generator()),
-        targets=y,
+        pool=NEIGHBOR_POOLS[neighbor_pool](X, y, 12, generator()),
         criterion=nn.MSELoss,
     ).initialize()
     rows = torch.tensor([7, 0, 3, 1, 11])  # not in order: positions say nothing
@@ -86,7 +90,7 @@ def test_noise_cannot_be_learned(neighbor_pool):
     y = (y - y.mean()) / y.std()
     history = train(
         make_network(),
-        TensorDataset(X, y),
+        (X, y),
         neighbor_pool=neighbor_pool,
         pool_size=200,
         batch_size=64,
@@ -97,12 +101,14 @@ def test_noise_cannot_be_learned(neighbor_pool):
 
 
 def test_dataset_pool_is_the_batch_and_other_rows_without_replacement():
-    X, _ = make_data(50)
-    pool, network = NEIGHBOR_POOLS["dataset"](X, 20, generator()), make_network()
+    X, y = make_data(50)
+    pool, network = NEIGHBOR_POOLS["dataset"](X, y, 20, generator()), make_network()
     rows = torch.tensor([7, 3, 9])
-    query, neighbors, first = pool.embed(network, rows)
-    _, _, second = pool.embed(network, rows)
+    query, neighbors, targets, itself = pool.embed(network, rows)
+    first = rows_of(targets, y)
+    second = rows_of(pool.embed(network, rows)[2], y)
     assert len(first.unique()) == len(second.unique()) == len(neighbors) == 20
+    assert torch.equal(itself, rows[:, None] == first)
     assert torch.equal(first[:3], rows)
     assert not torch.equal(first, second)
     torch.testing.assert_close(query, network.embedding(X[rows]))
@@ -110,56 +116,71 @@ def test_dataset_pool_is_the_batch_and_other_rows_without_replacement():
 
 
 def test_every_row_may_be_drawn():
-    X, _ = make_data(12)
-    pool, rows = NEIGHBOR_POOLS["dataset"](X, 6, generator()), torch.tensor([0, 5])
+    X, y = make_data(12)
+    pool, rows = NEIGHBOR_POOLS["dataset"](X, y, 6, generator()), torch.tensor([0, 5])
     drawn = {row for _ in range(50) for row in pool.draw(rows).tolist()}
     assert drawn == set(range(12)) - {0, 5}
 
 
 def test_a_pool_larger_than_the_data_is_all_rows():
-    X, _ = make_data(7)
-    pool = NEIGHBOR_POOLS["dataset"](X, 20, generator())
-    _, _, ids = pool.embed(make_network(), torch.tensor([4, 2]))
-    assert sorted(ids.tolist()) == list(range(7))
+    X, y = make_data(7)
+    pool = NEIGHBOR_POOLS["dataset"](X, y, 20, generator())
+    _, _, targets, _ = pool.embed(make_network(), torch.tensor([4, 2]))
+    assert sorted(rows_of(targets, y).tolist()) == list(range(7))
 
 
 def test_a_pool_smaller_than_the_batch_is_the_batch():
-    X, _ = make_data(7)
-    pool, rows = NEIGHBOR_POOLS["dataset"](X, 2, generator()), torch.tensor([4, 2, 0])
-    _, _, ids = pool.embed(make_network(), rows)
-    assert torch.equal(ids, rows)
+    X, y = make_data(7)
+    pool, rows = NEIGHBOR_POOLS["dataset"](X, y, 2, generator()), torch.tensor([4, 2, 0])
+    _, _, targets, _ = pool.embed(make_network(), rows)
+    assert torch.equal(targets, y[rows])
 
 
 def test_batch_pool_is_the_batch():
-    X, _ = make_data(9)
+    X, y = make_data(9)
     network, rows = make_network(), torch.tensor([4, 2, 8])
-    query, neighbors, ids = NEIGHBOR_POOLS["batch"](X, 20, generator()).embed(network, rows)
-    assert torch.equal(ids, rows)
+    pool = NEIGHBOR_POOLS["batch"](X, y, 20, generator())
+    query, neighbors, targets, _ = pool.embed(network, rows)
+    assert torch.equal(targets, y[rows])
     assert torch.equal(query, neighbors)
     torch.testing.assert_close(query, network.embedding(X[rows]))
 
 
 def test_dataset_pool_trains_its_neighbours_and_memory_does_not():
-    X, _ = make_data(9)
+    X, y = make_data(9)
     network = make_network()
     for name, with_gradient in (("dataset", True), ("memory", False)):
-        _, neighbors, _ = NEIGHBOR_POOLS[name](X, 9, generator()).embed(network, torch.arange(3))
+        pool = NEIGHBOR_POOLS[name](X, y, 9, generator())
+        _, neighbors, _, _ = pool.embed(network, torch.arange(3))
         assert neighbors.requires_grad == with_gradient
 
 
-def test_memory_is_refreshed_by_the_batch_only():
-    X, _ = make_data(9)
+def test_a_step_refreshes_the_memory_of_its_batch_only():
+    X, y = make_data(9)
     network = make_network()
-    pool = NEIGHBOR_POOLS["memory"](X, 9, generator())
+    pool = NEIGHBOR_POOLS["memory"](X, y, 9, generator())
     before = network.embed(X)
     rows = torch.tensor([0, 1, 2])
     pool.embed(network, rows)
     with torch.no_grad():
         network.embedding.layers[-1].bias += 1.0
-    _, remembered, ids = pool.embed(network, rows)
-    torch.testing.assert_close(remembered, before[ids])  # as they were before this batch
-    _, remembered, ids = pool.embed(network, rows)
+    _, remembered, targets, _ = pool.embed(network, rows)
+    torch.testing.assert_close(remembered, before[rows_of(targets, y)])  # before this batch
+    _, remembered, targets, _ = pool.embed(network, rows)
+    ids = rows_of(targets, y)
     torch.testing.assert_close(remembered, before[ids] + (ids < 3).float()[:, None])
+
+
+def test_validation_refreshes_the_whole_memory():
+    X, y = make_data(9)
+    network = make_network()
+    pool = NEIGHBOR_POOLS["memory"](X, y, 5, generator())
+    pool.embed(network, torch.tensor([0, 1, 2]))
+    with torch.no_grad():
+        network.embedding.layers[-1].bias += 1.0
+    bank = pool.bank(network)
+    torch.testing.assert_close(bank.embeddings, network.embed(X[:5]))
+    torch.testing.assert_close(pool.memory, network.embed(X))
 
 
 @pytest.mark.parametrize(
@@ -203,8 +224,8 @@ def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size):
     network = make_network()
     history = train(
         network,
-        TensorDataset(X, y),
-        TensorDataset(X_valid, y_valid),
+        (X, y),
+        (X_valid, y_valid),
         neighbor_pool=neighbor_pool,
         pool_size=pool_size,
         max_iter=1,
@@ -244,16 +265,14 @@ def test_batch_size_follows_the_rows():
 
 def test_the_best_epoch_is_restored():
     X, y = make_data(60)
-    valid = TensorDataset(*make_data(20, seed=1))
+    valid = make_data(20, seed=1)
     network = make_network()
-    history = train(network, TensorDataset(X, y), valid, learning_rate_init=0.3, max_iter=30)
+    history = train(network, (X, y), valid, learning_rate_init=0.3, max_iter=30)
     losses = [epoch["valid_loss"] for epoch in history]
     assert len(history) < 30  # stopped early
     assert losses[-1] > min(losses)
-    predictions = NeighborBank(network.embed(X), y).predict(
-        network.head, network.embed(valid.tensors[0])
-    )
-    restored = (predictions - valid.tensors[1]).square().mean().item()
+    predictions = NeighborBank(network.embed(X), y).predict(network.head, network.embed(valid[0]))
+    restored = (predictions - valid[1]).square().mean().item()
     assert restored <= min(losses) * 1.001  # the temperature is refined after
     assert restored > 0.5 * min(losses)
 
@@ -272,20 +291,20 @@ def test_gradients_are_clipped():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.optim, "AdamW", Spy)
-        train(make_network(), TensorDataset(X, 1e4 * y))
+        train(make_network(), (X, 1e4 * y))
     assert len(norms) > 5
     np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
 
 
 def test_training_improves_the_loss():
     X, y = make_data(200)
-    history = train(make_network(), TensorDataset(X, y), max_iter=30, n_iter_no_change=30)
+    history = train(make_network(), (X, y), max_iter=30, n_iter_no_change=30)
     assert history[-1]["train_loss"] < 0.5 * history[0]["train_loss"]
 
 
 def test_history_has_no_batches_and_gradients_are_gone():
     network = make_network()
-    history = train(network, TensorDataset(*make_data()), TensorDataset(*make_data(9, seed=1)))
+    history = train(network, make_data(), make_data(9, seed=1))
     assert [epoch["epoch"] for epoch in history] == [1, 2, 3, 4, 5]
     assert {"train_loss", "valid_loss", "dur"} <= set(history[0])
     assert "batches" not in history[0]
@@ -295,7 +314,7 @@ def test_history_has_no_batches_and_gradients_are_gone():
 def test_divergence_is_an_error():
     X, y = make_data()
     with pytest.raises(ValueError, match=r"diverged with learning_rate_init=1e\+30"):
-        train(make_network(), TensorDataset(X, y), learning_rate_init=1e30)
+        train(make_network(), (X, y), learning_rate_init=1e30)
 
 
 def test_the_head_is_not_decayed():
@@ -303,7 +322,7 @@ def test_the_head_is_not_decayed():
     X = torch.zeros(10, 2)  # no gradient can move the temperature: all distances are 0
     network.head.log_temperature.data.fill_(1.0)
     weight = network.embedding.layers[0].weight.detach().clone()
-    train(network, TensorDataset(X, torch.randn(10)), weight_decay=1.0)
+    train(network, (X, torch.randn(10)), weight_decay=1.0)
     assert network.head.log_temperature == 1.0
     assert network.embedding.layers[0].weight.abs().sum() < weight.abs().sum()
 

