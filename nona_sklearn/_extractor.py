@@ -52,7 +52,12 @@ def make_extractor(module_or_factory) -> nn.Module:
     """
     if isinstance(module_or_factory, nn.Module):
         return copy.deepcopy(module_or_factory)
-    extractor = module_or_factory()
+    try:
+        extractor = module_or_factory()
+    except TypeError as error:
+        raise ValueError(
+            f"feature_extractor, called without arguments, failed: {error}"
+        ) from error
     if not isinstance(extractor, nn.Module):
         raise ValueError(
             f"feature_extractor must be a torch.nn.Module or make one, it made {extractor!r:.100}"
@@ -72,7 +77,11 @@ def count_features(extractor: nn.Module, rows: Rows) -> int:
     batch = rows.extremes().batch()
     n_rows = min(2, len(rows))
     try:
-        features = call(extractor.to(rows.device).eval(), batch)
+        extractor.to(rows.device).eval()
+    except NotImplementedError as error:
+        raise ValueError(f"feature_extractor cannot be moved to {rows.device}: {error}") from error
+    try:
+        features = call(extractor, batch)
     except Exception as error:
         raise ValueError(
             f"feature_extractor failed on a batch of {n_rows} rows, {describe(batch)}: {error}"

@@ -15,8 +15,8 @@ LARGEST_BLOCK = 64  # rows that pass an extractor at a time, where no gradient i
 class Rows:
     """Rows of any input, by number. A selection holds numbers, not copies.
 
-    It can be indexed, split and moved like a tensor of rows, so that training and banks need
-    not know what a row is.
+    It can be indexed, split and moved like a tensor of rows, so that cross-validation,
+    training and banks need not know what a row is.
 
     Parameters
     ----------
@@ -35,6 +35,21 @@ class Rows:
     ------
     ValueError
         If `source` holds no rows, or rows that no network can take.
+
+    Examples
+    --------
+    Estimators take sources as they are. ``Rows`` lets scikit-learn split a dict, whose length
+    is not its number of rows, or something too large to copy:
+
+    >>> import numpy as np
+    >>> from sklearn.model_selection import train_test_split
+    >>> from nona_sklearn import Rows
+    >>> tokens = {"input_ids": np.ones((8, 5), int), "attention_mask": np.ones((8, 5), int)}
+    >>> train, test = train_test_split(Rows(tokens), test_size=3, random_state=0)
+    >>> len(train), len(test)
+    (5, 3)
+    >>> test.batch()["input_ids"].shape
+    torch.Size([3, 5])
     """
 
     def __init__(self, source, collate_fn=None, numbers=None, device="cpu"):
@@ -51,7 +66,13 @@ class Rows:
 
     def __getitem__(self, rows) -> "Rows":
         rows = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
-        return Rows(self.source, self.collate_fn, self.numbers[rows], self.device)
+        numbers = np.atleast_1d(self.numbers[rows])
+        return Rows(self.source, self.collate_fn, numbers, self.device)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of rows: what scikit-learn asks of all that it splits."""
+        return (len(self),)
 
     def to(self, device, dtype=None) -> "Rows":
         """Let batches go to a device. A batch keeps its type: `dtype` is for tensors."""
@@ -105,7 +126,7 @@ def _check_source(source, collate_fn):
     if isinstance(source, Mapping):
         source = {name: _as_array(name, values) for name, values in source.items()}
         lengths = {name: len(values) for name, values in source.items()}
-        if len(set(lengths.values())) != 1:
+        if len(set(lengths.values())) > 1:
             raise ValueError(f"X must hold arrays of one length, got {lengths}")
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
@@ -115,10 +136,8 @@ def _check_source(source, collate_fn):
         and not isinstance(source[0], str | Mapping)
     ):
         source = _stack(source)
-    if isinstance(source, np.ndarray):
-        if source.dtype.kind not in "biuf":
-            raise ValueError(f"X must hold numbers or texts, got an array of {source.dtype}")
-        assert_all_finite(source, input_name="X")
+    if isinstance(source, np.ndarray | Tensor):
+        _check_numbers(source, "X")
     if _is_text(source):
         _check_texts(source, collate_fn)
     return source
@@ -139,8 +158,19 @@ def _as_array(name, values):
         except ValueError as error:
             raise ValueError(f"X[{name!r}] must be an array, got ragged rows") from error
     if values.ndim == 0:
-        raise ValueError(f"X[{name!r}] must have a row for each sample, got {values!r:.100}")
+        raise ValueError(f"X[{name!r}] must have a row for each sample, got {values!r}")
+    _check_numbers(values, f"X[{name!r}]")
     return values
+
+
+def _check_numbers(array, name):
+    if isinstance(array, Tensor):
+        if not array.isfinite().all():
+            raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
+        return
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers or texts, got an array of {array.dtype}")
+    assert_all_finite(array, input_name=name)
 
 
 def _check_texts(texts, collate_fn):

@@ -188,6 +188,10 @@ class NONARegressor(BaseNeighborRegressor):
     scaler_ : SmoothClipScaler
         Scales the features by their quartiles, and bends outliers back to within 3.
 
+    validation_indices_ : list of ndarray or None
+        Numbers of the rows that each network set aside for validation; None without
+        `early_stopping`.
+
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
@@ -307,7 +311,12 @@ class NONARegressor(BaseNeighborRegressor):
         if self.feature_extractor is None:
             return super()._take_training_data(X, y)
         rows = self._take(X).to(self._find_device())
-        y = check_targets(rows.targets() if y is None else y, len(rows))
+        y = rows.targets() if y is None else y
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        y = check_targets(y, len(rows))
         if len(rows) < 2:
             raise ValueError("X must have at least 2 rows to fit, got 1")
         for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
@@ -317,7 +326,7 @@ class NONARegressor(BaseNeighborRegressor):
     def _take(self, X):
         if self.feature_extractor is None:
             return super()._take(X)
-        return Rows(X, self.collate_fn)
+        return X if isinstance(X, Rows) else Rows(X, self.collate_fn)
 
     def _find_device(self):
         return self.accelerator().device if self.accelerator else super()._find_device()
@@ -478,6 +487,10 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
     scaler_ : StandardScaler or None
         Standardises the features of a learned embedding. In the given space it only centres
         them, for l2 and l1, which leaves distances as they are; for dot and cosine, None.
+
+    validation_indices_ : list of ndarray or None
+        Numbers of the rows that each network set aside for validation; None without
+        `early_stopping`.
 
     history_ : list of dict
         skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors

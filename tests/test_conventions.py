@@ -35,6 +35,7 @@ LAYERS = [
     "_displays",
     "datasets",
     "_dense",
+    "_compare",
     "__main__",
 ]
 

@@ -1,0 +1,125 @@
+"""The paper's experiment on anyone's extractor and data: four columns, one for each predictor."""
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import GridSearchCV, PredefinedSplit, check_cv
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.utils import Bunch, _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from ._dense import DenseHeadRegressor, HybridHeadRegressor
+from ._inputs import Rows
+from ._regressor import NONARegressor
+from ._validation import check_choice
+
+HEADS = {"dense": DenseHeadRegressor, "nona": NONARegressor, "hybrid": HybridHeadRegressor}
+KNN_GRID = {"n_neighbors": [1, 3, 5, 10, 20, 40, 80], "weights": ["uniform", "distance"]}
+
+
+def compare_heads(
+    estimator,
+    X,
+    y,
+    *,
+    heads=("dense", "nona"),
+    cv=None,
+    groups=None,
+    scoring="neg_mean_squared_error",
+    n_jobs=None,
+):
+    """Cross-validate an estimator with several heads, and k-NN on what each has learned.
+
+    The experiment of the NONA paper (arXiv 2506.08139v1, section 4): the same extractor and
+    embedding, trained by the same loop with the same parameters, under each head.
+
+    Parameters
+    ----------
+    estimator : NONARegressor
+        Not fitted: it says how to train.
+    X : array-like, or whatever the estimator's `feature_extractor` takes
+        Rows.
+    y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        Targets.
+    heads : sequence of {'dense', 'nona', 'hybrid'}, default=('dense', 'nona')
+        'dense' is a ReLU and a linear layer; 'nona' is `estimator` itself; 'hybrid' a linear
+        layer plus a plain neighbour head on what it leaves, learned together.
+    cv : int, cross-validation generator or iterable, default=None
+        Determines the splits, as for :func:`sklearn.model_selection.cross_validate`. None:
+        five folds.
+    groups : array-like of shape (n_samples,), default=None
+        Rows of a group stay together, if `cv` minds groups.
+    scoring : str or callable, default='neg_mean_squared_error'
+        What to measure on the test rows: the larger, the better.
+    n_jobs : int or None, default=None
+        Number of splits and heads at a time. None means 1, unless in a
+        :func:`joblib.parallel_config` context.
+
+    Returns
+    -------
+    :class:`~sklearn.utils.Bunch`
+        For each head two arrays of shape (n_splits,): the scores of the estimator under its
+        name, and of k-NN on its embeddings under the name with ' + k-NN'. Number and weighting
+        of the neighbours are chosen on the rows that training set aside for validation; with
+        ``early_stopping=False``, by cross-validation.
+
+    Raises
+    ------
+    ValueError
+        If a head is unknown, or as :meth:`NONARegressor.fit`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import NONARegressor, compare_heads
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = NONARegressor(n_estimators=1, max_iter=5, random_state=0)
+    >>> scores = compare_heads(reg, X, y, cv=2)
+    >>> list(scores)
+    ['dense', 'dense + k-NN', 'nona', 'nona + k-NN']
+    >>> scores["nona"].shape
+    (2,)
+    """
+    for head in heads:
+        check_choice("heads", head, HEADS)
+    scorer = check_scoring(estimator, scoring)
+    if estimator.feature_extractor is not None:
+        X = Rows(X, estimator.collate_fn)
+    y = np.asarray(y)
+    splits = list(check_cv(cv).split(np.arange(_num_samples(X)), y, groups))
+    scores = Parallel(n_jobs=n_jobs)(
+        delayed(_score_head)(HEADS[head], estimator, X, y, split, scorer)
+        for head in heads
+        for split in splits
+    )
+    table = np.reshape(scores, (len(heads), len(splits), 2))
+    columns = {}
+    for head, rows in zip(heads, table, strict=True):
+        columns |= {head: rows[:, 0], f"{head} + k-NN": rows[:, 1]}
+    return Bunch(**columns)
+
+
+def _score_head(regressor_class, estimator, X, y, split, scorer):
+    """Fit on one split: the scores of the head, and of k-NN on its embeddings."""
+    regressor = clone(regressor_class(**estimator.get_params(deep=False)))
+    (X_train, X_test), (y_train, y_test) = (
+        [_safe_indexing(part, rows) for rows in split] for part in (X, y)
+    )
+    regressor.fit(X_train, y_train)
+    knn = GridSearchCV(KNeighborsRegressor(), KNN_GRID, cv=_validation_rows(regressor))
+    knn.fit(regressor.bank_.embeddings.cpu().numpy(), y_train)
+    return (
+        scorer(regressor, X_test, y_test),
+        scorer(knn, regressor.transform(X_test), y_test),
+    )
+
+
+def _validation_rows(regressor):
+    """The rows that each network has not trained on, as folds; None if there are none."""
+    if not regressor.early_stopping:
+        return None
+    folds = np.full(len(regressor.bank_), -1)
+    for i, rows in enumerate(regressor.validation_indices_):
+        folds[rows] = i
+    return PredefinedSplit(folds)
