@@ -18,7 +18,7 @@ from sklearn.base import (
 )
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils import Bunch, check_array, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -83,7 +83,7 @@ class BaseNeighborRegressor(
 
     # -- fitting -------------------------------------------------------------------------
 
-    def fit(self, X, y):
+    def fit(self, X, y, groups=None):
         """Train the network and store the embedded training rows as the bank.
 
         Parameters
@@ -92,6 +92,10 @@ class BaseNeighborRegressor(
             Training features.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
+        groups : array-like of shape (n_samples,), default=None
+            Rows that belong together, such as moments of one simulation or sentences of one
+            text, when predictions are for new groups. In training no row is a neighbour of its
+            own group, and a group is all training or all validation. None: each row by itself.
 
         Returns
         -------
@@ -106,26 +110,27 @@ class BaseNeighborRegressor(
         """
         before = vars(self).copy()
         try:
-            return self._fit(X, y)
+            return self._fit(X, y, groups)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
 
-    def _fit(self, X, y):
+    def _fit(self, X, y, groups):
         self._validate_params()
         device = self._find_device()
         X, y, scaler = self._take_training_data(X, y)
         random_state = check_random_state(self.random_state)
         n_members = self._count_members(len(X))
-        splits = self._split(len(X), n_members, random_state)
+        groups = _check_groups(groups, len(X))
+        splits = self._split(len(X), groups, n_members, random_state)
         seeds = random_state.randint(2**31, size=n_members)
         y = np.array(y, dtype=np.float64)  # a copy: the caller may change y
         scaled_y = _standardize(y)
 
         members = self._initial_members(X, seeds)
         trained = Parallel(n_jobs=getattr(self, "n_jobs", None))(
-            delayed(self._train)(member, X, scaled_y, *split, int(seed), device)
+            delayed(self._train)(member, X, scaled_y, groups, *split, int(seed), device)
             for member, split, seed in zip(members, splits, seeds, strict=True)
         )
         network = average([member for member, _ in trained])
@@ -182,12 +187,13 @@ class BaseNeighborRegressor(
                 ) from error
         return members
 
-    def _train(self, network, X, y, train, valid, seed, device):
+    def _train(self, network, X, y, groups, train, valid, seed, device):
         """Train one network on standardised targets; returns it with its history."""
         return train_network(
             network,
             (X[train], y[train]),
             None if valid is None else (X[valid], y[valid]),
+            groups=None if groups is None else torch.as_tensor(groups[train]),
             neighbor_pool=self._choose_pool(),
             pool_size=self.pool_size,
             batch_size=self.batch_size,
@@ -208,23 +214,31 @@ class BaseNeighborRegressor(
         """Further arguments of :func:`train_network`."""
         return {}
 
-    def _split(self, n_samples, n_members, random_state):
+    def _split(self, n_samples, groups, n_members, random_state):
         """Split row numbers into training and validation rows (None: no validation), n times.
 
-        No row is validation twice as long as there are others.
+        Groups stay together. None is validation twice as long as there are others.
         """
         if not self.early_stopping:
             return [(np.arange(n_samples), None)] * n_members
-        n_valid = max(1, round(self.validation_fraction * n_samples))
-        if n_samples - n_valid < 2:
+        units = np.arange(n_samples) if groups is None else groups
+        n_units = units.max() + 1
+        n_valid = max(1, round(self.validation_fraction * n_units))
+        if n_units - n_valid < 2:
             raise ValueError(
-                f"validation_fraction={self.validation_fraction} of n_samples={n_samples} "
-                "leaves fewer than 2 training rows; "
+                f"validation_fraction={self.validation_fraction} of "
+                f"{'n_samples' if groups is None else 'n_groups'}={n_units} leaves fewer than 2 "
+                f"training {'rows' if groups is None else 'groups'}; "
                 "use more samples or early_stopping=False"
             )
-        order = random_state.permutation(n_samples)
-        turns = [np.roll(order, -i * n_valid) for i in range(n_members)]
-        return [(turn[n_valid:], turn[:n_valid]) for turn in turns]
+        order = random_state.permutation(n_units)
+        splits = []
+        for i in range(n_members):
+            turn = np.roll(order, -i * n_valid)
+            rows = turn if groups is None else random_state.permutation(n_samples)
+            held_out = np.isin(units[rows], turn[:n_valid])
+            splits.append((rows[~held_out], rows[held_out]))
+        return splits
 
     # -- asking --------------------------------------------------------------------------
 
@@ -494,6 +508,19 @@ def check_targets(y, n_rows):
             f"X and y have inconsistent numbers of samples: X has {n_rows}, y has {len(y)}"
         )
     return y
+
+
+def _check_groups(groups, n_rows):
+    """Number the groups from 0, (n_rows,); None if there are none."""
+    if groups is None:
+        return None
+    groups = column_or_1d(groups)
+    if len(groups) != n_rows:
+        raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
+    names, numbers = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"groups must be at least 2, got {len(names)}")
+    return numbers
 
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it

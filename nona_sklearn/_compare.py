@@ -49,7 +49,8 @@ def compare_heads(
         Determines the splits, as for :func:`sklearn.model_selection.cross_validate`. None:
         five folds.
     groups : array-like of shape (n_samples,), default=None
-        Rows of a group stay together, if `cv` minds groups.
+        Rows of a group stay together in training, as for :meth:`NONARegressor.fit`, and in
+        `cv`, if it minds groups.
     scoring : str or callable, default='neg_mean_squared_error'
         What to measure on the test rows: the larger, the better.
     n_jobs : int or None, default=None
@@ -89,7 +90,7 @@ def compare_heads(
     y = np.asarray(y)
     splits = list(check_cv(cv).split(np.arange(_num_samples(X)), y, groups))
     scores = Parallel(n_jobs=n_jobs)(
-        delayed(_score_head)(HEADS[head], estimator, X, y, split, scorer)
+        delayed(_score_head)(HEADS[head], estimator, X, y, groups, split, scorer)
         for head in heads
         for split in splits
     )
@@ -100,13 +101,13 @@ def compare_heads(
     return Bunch(**columns)
 
 
-def _score_head(regressor_class, estimator, X, y, split, scorer):
+def _score_head(regressor_class, estimator, X, y, groups, split, scorer):
     """Fit on one split: the scores of the head, and of k-NN on its embeddings."""
     regressor = clone(regressor_class(**estimator.get_params(deep=False)))
     (X_train, X_test), (y_train, y_test) = (
         [_safe_indexing(part, rows) for rows in split] for part in (X, y)
     )
-    regressor.fit(X_train, y_train)
+    regressor.fit(X_train, y_train, None if groups is None else np.asarray(groups)[split[0]])
     knn = GridSearchCV(KNeighborsRegressor(), KNN_GRID, cv=_validation_rows(regressor))
     knn.fit(regressor.bank_.embeddings.cpu().numpy(), y_train)
     return (

@@ -341,10 +341,10 @@ class NONARegressor(BaseNeighborRegressor):
             return self.neighbor_pool
         return "dataset" if self.feature_extractor is None else "memory"
 
-    def _train(self, network, X, y, train, valid, seed, device):
-        arguments = network, X, y, train, valid, seed, device
+    def _train(self, *arguments):
         if self.feature_extractor is None:
             return super()._train(*arguments)
+        *_, seed, device = arguments
         with _local_seed(seed, device):  # dropout draws from torch's global generator
             return super()._train(*arguments)
 

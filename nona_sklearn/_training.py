@@ -41,13 +41,23 @@ class DatasetPool:
         Number of rows to draw for each step; all rows, if there are fewer.
     generator : torch.Generator
         Source of the draws.
+    groups : int Tensor of shape (n,), optional
+        Rows of a group are not each other's neighbours. None: each row by itself.
     """
 
-    def __init__(self, X: Tensor | Rows, y: Tensor, size: int, generator: Generator):
+    def __init__(
+        self,
+        X: Tensor | Rows,
+        y: Tensor,
+        size: int,
+        generator: Generator,
+        groups: Tensor | None = None,
+    ):
         self.X = X
         self.y = y
         self.size = size
         self.generator = generator
+        self.groups = groups
         self.is_query = torch.zeros(len(X), dtype=torch.bool, device=y.device)
         self.drawn = len(X)  # rows of `order` that were drawn: all, so that it is shuffled first
 
@@ -81,14 +91,16 @@ class DatasetPool:
         -------
         tuple of Tensor of shape (q, d), (n, d), (n,) or (n, n_outputs), and (q, n)
             Embedded queries, embedded neighbours, the neighbours' targets, and where a query
-            would meet itself.
+            would meet itself or its group.
         """
         rows = torch.cat([queries, self.draw(queries)])
         embeddings = network.embedding(self.X[rows])
-        return embeddings[: len(queries)], embeddings, self.y[rows], self.itself(queries, rows)
+        return embeddings[: len(queries)], embeddings, self.y[rows], self.excluded(queries, rows)
 
-    def itself(self, queries: Tensor, rows: Tensor) -> Tensor:
-        """Mark each query among its neighbours, the first of which are the queries, (q, n)."""
+    def excluded(self, queries: Tensor, rows: Tensor) -> Tensor:
+        """Mark each query, or its group, among neighbours that begin with the queries, (q, n)."""
+        if self.groups is not None:
+            return self.groups[queries, None] == self.groups[rows]
         return torch.eye(len(queries), len(rows), dtype=torch.bool, device=self.y.device)
 
     def bank(self, network: NeighborNetwork) -> NeighborBank:
@@ -125,7 +137,7 @@ class MemoryPool(DatasetPool):
         embeddings = network.embedding(self.X[queries])
         remembered = self.memory[rows]
         self.memory[queries] = embeddings.detach().to(self.memory.dtype)
-        return embeddings, remembered, self.y[rows], self.itself(queries, rows)
+        return embeddings, remembered, self.y[rows], self.excluded(queries, rows)
 
     def bank(self, network):
         self.memory = network.embed(self.X)
@@ -260,6 +272,7 @@ def train_network(
     network: NeighborNetwork,
     train: tuple[Tensor | Rows, Tensor],
     valid: tuple[Tensor | Rows, Tensor] | None,
+    groups: Tensor | None = None,
     *,
     neighbor_pool: str,
     pool_size: int,
@@ -287,6 +300,8 @@ def train_network(
         The network, trained in place and moved to `device`.
     train, valid : tuple of (n, n_features) and (n,) or (n, n_outputs)
         Features, or Rows, and standardised targets.
+    groups : int Tensor of shape (n,), optional
+        Groups of the training rows.
     seed : int
         Seed of the batches' order and of the pools' draws.
 
@@ -303,6 +318,7 @@ def train_network(
         If training diverges, so that a weight is not finite.
     """
     X, y = (rows.to(device) for rows in train)
+    groups = None if groups is None else groups.to(device)
     X_valid, y_valid = (None, None) if valid is None else (rows.to(device) for rows in valid)
     generator = Generator().manual_seed(seed)
     net_class, options = NONANet, {"device": device}
@@ -317,12 +333,12 @@ def train_network(
         }
         net_class = AcceleratedNet
     # The head's few scalars have a meaning of their own; decay would pull them to it.
-    groups = [("head.*", {"weight_decay": 0.0})]
+    param_groups = [("head.*", {"weight_decay": 0.0})]
     if extractor_learning_rate is not None:
-        groups.append(("embedding.extractor.*", {"lr": extractor_learning_rate}))
+        param_groups.append(("embedding.extractor.*", {"lr": extractor_learning_rate}))
     net = net_class(
         network,
-        pool=NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator),
+        pool=NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator, groups),
         X_valid=X_valid,
         micro_batch_size=micro_batch_size,
         criterion=nn.MSELoss,
@@ -330,7 +346,7 @@ def train_network(
         optimizer__fused=True,
         optimizer__lr=learning_rate_init,
         optimizer__weight_decay=weight_decay,
-        optimizer__param_groups=groups,
+        optimizer__param_groups=param_groups,
         max_epochs=max_iter,
         batch_size=resolve_batch_size(batch_size, len(X)),
         iterator_train=RowBatches,

@@ -210,9 +210,55 @@ def test_raw_features_work(plane):
 
 
 def test_members_have_validation_rows_of_their_own():
-    splits = nona()._split(100, 5, np.random.RandomState(0))
+    splits = nona()._split(100, None, 5, np.random.RandomState(0))
     assert all(sorted([*train, *valid]) == list(range(100)) for train, valid in splits)
     assert len(np.unique([valid for _, valid in splits])) == 5 * 15
+
+
+def test_groups_are_validation_together():
+    groups = np.repeat(np.arange(20), 5)
+    splits = nona()._split(100, groups, 4, np.random.RandomState(0))
+    for train, valid in splits:
+        assert sorted([*train, *valid]) == list(range(100))
+        assert len(np.unique(groups[valid])) == 3
+        assert not np.isin(groups[valid], groups[train]).any()
+        assert np.any(np.diff(train) < 0)  # shuffled
+    assert len(np.unique([groups[valid] for _, valid in splits])) == 4 * 3
+
+
+@BOTH
+def test_no_row_learns_from_its_group(estimator):
+    """Twins of one group, with noise for targets: with a leak they would find each other."""
+    rng = np.random.default_rng(0)
+    X, y = np.repeat(rng.normal(size=(80, 2)), 2, axis=0), np.repeat(rng.normal(size=80), 2)
+    groups = np.repeat([f"twins {i}" for i in range(80)], 2)
+    leaky, clean = (
+        min(
+            epoch["train_loss"]
+            for epoch in clone(estimator).set_params(max_iter=30).fit(X, y, g).history_
+        )
+        for g in (None, groups)
+    )
+    assert leaky < 0.3
+    assert clean > 0.6
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([1] * 10, "groups must have a value for each of 120 rows, got 10"),
+        ([1] * 120, "groups must be at least 2, got 1"),
+        ([[1, 2]] * 120, "1d array"),
+        (
+            [1, 2] * 60,
+            "validation_fraction=0.15 of n_groups=2 leaves fewer than 2 training groups",
+        ),
+    ],
+)
+def test_bad_groups(plane, groups, message, monkeypatch):
+    monkeypatch.setattr(_base, "train_network", None)
+    with pytest.raises(ValueError, match=message):
+        nona(early_stopping=True).fit(plane[0], plane[2], groups)
 
 
 @pytest.mark.parametrize("offset", [1e6, 1.7e9])

@@ -1,0 +1,161 @@
+"""The NONA paper's experiment: which head to fine-tune a feature extractor under.
+
+    python benchmarks/finetune_heads.py [--tasks NAME ...] [--heads NAME ...]
+
+Seven tasks (``finetune_data.py``), five splits, the paper's protocol: a fifth of the rows for the
+test, 15 % of the others for early stopping with a patience of 10 epochs. Heads differ in nothing
+else. Needs the extra ``benchmark``. Results are kept in ``benchmarks/results/finetune.csv``: a
+run goes on where the last one stopped. Draws ``docs/images/heads.png``.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import finetune_data as data
+import matplotlib
+import numpy as np
+import pandas as pd
+from accuracy import critical_difference
+from ledger import complete
+from scipy.stats import friedmanchisquare, rankdata, t
+
+from nona_sklearn import NONARegressor, compare_heads
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+RESULTS = Path(__file__).parent / "results" / "finetune.csv"
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "heads.png"
+TEXTS = ["tweets", "films", "products", "news"]
+SEEDS = range(5)
+HEADS = ["dense", "nona", "hybrid"]
+COLUMNS = ["dense", "dense + k-NN", "nona", "nona + k-NN"]  # the paper's
+INPUTS = {}  # of the task at hand
+
+
+def make_regressor(task, seed):
+    """Build the estimator that says how every head is trained."""
+    return NONARegressor(
+        data.TopOfMiniLM if task in TEXTS else data.SmallCNN,
+        extractor_learning_rate=1e-4 if task in TEXTS else 1e-3,  # pretrained, or new
+        learning_rate_init=1e-3,
+        batch_size=32,
+        max_iter=100,
+        n_iter_no_change=10,
+        random_state=seed,
+    )
+
+
+def load(task):
+    """Load a task's inputs, as the extractor takes them, and targets; once."""
+    if task not in INPUTS:
+        X, y, _ = data.TASKS[task]()
+        INPUTS.clear()
+        INPUTS[task] = data.lower_layers(X) if task in TEXTS else X, y
+    return INPUTS[task]
+
+
+def measure(task, seed, head):
+    """Mean squared errors of a head and of k-NN on its embeddings, on one split."""
+    X, y = load(task)
+    start = time.perf_counter()
+    scores = compare_heads(
+        make_regressor(task, seed), X, y, heads=[head], cv=[data.split(task, seed)]
+    )
+    seconds = time.perf_counter() - start
+    return {"mse": -scores[head][0], "knn": -scores[f"{head} + k-NN"][0], "seconds": seconds}
+
+
+def by_column(results):
+    """Mean squared errors, (task, seed) by column."""
+    wide = results.pivot(index=["task", "seed"], columns="head", values=["mse", "knn"])
+    wide.columns = [head if part == "mse" else f"{head} + k-NN" for part, head in wide.columns]
+    return wide
+
+
+def paired_test(errors, rival, train_share=0.8):
+    """P of a paired t-test over splits that share rows (Nadeau and Bengio, 2003)."""
+    difference = (errors - rival).to_numpy()
+    n = len(difference)
+    variance = difference.var(ddof=1) * (1 / n + (1 - train_share) / train_share)
+    return 2 * t.sf(abs(difference.mean()) / np.sqrt(variance), n - 1)
+
+
+def compare_with_dense(errors):
+    """Table of each column's reduction of the dense head's MSE, and whether it is significant."""
+    rows = {}
+    for task, group in errors.groupby(level="task", sort=False):
+        dense = group["dense"]
+        for column in group.columns.drop("dense"):
+            reduction = 1 - group[column].mean() / dense.mean()
+            rows[task, column] = {"reduction": reduction, "p": paired_test(group[column], dense)}
+    return pd.DataFrame(rows).T.unstack()
+
+
+def draw_ranks(ranks, difference):
+    """Draw mean ranks on a line, and a bar as long as the critical difference."""
+    figure, ax = plt.subplots(figsize=(6, 1.8), layout="constrained")
+    ax.plot(ranks, np.zeros(len(ranks)), "o", color="tab:blue")
+    for i, (name, rank) in enumerate(ranks.sort_values().items()):
+        ax.annotate(
+            f"{name} {rank:.2f}", (rank, 0), (0, 12 if i % 2 else -20), ha="center",
+            textcoords="offset points",
+        )  # fmt: skip
+    ax.plot([1, 1 + difference], [0.9, 0.9], lw=3, color="black")
+    ax.annotate(f"critical difference {difference:.2f}", (1 + difference, 0.82), (6, 0),
+                textcoords="offset points")  # fmt: skip
+    ax.set(xlim=(0.8, len(ranks) + 0.2), ylim=(-1, 1.2), yticks=[], xlabel="mean rank over tasks")
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    figure.savefig(PICTURE, dpi=90)
+
+
+def report(results):
+    """Print the tables and draw the picture; returns the comparison with the dense head."""
+    errors = by_column(results)
+    groups = errors.groupby(level="task", sort=False)
+    mean, deviation = groups.mean().round(4).astype(str), groups.std().round(4).astype(str)
+    print("\nMSE, mean ± standard deviation over splits")
+    print((mean + " ± " + deviation).to_string())
+
+    table = compare_with_dense(errors)
+    print("\nReduction of the dense head's MSE, and p of the paired test")
+    print(table.round(3).to_string())
+    print("median reduction:", table["reduction"].median().round(3).to_dict())
+
+    complete_errors = groups.mean()[COLUMNS].dropna()
+    if len(complete_errors) > 2:
+        ranks = pd.Series(rankdata(complete_errors, axis=1).mean(axis=0), index=COLUMNS)
+        p = friedmanchisquare(*complete_errors.to_numpy().T).pvalue
+        difference = critical_difference(len(COLUMNS), len(complete_errors))
+        print(f"\nMean ranks {ranks.round(2).to_dict()}; Friedman p = {p:.2g}; ", end="")
+        print(f"ranks that differ by {difference:.2f} differ significantly (5 %)")
+        draw_ranks(ranks, difference)
+    print("\nSeconds for a fit")
+    print(results.pivot_table(index="task", columns="head", values="seconds").round(0).to_string())
+    return table
+
+
+def check(table):
+    """Assert what the documentation says."""
+    reduction, p = table["reduction"], table["p"]
+    assert reduction["nona"].median() > 0
+    assert not ((reduction["nona"] < 0) & (p["nona"] < 0.05)).any()
+
+
+def main():
+    """Run what is missing, print the tables, check the claims."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="+", default=list(data.TASKS))
+    parser.add_argument("--heads", nargs="+", default=HEADS)
+    args = parser.parse_args()
+    wanted = [(task, seed, head) for task in args.tasks for seed in SEEDS for head in args.heads]
+    results = complete(RESULTS, ["task", "seed", "head"], wanted, measure)
+    if set(results.groupby("task").size()) == {len(SEEDS) * len(HEADS)}:
+        table = report(results)
+        if len(table) == len(data.TASKS):
+            check(table)
+
+
+if __name__ == "__main__":
+    main()
