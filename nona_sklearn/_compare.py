@@ -1,10 +1,12 @@
 """The paper's experiment on anyone's extractor and data: four columns, one for each predictor."""
 
+from numbers import Integral
+
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import GridSearchCV, PredefinedSplit, check_cv
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, PredefinedSplit, check_cv
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
@@ -15,7 +17,7 @@ from ._regressor import NONARegressor
 from ._validation import check_choice
 
 HEADS = {"dense": DenseHeadRegressor, "nona": NONARegressor, "hybrid": HybridHeadRegressor}
-KNN_GRID = {"n_neighbors": [1, 3, 5, 10, 20, 40, 80], "weights": ["uniform", "distance"]}
+N_NEIGHBORS = [1, 3, 5, 10, 20, 40, 80]
 
 
 def compare_heads(
@@ -47,7 +49,7 @@ def compare_heads(
         layer plus a plain neighbour head on what it leaves, learned together.
     cv : int, cross-validation generator or iterable, default=None
         Determines the splits, as for :func:`sklearn.model_selection.cross_validate`. None:
-        five folds.
+        five folds. An int makes folds of whole groups, where there are any.
     groups : array-like of shape (n_samples,), default=None
         Rows of a group stay together in training, as for :meth:`NONARegressor.fit`, and in
         `cv`, if it minds groups.
@@ -88,6 +90,8 @@ def compare_heads(
     if estimator.feature_extractor is not None:
         X = Rows(X, estimator.collate_fn)
     y = np.asarray(y)
+    if groups is not None and (cv is None or isinstance(cv, Integral)):
+        cv = GroupKFold(cv or 5)
     splits = list(check_cv(cv).split(np.arange(_num_samples(X)), y, groups))
     scores = Parallel(n_jobs=n_jobs)(
         delayed(_score_head)(HEADS[head], estimator, X, y, groups, split, scorer)
@@ -108,18 +112,27 @@ def _score_head(regressor_class, estimator, X, y, groups, split, scorer):
         [_safe_indexing(part, rows) for rows in split] for part in (X, y)
     )
     regressor.fit(X_train, y_train, None if groups is None else np.asarray(groups)[split[0]])
-    knn = GridSearchCV(KNeighborsRegressor(), KNN_GRID, cv=_validation_rows(regressor))
-    knn.fit(regressor.bank_.embeddings.cpu().numpy(), y_train)
+    knn = tune_knn(regressor.bank_.embeddings.cpu().numpy(), y_train, _folds(regressor))
     return (
         scorer(regressor, X_test, y_test),
         scorer(knn, regressor.transform(X_test), y_test),
     )
 
 
-def _validation_rows(regressor):
-    """The rows that each network has not trained on, as folds; None if there are none."""
+def tune_knn(X, y, folds):
+    """Fit k-NN, its number of neighbours and weighting chosen on the folds."""
+    fewest = min(len(train) for train, _ in folds.split(X))
+    grid = {
+        "n_neighbors": [k for k in N_NEIGHBORS if k <= fewest],
+        "weights": ["uniform", "distance"],
+    }
+    return GridSearchCV(KNeighborsRegressor(), grid, cv=folds).fit(X, y)
+
+
+def _folds(regressor):
+    """The rows that each network has not trained on, as folds; five if there are none."""
     if not regressor.early_stopping:
-        return None
+        return KFold(5)
     folds = np.full(len(regressor.bank_), -1)
     for i, rows in enumerate(regressor.validation_indices_):
         folds[rows] = i

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from sklearn.model_selection import KFold, PredefinedSplit
+from torch import nn
+
+from nona_sklearn import NONARegressor, compare_heads
+from nona_sklearn._compare import tune_knn
+from nona_sklearn._dense import DenseHeadRegressor, HybridHeadRegressor
+
+
+def regressor(**kwargs):
+    settings = {"n_estimators": 1, "max_iter": 4, "random_state": 0}
+    return NONARegressor(**{**settings, **kwargs})
+
+
+def test_columns_are_what_one_would_do_by_hand(plane):
+    X, _, y, _ = plane
+    cv = KFold(2, shuffle=True, random_state=0)
+    scores = compare_heads(regressor(), X, y, cv=cv, scoring="r2", heads=["nona", "dense"])
+    assert list(scores) == ["nona", "nona + k-NN", "dense", "dense + k-NN"]
+    for i, (train, test) in enumerate(cv.split(X)):
+        for name, cls in [("nona", NONARegressor), ("dense", DenseHeadRegressor)]:
+            reg = cls(**regressor().get_params()).fit(X[train], y[train])
+            np.testing.assert_allclose(scores[name][i], reg.score(X[test], y[test]))
+            folds = np.full(len(train), -1)
+            folds[reg.validation_indices_[0]] = 0
+            knn = tune_knn(reg.transform(X[train]), y[train], PredefinedSplit(folds))
+            np.testing.assert_allclose(
+                scores[f"{name} + k-NN"][i], knn.score(reg.transform(X[test]), y[test]), atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("head", ["dense", "nona", "hybrid"])
+def test_every_head_learns(plane, head):
+    X = plane[0]
+    y = np.sin(3 * X[:, 0]) + X[:, 1]
+    reg = regressor(max_iter=40, n_estimators=2)
+    cv = [(np.arange(100), np.arange(100, 120))]
+    scores = compare_heads(reg, X, y, heads=[head], cv=cv, scoring="r2")
+    assert scores[head] > 0.8
+    assert scores[f"{head} + k-NN"] > 0.8
+
+
+def test_the_hybrid_follows_a_line_beyond_the_bank():
+    """Neighbours alone cannot leave the range of their targets."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = X @ [1.0, 2.0, 3.0]
+    far = np.array([[1.5, 2.0, 2.5]])  # 13; the bank ends at about 10
+    params = regressor(max_iter=60, numerical_embedding=None, hidden_layer_sizes=()).get_params()
+    hybrid, nona = (cls(**params).fit(X, y) for cls in (HybridHeadRegressor, NONARegressor))
+    assert nona.predict(far)[0] < y.max()
+    assert hybrid.predict(far)[0] > y.max()
+    assert hybrid.score(X, y) > 0.99
+
+
+def test_several_outputs(plane):
+    X, X_test, y, _ = plane
+    Y = np.column_stack([y, 10 - 3 * y])
+    for cls in (DenseHeadRegressor, HybridHeadRegressor):
+        reg = cls(n_estimators=2, max_iter=30, random_state=0).fit(X, Y)
+        predictions = reg.predict(X_test)
+        assert predictions.shape == (30, 2)
+        assert np.corrcoef(predictions[:, 0], predictions[:, 1])[0, 1] < -0.8
+
+
+def test_extractors_groups_and_parallel_runs():
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(40, 2, 3)), rng.normal(size=40), np.repeat(range(10), 4)
+    reg = regressor(feature_extractor=nn.Flatten, max_iter=1)
+    one, two = (
+        compare_heads(reg, {"input": X}, y, groups=groups, cv=2, n_jobs=n_jobs)
+        for n_jobs in (None, 2)
+    )
+    for name, values in one.items():
+        np.testing.assert_allclose(two[name], values, rtol=1e-5)
+        assert (values < 0).all()
+
+
+def test_without_validation_neighbours_are_tuned_by_cross_validation(plane):
+    X, _, y, _ = plane
+    scores = compare_heads(regressor(early_stopping=False), X, y, heads=["nona"], cv=2)
+    assert np.isfinite(scores["nona + k-NN"]).all()
+
+
+def test_neighbours_are_chosen_where_they_were_not_trained_on():
+    """Of noisy copies, one neighbour is the best where there are copies, many are elsewhere."""
+    rng = np.random.default_rng(0)
+    X = np.linspace(0, 1, 120)[:, None]
+    y = rng.normal(size=120)
+    copies = np.r_[X, X[:80]], np.r_[y, y[:80]]
+    seen = PredefinedSplit(np.r_[np.full(120, -1), np.zeros(80)])
+    new = PredefinedSplit(np.r_[np.full(80, -1), np.zeros(40), np.full(80, -1)])
+    assert tune_knn(*copies, seen).best_params_["n_neighbors"] == 1
+    assert tune_knn(*copies, new).best_params_["n_neighbors"] >= 10
+
+
+def test_unknown_heads_are_refused(plane):
+    with pytest.raises(ValueError, match=r"heads must be one of \['dense', 'hybrid', 'nona'\]"):
+        compare_heads(regressor(), plane[0], plane[2], heads=["linear"])
