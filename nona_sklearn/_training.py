@@ -153,8 +153,8 @@ class RowBatches:
 
     Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
     by itself and collates them again. A single row left at the end joins the batch before it,
-    since in a batch by itself it might have no neighbour. Of several processes, each takes its
-    share of every batch, at least a row.
+    since in a batch by itself it might have no neighbour. Of several processes, each takes an
+    equal share of every batch; what is left over has its turn in another epoch.
     """
 
     def __init__(
@@ -177,7 +177,8 @@ class RowBatches:
         if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
             batches[-2:] = [torch.cat(batches[-2:])]
         for batch in batches:
-            rows = batch[self.process :: self.n_processes]
+            share = len(batch) // self.n_processes * self.n_processes
+            rows = batch[self.process : share : self.n_processes]
             yield rows, self.y[rows]
 
 
@@ -256,9 +257,16 @@ class AcceleratedNet(AccelerateMixin, NONANet):
     which draw alike.
     """
 
+    def initialize_criterion(self):
+        """Take the function: skorch would wrap a module without weights, and fail."""
+        self.criterion_ = nn.functional.mse_loss
+        return self
+
     def train_step_single(self, batch, **fit_params):
         with self.accelerator.autocast():
-            return NONANet.train_step_single(self, batch, **fit_params)
+            step = NONANet.train_step_single(self, batch, **fit_params)
+        # The same on all processes, so that all of them stop at the same epoch.
+        return step | {"loss": self.accelerator.reduce(step["loss"], reduction="mean")}
 
     def backward(self, loss):
         self.accelerator.backward(loss)

@@ -1,7 +1,11 @@
 """Fine-tuning a feature extractor through the estimator."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -464,3 +468,37 @@ def test_accelerate_changes_nothing_on_one_cpu(capsys):
     reg.fit(X, y)
     np.testing.assert_allclose(reg.predict(X), plain.predict(X), rtol=1e-5)
     assert capsys.readouterr().out == ""  # silent unless verbose
+
+
+def train_in_two_processes(folder):
+    """What each process runs: a fit, whose answers it writes down."""
+    from accelerate import Accelerator
+
+    torch.set_num_threads(1)
+    X, y = make_images(41)
+    reg = images_regressor(
+        nn.Flatten, max_iter=3, early_stopping=False, accelerator=lambda: Accelerator(cpu=True)
+    ).fit(X, y)
+    losses = [epoch["train_loss"] for epoch in reg.history_]
+    np.save(f"{folder}/{os.environ['RANK']}.npy", np.r_[reg.predict(X), losses])
+
+
+def test_two_processes_train_one_network(tmp_path):
+    """Each takes half of every batch, and both have the same network in the end."""
+    pytest.importorskip("accelerate")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import test_extractor; test_extractor.train_in_two_processes({str(tmp_path)!r})\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (np.load(tmp_path / f"{rank}.npy") for rank in range(2))
+    np.testing.assert_allclose(first, second, rtol=1e-5)
+    X, y = make_images(41)
+    alone = images_regressor(nn.Flatten, max_iter=3, early_stopping=False).fit(X, y)
+    losses = [epoch["train_loss"] for epoch in alone.history_]
+    np.testing.assert_allclose(first[41:], losses, rtol=0.3)  # smaller batches, other steps
+    assert np.corrcoef(first[:41], y)[0, 1] > 0.9

@@ -201,6 +201,17 @@ def test_batches_hold_each_row_once(n, batch_size, sizes):
         assert torch.equal(targets, y[rows])
 
 
+@pytest.mark.parametrize(("n", "batch_size"), [(30, 8), (31, 8), (25, 8), (3, 8)])
+def test_processes_share_each_batch(n, batch_size):
+    data = TensorDataset(*make_data(n))
+    shares = [list(RowBatches(data, batch_size, generator(), i, 3)) for i in range(3)]
+    seen = torch.cat([rows for share in shares for rows, _ in share])
+    assert len(seen.unique()) == len(seen) > n - 3 * len(shares[0])
+    for parts in zip(*shares, strict=True):
+        assert len({len(rows) for rows, _ in parts}) == 1
+        assert len(parts[0][0]) > 0
+
+
 def test_batches_are_shuffled_anew_each_epoch():
     batches = RowBatches(TensorDataset(*make_data(30)), 30, generator())
     (first, _), (second, _) = next(iter(batches)), next(iter(batches))
