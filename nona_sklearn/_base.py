@@ -31,7 +31,7 @@ from ._training import NEIGHBOR_POOLS, train_network
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
-_SEEDING = threading.Lock()  # torch's global generator serves one fit at a time
+_SEEDING = threading.RLock()  # torch's global generator serves one fit at a time
 
 
 class BaseNeighborRegressor(

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +31,10 @@ class ExtractorEmbedding(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         batch = rows.batch()
-        with torch.autocast(
-            torch.device(rows.device).type, torch.bfloat16, enabled=self.precision == "bfloat16"
-        ):
+        precision = nullcontext()  # that of the surroundings, such as an accelerator's
+        if self.precision == "bfloat16":
+            precision = torch.autocast(torch.device(rows.device).type, torch.bfloat16)
+        with precision:
             features = call(self.extractor, batch)
         return self.embedding(features.to(next(self.embedding.parameters()).dtype))
 

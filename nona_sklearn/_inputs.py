@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.utils import assert_all_finite
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
@@ -118,28 +119,29 @@ def _check_source(source, collate_fn):
         source = source.to_numpy()
     if isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1:
         source = source.tolist()
-    if isinstance(source, str) or not hasattr(source, "__getitem__"):
+    if isinstance(source, str) or not hasattr(source, "__getitem__") or issparse(source):
         raise ValueError(
             "X must be an array, a tensor, a dict of them, a list or a torch Dataset, got "
             f"{source!r:.100}"
         )
     if isinstance(source, Mapping):
-        source = {name: _as_array(name, values) for name, values in source.items()}
-        lengths = {name: len(values) for name, values in source.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"X must hold arrays of one length, got {lengths}")
+        source = _check_dict(source)
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
-    if (
-        collate_fn is None
-        and isinstance(source, list)
-        and not isinstance(source[0], str | Mapping)
-    ):
+    if _is_text(source):
+        return _check_texts(source, collate_fn)
+    if isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
         source = _stack(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
-    if _is_text(source):
-        _check_texts(source, collate_fn)
+    return source
+
+
+def _check_dict(source):
+    source = {name: _as_array(name, values) for name, values in source.items()}
+    lengths = {name: len(values) for name, values in source.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"X must hold arrays of one length, got {lengths}")
     return source
 
 
@@ -182,6 +184,7 @@ def _check_texts(texts, collate_fn):
     for i, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"X must hold texts that are not empty, got X[{i}]={text!r:.100}")
+    return texts
 
 
 def _is_text(source):

@@ -263,8 +263,7 @@ class AcceleratedNet(AccelerateMixin, NONANet):
         return self
 
     def train_step_single(self, batch, **fit_params):
-        with self.accelerator.autocast():
-            step = NONANet.train_step_single(self, batch, **fit_params)
+        step = NONANet.train_step_single(self, batch, **fit_params)
         # The same on all processes, so that all of them stop at the same epoch.
         return step | {"loss": self.accelerator.reduce(step["loss"], reduction="mean")}
 

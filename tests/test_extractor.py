@@ -330,7 +330,8 @@ def test_micro_batches_add_up_to_the_batch():
     np.testing.assert_allclose(whole.predict(X), parts.predict(X), rtol=1e-3)
 
 
-def test_bfloat16_is_for_the_extractor():
+@pytest.mark.parametrize("by", ["precision", "accelerator"])
+def test_bfloat16_is_for_the_extractor(by):
     seen = set()
 
     class Spy(nn.Module):
@@ -344,7 +345,14 @@ def test_bfloat16_is_for_the_extractor():
             return features
 
     X, y = make_images(60)
-    reg = images_regressor(Spy, precision="bfloat16", max_iter=15).fit(X, y)
+    mixed = {"precision": "bfloat16"}
+    if by == "accelerator":
+        accelerate = pytest.importorskip("accelerate")
+        accelerate.state.AcceleratorState._reset_state()  # one precision a process
+        mixed = {"accelerator": lambda: accelerate.Accelerator(cpu=True, mixed_precision="bf16")}
+    reg = images_regressor(Spy, max_iter=15, **mixed).fit(X, y)
+    if by == "accelerator":
+        accelerate.state.AcceleratorState._reset_state()
     assert torch.bfloat16 in seen
     assert reg.bank_.embeddings.dtype == torch.float32
     assert reg.score(None, y) > 0.7

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sklearn.model_selection import KFold, train_test_split
 from sklearn.utils import _safe_indexing
 from skorch.dataset import Dataset as SkorchDataset
@@ -129,6 +130,7 @@ def test_targets_of_a_dataset():
         ("one text", spell, "X must be an array, .* a list or a torch Dataset, got 'one text'"),
         (None, None, "X must be an array, .*, got None"),
         (3.5, None, "X must be an array, .*, got 3.5"),
+        (csr_array(np.eye(3)), None, "X must be an array, .*, got .*[Ss]parse"),
         ([], spell, "X must hold rows, got none"),
         ({}, None, "X must hold rows, got none"),
         (np.zeros((0, 3)), None, "X must hold rows, got none"),
