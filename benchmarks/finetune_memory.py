@@ -2,9 +2,9 @@
 
     python benchmarks/finetune_memory.py
 
-A step refreshes its batch's embeddings in any case. Beyond that: nothing; everything whenever an
-epoch is validated (the default); the neighbours of each step, with gradient, which is the pool
-'dataset' of 256 rows; or no memory, the batch alone. Two image tasks, two splits, one core.
+A step refreshes its batch's embeddings in any case. Beyond that: nothing; all of them whenever an
+epoch is validated (the default), or a quarter; the neighbours of each step, with gradient, which
+is the pool 'dataset' of 256 rows; or no memory, the batch alone. Two image tasks, two splits.
 Results are kept in ``benchmarks/results/finetune_memory.csv``.
 """
 
@@ -20,7 +20,7 @@ from nona_sklearn import _training
 from nona_sklearn._bank import NeighborBank
 
 RESULTS = Path(__file__).parent / "results" / "finetune_memory.csv"
-TASKS = ["Cahn-Hilliard", "rotated MNIST"]
+TASKS = ["rotated MNIST", "Cahn-Hilliard"]
 SEEDS = range(2)
 
 
@@ -29,6 +29,12 @@ class LeftAlone(_training.MemoryPool):
 
     def bank(self, network):
         return NeighborBank(self.memory[: self.size], self.y[: self.size])
+
+
+class KeptApart(_training.MemoryPool):
+    """Validation embeds anew for itself; training goes on with what it remembers."""
+
+    bank = _training.DatasetPool.bank
 
 
 class PartlyRefreshed(_training.MemoryPool):
@@ -46,6 +52,7 @@ class PartlyRefreshed(_training.MemoryPool):
 RULES = {
     "memory, refreshed by validation": (_training.MemoryPool, {}),
     "memory, a quarter by validation": (PartlyRefreshed, {}),
+    "memory, apart from validation": (KeptApart, {}),
     "memory, left alone": (LeftAlone, {}),
     "dataset, 256 rows": (_training.DatasetPool, {"pool_size": 256}),
     "batch": (_training.BatchPool, {}),
@@ -73,8 +80,8 @@ def main():
     table = results.groupby(["rule", "task"], sort=False).mean(numeric_only=True).unstack()
     print("\nMSE in variances of the target, epochs, seconds an epoch")
     print(table.drop(columns="seed").round(4).to_string())
-    fresh, redrawn = table.loc["memory, refreshed by validation"], table.loc["dataset, 256 rows"]
-    assert (fresh["seconds"] < redrawn["seconds"]).all()
+    fresh = table.loc["memory, refreshed by validation"]
+    assert (fresh["seconds"] < table.loc["dataset, 256 rows"]["seconds"]).all()
 
 
 if __name__ == "__main__":

