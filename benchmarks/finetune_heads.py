@@ -31,7 +31,7 @@ TEXTS = ["tweets", "films", "products", "news"]
 SEEDS = range(5)
 HEADS = ["dense", "nona", "hybrid"]
 COLUMNS = ["dense", "dense + k-NN", "nona", "nona + k-NN"]  # the paper's
-INPUTS = {}  # of the task at hand
+INPUTS = {}  # of each task, once they were asked for
 
 
 def make_regressor(task, seed):
@@ -51,7 +51,6 @@ def load(task):
     """Load a task's inputs, as the extractor takes them, targets and groups; once."""
     if task not in INPUTS:
         X, y, groups = data.TASKS[task]()
-        INPUTS.clear()
         INPUTS[task] = data.lower_layers(X) if task in TEXTS else X, y, groups
     return INPUTS[task]
 
@@ -148,7 +147,7 @@ def main():
     parser.add_argument("--tasks", nargs="+", default=list(data.TASKS))
     parser.add_argument("--heads", nargs="+", default=HEADS)
     args = parser.parse_args()
-    wanted = [(task, seed, head) for task in args.tasks for seed in SEEDS for head in args.heads]
+    wanted = [(task, seed, head) for seed in SEEDS for task in args.tasks for head in args.heads]
     results = complete(RESULTS, ["task", "seed", "head"], wanted, measure)
     if set(results.groupby("task").size()) == {len(SEEDS) * len(HEADS)}:
         table = report(results)
