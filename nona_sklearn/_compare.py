@@ -12,7 +12,6 @@ from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from ._dense import DenseHeadRegressor, HybridHeadRegressor
-from ._inputs import Rows
 from ._regressor import NONARegressor
 from ._validation import check_choice
 
@@ -88,7 +87,7 @@ def compare_heads(
         check_choice("heads", head, HEADS)
     scorer = check_scoring(estimator, scoring)
     if estimator.feature_extractor is not None:
-        X = Rows(X, estimator.collate_fn)
+        X = estimator._take(X)
     y = np.asarray(y)
     if groups is not None and (cv is None or isinstance(cv, Integral)):
         cv = GroupKFold(cv or 5)

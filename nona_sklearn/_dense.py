@@ -2,13 +2,15 @@
 
 import numpy as np
 import torch
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from ._bank import NeighborBank
 from ._network import NeighborNetwork
 from ._regressor import NONARegressor
-from .attention import AverageHead, NONAHead
+from ._stream import heads_of
+from .attention import NONAHead
 
 
 class DenseHead(nn.Module):
@@ -81,7 +83,7 @@ class DenseHeadRegressor(NONARegressor):
         X, y, scaler = super()._take_training_data(X, y)
         y = np.asarray(y)
         self._n_outputs = y.shape[1] if y.ndim == 2 else None
-        self.target_mean_, self.target_scale_ = y.mean(axis=0), y.std(axis=0)
+        self.target_scaler_ = StandardScaler().fit(y.reshape(len(y), -1))
         return X, y, scaler
 
     def _calibrate(self, splits):
@@ -90,16 +92,11 @@ class DenseHeadRegressor(NONARegressor):
     def predict(self, X):
         """Predict targets of shape (n_queries,) or (n_queries, n_outputs)."""
         check_is_fitted(self)
-        query, head = self._validate_and_embed(X), self.network_.head
-        heads = head.heads if isinstance(head, AverageHead) else [head]
-        parts = zip(
-            heads,
-            query.chunk(len(heads), dim=1),
-            self.bank_.embeddings.chunk(len(heads), dim=1),
-            strict=True,
-        )
+        query = self._validate_and_embed(X)
+        parts = heads_of(self.network_.head, query, self.bank_.embeddings)
         scaled = torch.stack([self._predict_part(*part) for part in parts]).mean(dim=0)
-        return self.target_mean_ + self.target_scale_ * scaled.double().cpu().numpy()
+        columns = scaled.double().reshape(len(query), -1).cpu().numpy()
+        return self.target_scaler_.inverse_transform(columns).reshape(scaled.shape)
 
     def _predict_part(self, head, query, neighbors):
         """Predict standardised targets by one of the networks."""
@@ -116,8 +113,10 @@ class HybridHeadRegressor(DenseHeadRegressor):
         return HybridHead(super()._make_head(), neighbors)
 
     def _predict_part(self, head, query, neighbors):
-        scaled = (self.bank_.targets.cpu().numpy() - self.target_mean_) / self.target_scale_
-        residuals = torch.as_tensor(scaled, device=query.device) - head.linear(neighbors)
+        targets = self.bank_.targets
+        columns = self.target_scaler_.transform(targets.reshape(len(targets), -1).cpu().numpy())
+        scaled = torch.as_tensor(columns, device=query.device).reshape(targets.shape)
+        residuals = scaled - head.linear(neighbors)
         return head.linear(query) + NeighborBank(neighbors, residuals).predict(
             head.neighbors, query
         )

@@ -239,7 +239,6 @@ class NONANet(skorch.NeuralNet):
     def validation_step(self, batch, **fit_params):
         """Score the validation rows against the pool's bank."""
         y = batch[1]
-        self._set_training(False)
         network = self.network
         y_pred = predict_roughly(network, self.pool.bank(network), network.embed(self.X_valid))
         return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}

@@ -3,7 +3,7 @@ import pytest
 from sklearn.model_selection import KFold, PredefinedSplit
 from torch import nn
 
-from nona_sklearn import NONARegressor, compare_heads
+from nona_sklearn import NONARegressor, Rows, compare_heads
 from nona_sklearn._compare import tune_knn
 from nona_sklearn._dense import DenseHeadRegressor, HybridHeadRegressor
 
@@ -62,6 +62,21 @@ def test_several_outputs(plane):
         predictions = reg.predict(X_test)
         assert predictions.shape == (30, 2)
         assert np.corrcoef(predictions[:, 0], predictions[:, 1])[0, 1] < -0.8
+
+
+def test_constant_targets(plane):
+    y = np.full(120, 7.0)
+    for cls in (DenseHeadRegressor, HybridHeadRegressor):
+        reg = cls(n_estimators=1, max_iter=2, random_state=0).fit(plane[0], y)
+        np.testing.assert_allclose(reg.predict(plane[1]), 7.0, atol=2)
+
+
+def test_rows_may_be_given():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2, 3)), rng.normal(size=40)
+    reg = regressor(feature_extractor=nn.Flatten, max_iter=1)
+    rows, array = (compare_heads(reg, data, y, heads=["nona"], cv=2) for data in (Rows(X), X))
+    np.testing.assert_allclose(rows["nona"], array["nona"])
 
 
 def test_extractors_groups_and_parallel_runs():
