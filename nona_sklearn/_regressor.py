@@ -99,8 +99,9 @@ class NONARegressor(BaseNeighborRegressor):
         The neighbours of a training step: 'dataset' draws other training rows to make
         `pool_size` with the batch, and embeds them anew; 'batch' takes the batch itself, as
         the NONA paper does; 'memory' draws like 'dataset' and takes the last known embedding
-        of each, without gradient. A row is never its own neighbour. 'auto': 'memory' with a
-        `feature_extractor`, whose embeddings are costly, else 'dataset'.
+        of each, without gradient. A row is never its own neighbour. 'auto': 'dataset' or, with
+        a `feature_extractor`, whose embeddings are costly, 'batch', or 'memory' if
+        `micro_batch_size` takes the batch apart.
 
     pool_size : int, default=2048
         Number of neighbours of each step, its batch among them, and of the validation rows;
@@ -113,7 +114,8 @@ class NONARegressor(BaseNeighborRegressor):
 
     micro_batch_size : int or None, default=None
         Most queries of a batch to take through the network at a time, where memory is short:
-        the gradients of a batch's parts add up. None takes all at once.
+        the gradients of a batch's parts add up. None takes all at once. With
+        ``neighbor_pool='batch'`` the neighbours are those of the part, which needs 2 or more.
 
     learning_rate_init : float, default=0.01
         Learning rate of AdamW.
@@ -155,8 +157,9 @@ class NONARegressor(BaseNeighborRegressor):
 
     accelerator : callable or None, default=None
         Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
-        devices: several GPUs under ``accelerate launch``, other mixed precisions. Instead of
-        `device`; needs the extra ``accelerate``.
+        devices: several GPUs under ``accelerate launch``, other mixed precisions. Each takes
+        a share of every batch, and with ``neighbor_pool='batch'`` its neighbours from that
+        share. Instead of `device`; needs the extra ``accelerate``.
 
     warm_start : bool, default=False
         Whether a further call to fit starts from the present weights.
@@ -337,9 +340,15 @@ class NONARegressor(BaseNeighborRegressor):
         return resolve_n_estimators(self.n_estimators, n_samples)
 
     def _choose_pool(self):
+        if self.neighbor_pool == "batch" and self.micro_batch_size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
+            )
         if self.neighbor_pool != "auto":
             return self.neighbor_pool
-        return "dataset" if self.feature_extractor is None else "memory"
+        if self.feature_extractor is None:
+            return "dataset"
+        return "batch" if self.micro_batch_size is None else "memory"
 
     def _train(self, *arguments):
         if self.feature_extractor is None:

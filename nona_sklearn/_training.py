@@ -222,9 +222,9 @@ class NONANet(skorch.NeuralNet):
         """Add up the gradients of a batch's parts, each weighing as many rows as it has."""
         self._set_training(True)
         rows, y = batch
-        size = self.micro_batch_size or len(rows)
+        n_parts = math.ceil(len(rows) / (self.micro_batch_size or len(rows)))
         parts = []
-        for part, truth in zip(rows.split(size), y.split(size), strict=True):
+        for part, truth in zip(rows.tensor_split(n_parts), y.tensor_split(n_parts), strict=True):
             y_pred = self.infer(part)
             loss = self.get_loss(y_pred, truth, training=True) * (len(part) / len(rows))
             self.backward(loss)
@@ -252,8 +252,7 @@ class NONANet(skorch.NeuralNet):
 class AcceleratedNet(AccelerateMixin, NONANet):
     """The same on the devices of an :class:`accelerate.Accelerator`.
 
-    Each process takes its share of every batch; the neighbours are those of all processes,
-    which draw alike.
+    Each process takes its share of every batch, and draws the same further neighbours.
     """
 
     def initialize_criterion(self):

@@ -205,21 +205,46 @@ def test_dropout_trains_and_is_off_in_the_bank():
     assert not reg.network_.training
 
 
-def test_one_network_and_a_memory_by_default(monkeypatch):
-    seen = {}
+@pytest.mark.parametrize(
+    ("params", "pool", "n_networks"),
+    [
+        ({}, "batch", 1),
+        ({"micro_batch_size": 4}, "memory", 1),
+        ({"micro_batch_size": 4, "neighbor_pool": "batch"}, "batch", 1),
+        ({"feature_extractor": None}, "dataset", 5),
+    ],
+)
+def test_defaults_with_an_extractor(params, pool, n_networks, monkeypatch):
+    seen = []
 
-    def spy(network, train, valid, **kwargs):
-        seen.update(kwargs)
-        raise KeyboardInterrupt
+    def spy(network, *_, neighbor_pool, **kwargs):
+        seen.append(neighbor_pool)
+        return network, []
 
     monkeypatch.setattr(_base, "train_network", spy)
-    X, y = make_images(30)
-    for reg in (images_regressor(), NONARegressor()):
-        with pytest.raises(KeyboardInterrupt):
-            reg.fit(X.reshape(30, -1) if reg.feature_extractor is None else X, y)
-        seen.setdefault("first", seen["neighbor_pool"])
-    assert (seen["first"], seen["neighbor_pool"]) == ("memory", "dataset")
-    assert images_regressor()._count_members(30) == 1
+    X, y = make_images(60)
+    reg = images_regressor().set_params(**params)
+    reg.fit(X.reshape(60, -1) if reg.feature_extractor is None else X, y)
+    assert seen == [pool] * n_networks
+
+
+def test_no_part_of_a_batch_is_alone():
+    """With neighbor_pool='batch' a row alone would have no neighbour, and predict nothing."""
+    X, y = make_images(40)
+    sizes = []
+
+    class Spy(nn.Flatten):
+        def forward(self, X):
+            sizes.append(len(X))
+            return super().forward(X)
+
+    reg = images_regressor(
+        Spy, neighbor_pool="batch", batch_size=17, micro_batch_size=8, max_iter=2
+    ).fit(X, y)
+    assert set(sizes[1:]) & set(range(9)) == {5, 6}
+    assert reg.n_iter_ == 2
+    with pytest.raises(ValueError, match="micro_batch_size=1 leaves no neighbours"):
+        reg.set_params(micro_batch_size=1).fit(X, y)
 
 
 def test_several_networks_each_have_an_extractor():
@@ -502,15 +527,22 @@ def test_accelerate_changes_nothing_on_one_cpu(capsys):
     assert capsys.readouterr().out == ""  # silent unless verbose
 
 
+# The memory gives each process the neighbours that one alone has.
+IN_PROCESSES = {
+    "extractor": nn.Flatten,
+    "neighbor_pool": "memory",
+    "early_stopping": False,
+    "max_iter": 3,
+}
+
+
 def train_in_two_processes(folder):
     """What each process runs: a fit, whose answers it writes down."""
     from accelerate import Accelerator
 
     torch.set_num_threads(1)
     X, y = make_images(41)
-    reg = images_regressor(
-        nn.Flatten, max_iter=3, early_stopping=False, accelerator=lambda: Accelerator(cpu=True)
-    ).fit(X, y)
+    reg = images_regressor(**IN_PROCESSES, accelerator=lambda: Accelerator(cpu=True)).fit(X, y)
     losses = [epoch["train_loss"] for epoch in reg.history_]
     np.save(f"{folder}/{os.environ['RANK']}.npy", np.r_[reg.predict(X), losses])
 
@@ -530,7 +562,7 @@ def test_two_processes_train_one_network(tmp_path):
     first, second = (np.load(tmp_path / f"{rank}.npy") for rank in range(2))
     np.testing.assert_allclose(first, second, rtol=1e-5)
     X, y = make_images(41)
-    alone = images_regressor(nn.Flatten, max_iter=3, early_stopping=False).fit(X, y)
+    alone = images_regressor(**IN_PROCESSES).fit(X, y)
     losses = [epoch["train_loss"] for epoch in alone.history_]
     np.testing.assert_allclose(first[41:], losses, rtol=0.3)  # smaller batches, other steps
     assert np.corrcoef(first[:41], y)[0, 1] > 0.9
