@@ -17,6 +17,7 @@ import pandas as pd
 import real_data
 import torch
 from ledger import complete
+from nona_sklearn._dense import DenseHeadRegressor
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from sklearn.compose import (
     TransformedTargetRegressor,
@@ -32,7 +33,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
-from nona_sklearn._dense import DenseHeadRegressor
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.csv"
 SEEDS = range(3)

@@ -6,6 +6,7 @@ python benchmarks/synthetic.py
 import time
 
 import numpy as np
+from nona_sklearn._dense import DenseHeadRegressor
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import ShuffleSplit
@@ -14,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
-from nona_sklearn._dense import DenseHeadRegressor
 from nona_sklearn.datasets import TARGETS, make_plane_regression
 
 N_SPLITS = 3

@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from . import NeighborsDisplay, NONARegressor, SoftStepKNeighborsRegressor
-from ._dense import DenseHeadRegressor
+from ._heads import DenseHeadRegressor
 
 MIN_ROWS = 30
 MAX_NUMBER = 1e30

@@ -1,28 +1,44 @@
 """Approximate search, for banks of millions of rows. The only file that imports faiss."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    MetaEstimatorMixin,
+    MultiOutputMixin,
+    RegressorMixin,
+    clone,
+)
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
-from ._base import BaseNeighborRegressor
-from ._stream import QUERY_BLOCK, heads_of, spans
-from .attention import neighbor_weights
-from .softstep import largest
+from ._bank import NeighborBank
+from ._evaluation import spans
+from ._question import QUERY_BLOCK
+from ._regression import NeighborRegressor
+from .attention import NONAHead
+from .ranking import largest
+from .similarity import SIMILARITIES
 
 N_LINKS = 32  # of each row in the index's graph: faiss's usual choice
 
 
-class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+class ApproximateNeighborsRegressor(
+    MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, BaseEstimator
+):
     """Predict from a few candidates of each query, found by an approximate index.
 
     An exact prediction weighs every row of the bank. This one weighs `n_candidates` rows, the
     nearest that a graph of the bank (HNSW, by faiss) leads to, for each of the regressor's
     networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
-    is lost. The index takes as much memory as the bank itself and 256 bytes a row.
+    is lost. The index takes as much memory as the bank itself and 256 bytes a row. After an edit
+    of the regressor's bank it is built anew by the next question.
 
     Parameters
     ----------
@@ -96,9 +112,7 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         regressor = clone(self.regressor)
         _check_indexable(regressor)
         regressor.fit(X, y)
-        parts = _heads_of(regressor, regressor.bank_.embeddings)
-        self.indexes_ = [_build_index(neighbors.cpu().numpy()) for _, _, neighbors in parts]
-        self.regressor_ = regressor
+        self.regressor_, self._index = regressor, Index.of(regressor)
         return self
 
     def predict(self, X):
@@ -114,8 +128,8 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
         """
-        check_is_fitted(self)
-        return self._mean(self._candidates(self.regressor_._query(X)[1]))
+        index, query = self._ask(X)
+        return _mean(index, self._candidates(index, query))
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -132,13 +146,12 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
-        check_is_fitted(self)
-        query = self.regressor_._query(X)[1]
-        candidates = self._candidates(query)
-        difference = self._mean(candidates) - self.regressor_.predict(X)
+        index, query = self._ask(X)
+        candidates = self._candidates(index, query)
+        exact = index.bank.ask(self.regressor_.network_.head, query).mean().cpu().numpy()
+        difference = _mean(index, candidates) - exact
         recalls, shares = [], []
-        parts = _heads_of(self.regressor_, query)
-        for (head, q, neighbors), (_, rows) in zip(parts, candidates, strict=True):
+        for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors).cpu()
                 nearest = torch.zeros_like(weights, dtype=torch.bool)
@@ -151,29 +164,29 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
             "error": float(np.sqrt(np.mean(difference**2))),
         }
 
+    def _ask(self, X) -> tuple[Index, Tensor]:
+        """Give the index of the bank as it is now, and the embedded queries."""
+        check_is_fitted(self)
+        query = self.regressor_._validate_and_embed(X)
+        index = self._index
+        if index is None or index.bank is not self.regressor_.bank_:
+            index = self._index = Index.of(self.regressor_)
+        return index, query
+
     @torch.no_grad()
-    def _candidates(self, query):
+    def _candidates(self, index: Index, query: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Find weights and row numbers, (q, k) each, of each network's candidates."""
-        k = min(self.n_candidates, len(self.regressor_.bank_))
+        k = min(self.n_candidates, len(index.bank))
         found = []
-        parts = _heads_of(self.regressor_, query)
-        for (head, q, neighbors), index in zip(parts, self.indexes_, strict=True):
-            index.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
-            rows = torch.from_numpy(index.search(np.ascontiguousarray(q.cpu()), k)[1])
+        for (head, q, neighbors), graph in zip(index.parts(query), index.graphs, strict=True):
+            graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
+            rows = torch.from_numpy(graph.search(np.ascontiguousarray(q.cpu()), k)[1])
             weights = [
                 _weigh(head, q[block], neighbors[rows[block].to(q.device)])
                 for block in spans(len(query), QUERY_BLOCK)
             ]
-            found.append((torch.cat(weights).double().cpu(), rows))
+            found.append((torch.cat([q.new_zeros(0, k), *weights]).double().cpu(), rows))
         return found
-
-    def _mean(self, candidates):
-        """Average the candidates' targets by their weights, then the networks."""
-        targets = self.regressor_.bank_.targets.cpu()
-        means = [
-            torch.einsum("qk,qk...->q...", weights, targets[rows]) for weights, rows in candidates
-        ]
-        return torch.stack(means).mean(dim=0).numpy()
 
     @property
     def n_features_in_(self):
@@ -181,17 +194,58 @@ class ApproximateNeighborsRegressor(MetaEstimatorMixin, RegressorMixin, BaseEsti
         return self.regressor_.n_features_in_
 
     def __getstate__(self):
+        """Pickle the index as bytes, or none where an edit has left it behind."""
         state = super().__getstate__()
-        if "indexes_" in state:
-            serialize = _import_faiss().serialize_index
-            state = state | {"indexes_": [serialize(index) for index in self.indexes_]}
+        index = state.get("_index")
+        if index is not None:
+            current = index.bank is state["regressor_"].bank_
+            state = state | {"_index": index.serialized() if current else None}
         return state
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        if "indexes_" in state:
-            deserialize = _import_faiss().deserialize_index
-            self.indexes_ = [deserialize(index) for index in state["indexes_"]]
+        if state.get("_index") is not None:
+            self._index = Index.restored(state["_index"], self.regressor_)
+
+
+@dataclass(frozen=True)
+class Index:
+    """A graph of a bank's rows for each network, where that one looks.
+
+    Parameters
+    ----------
+    head : NONAHead or AverageHead
+        Gives the weights.
+    bank : NeighborBank
+        The bank, as it was when the graphs were built.
+    graphs : list of faiss.IndexHNSWFlat
+        One for each network.
+    """
+
+    head: torch.nn.Module
+    bank: NeighborBank
+    graphs: list
+
+    @classmethod
+    def of(cls, regressor) -> Index:
+        """Build the graphs of a fitted regressor's bank."""
+        head, bank = regressor.network_.head, regressor.bank_
+        parts = head.parts(bank.embeddings[:0], bank.embeddings)
+        return cls(head, bank, [_build_graph(embeddings.cpu()) for _, _, embeddings in parts])
+
+    def parts(self, query: Tensor) -> list[tuple[NONAHead, Tensor, Tensor]]:
+        """List each head with its slices of queries and bank."""
+        return self.head.parts(query, self.bank.embeddings)
+
+    def serialized(self) -> list[np.ndarray]:
+        """Give the graphs as arrays of bytes."""
+        return [_import_faiss().serialize_index(graph) for graph in self.graphs]
+
+    @classmethod
+    def restored(cls, arrays: list[np.ndarray], regressor) -> Index:
+        """Take the graphs of a fitted regressor's bank from arrays of bytes."""
+        graphs = [_import_faiss().deserialize_index(array) for array in arrays]
+        return cls(regressor.network_.head, regressor.bank_, graphs)
 
 
 def _import_faiss():
@@ -207,7 +261,7 @@ def _import_faiss():
 def _check_indexable(regressor):
     """Refuse weights that depend on more than a distance, before the fit."""
     inner = getattr(regressor, "estimator", regressor)  # of a FrozenEstimator
-    if not isinstance(inner, BaseNeighborRegressor):
+    if not isinstance(inner, NeighborRegressor):
         raise ValueError(f"regressor must be a NONARegressor, got {regressor!r}")
     if inner.softstep is not None or inner.similarity not in ("l2", "log_l2"):
         raise ValueError(
@@ -216,20 +270,22 @@ def _check_indexable(regressor):
         )
 
 
-def _heads_of(regressor, query):
-    """List each head of a fitted regressor with its slices of queries and bank."""
-    return heads_of(regressor.network_.head, query, regressor.bank_.embeddings)
+def _build_graph(embeddings: Tensor):
+    graph = _import_faiss().IndexHNSWFlat(embeddings.shape[1], N_LINKS)
+    graph.add(np.ascontiguousarray(embeddings))
+    return graph
 
 
-def _build_index(embeddings):
-    index = _import_faiss().IndexHNSWFlat(embeddings.shape[1], N_LINKS)
-    index.add(np.ascontiguousarray(embeddings))
-    return index
-
-
-def _weigh(head, query, candidates):
+def _weigh(head: NONAHead, query: Tensor, candidates: Tensor) -> Tensor:
     """Weights (q, k) of each query's own candidates (q, k, d)."""
-    distance = torch.linalg.vector_norm(candidates - query[:, None], dim=2)
-    if head.similarity == "log_l2":
-        distance = distance.clamp_min(torch.finfo(distance.dtype).tiny).log()
-    return neighbor_weights(-distance / head.temperature)
+    similarity = SIMILARITIES[head.similarity](query[:, None].double(), candidates.double())
+    return head.weigh(similarity[:, 0].float(), query)
+
+
+def _mean(index: Index, candidates: list[tuple[Tensor, Tensor]]) -> np.ndarray:
+    """Average the candidates' targets by their weights, then the networks."""
+    targets = index.bank.targets.cpu()
+    means = [
+        torch.einsum("qk,qk...->q...", weights, targets[rows]) for weights, rows in candidates
+    ]
+    return torch.stack(means).mean(dim=0).numpy()

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from ._dense import DenseHeadRegressor, HybridHeadRegressor
+from ._heads import DenseHeadRegressor, HybridHeadRegressor
 from ._regressor import NONARegressor
 from ._validation import check_choice
 
@@ -111,7 +111,7 @@ def _score_head(regressor_class, estimator, X, y, groups, split, scorer):
         [_safe_indexing(part, rows) for rows in split] for part in (X, y)
     )
     regressor.fit(X_train, y_train, None if groups is None else np.asarray(groups)[split[0]])
-    knn = tune_knn(regressor.bank_.embeddings.cpu().numpy(), y_train, _folds(regressor))
+    knn = tune_knn(regressor._training_embeddings().cpu().numpy(), y_train, _folds(regressor))
     return (
         scorer(regressor, X_test, y_test),
         scorer(knn, regressor.transform(X_test), y_test),
@@ -132,7 +132,7 @@ def _folds(regressor):
     """The rows that each network has not trained on, as folds; five if there are none."""
     if not regressor.early_stopping:
         return KFold(5)
-    folds = np.full(len(regressor.bank_), -1)
+    folds = np.full(len(regressor._training_embeddings()), -1)
     for i, rows in enumerate(regressor.validation_indices_):
         folds[rows] = i
     return PredefinedSplit(folds)

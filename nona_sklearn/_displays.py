@@ -6,7 +6,6 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._stream import heads_of
 from .softstep import STEPS
 
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
@@ -321,15 +320,15 @@ class StepDisplay(Display):
             If the estimator has no `softstep`, or has a pointwise one and `X` is None.
         """
         query = _embeddings(estimator, X)
-        members = heads_of(estimator.network_.head, query, query)
-        step = members[0][0].step
+        parts = estimator.network_.head.parts(query, query)
+        step = parts[0][0].step
         if step is None:
             raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")
         if step.params == "pointwise" and X is None:
             raise ValueError("X must be given with softstep_params='pointwise', got None")
         x = torch.linspace(0, 1, n_points, device=query.device)[None]
         steps = torch.stack(
-            [STEPS[step.step](x, *head.step.thresholds(part)).exp() for head, part, _ in members]
+            [STEPS[step.step](x, *head.step.thresholds(part)).exp() for head, part, _ in parts]
         )
         return cls(x[0].cpu().numpy(), steps.cpu().numpy(), step.on).plot(ax)
 

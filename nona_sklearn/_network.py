@@ -1,13 +1,20 @@
 """The one module that is trained, embedding then head, and the average of several."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ._extractor import ExtractorEmbedding
 from .attention import AverageHead, NONAHead
+
+if TYPE_CHECKING:
+    from ._inputs import Rows
+    from ._pools import DatasetPool
 
 EMBED_BLOCK = 4096  # rows embedded at a time: bounds the memory of wide hidden layers
 
@@ -31,17 +38,17 @@ class NeighborNetwork(nn.Module):
         self.embedding = embedding
         self.head = head
 
-    def forward(self, rows: Tensor, pool) -> Tensor:
+    def forward(self, rows: Tensor, pool: DatasetPool) -> Tensor:
         """Predict training rows, (q,), from their pool: a step's work in a single call.
 
         Wrappers need that, such as the one that trains on several GPUs.
         """
-        query, neighbors, targets, excluded = pool.embed(self, rows)
-        with torch.autocast(query.device.type, enabled=False):  # distances need every digit
-            return self.head(query.float(), neighbors.float(), targets, excluded)
+        question = pool.ask(self, rows)
+        with torch.autocast(rows.device.type, enabled=False):  # distances need every digit
+            return question.attend()
 
     @torch.no_grad()
-    def embed(self, X: Tensor) -> Tensor:
+    def embed(self, X: Tensor | Rows) -> Tensor:
         """Embed rows for good, shape (n, n_features) -> (n, d): eval mode, no gradient."""
         training = self.training
         self.eval()
@@ -49,7 +56,7 @@ class NeighborNetwork(nn.Module):
         self.train(training)
         return embeddings
 
-    def settle(self) -> "NeighborNetwork":
+    def settle(self) -> NeighborNetwork:
         """End the training: no gradients, eval mode, embeddings in float64.
 
         Float32 matrix products differ from batch to batch, and a prediction must not depend on
@@ -61,8 +68,8 @@ class NeighborNetwork(nn.Module):
 
 def _to_double(embedding: nn.Module) -> None:
     if isinstance(embedding, Concatenation):
-        for member in embedding.members:
-            _to_double(member)
+        for each in embedding.embeddings:
+            _to_double(each)
     elif isinstance(embedding, ExtractorEmbedding):
         embedding.embedding.double()
     else:
@@ -89,14 +96,14 @@ class Embedded:
 
 
 class Concatenation(nn.Module):
-    """Embed rows by each member, side by side: (n, n_features) -> (n, members * d)."""
+    """Embed rows by each network, side by side: (n, n_features) -> (n, networks * d)."""
 
-    def __init__(self, members: Sequence[nn.Module]):
+    def __init__(self, embeddings: Sequence[nn.Module]):
         super().__init__()
-        self.members = nn.ModuleList(members)
+        self.embeddings = nn.ModuleList(embeddings)
 
     def forward(self, X: Tensor) -> Tensor:
-        return torch.cat([member(X) for member in self.members], dim=1)
+        return torch.cat([embedding(X) for embedding in self.embeddings], dim=1)
 
 
 def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:

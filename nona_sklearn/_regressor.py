@@ -1,28 +1,215 @@
 """The two estimators: their parameters, and the network that each builds from them."""
 
+from __future__ import annotations
+
 import math
+from contextlib import nullcontext
 from numbers import Integral, Real
 
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _num_samples
 from torch import nn
 
-from ._base import BaseNeighborRegressor, _local_seed, check_targets
+from ._base import NetworkEstimator
 from ._extractor import ExtractorEmbedding, count_features, make_extractor
 from ._inputs import Rows
 from ._network import NeighborNetwork
-from ._training import NEIGHBOR_POOLS, resolve_n_estimators
+from ._pools import NEIGHBOR_POOLS
+from ._regression import NeighborRegressor
+from ._settings import local_seed
+from ._targets import check_lengths
+from ._training import check_callbacks, count_networks
 from .attention import NONAHead
 from .embedding import PeriodicEmbedding
 from .similarity import SIMILARITIES
 from .softstep import STEP_SCALES, STEPS, SoftStep
+from .weighting import WEIGHTINGS
 
 START_NEIGHBORS = 10  # the neighbourhood that SoftStepKNeighborsRegressor starts from
 START_SAMPLE = 1024  # rows that say how wide it is
 
 
-class NONARegressor(BaseNeighborRegressor):
+class NONANetworks(NetworkEstimator):
+    """The parameters of a NONA estimator, and the networks that it builds from them."""
+
+    _parameter_constraints: dict = {
+        **NetworkEstimator._parameter_constraints,
+        "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "hidden_layer_sizes": ["array-like"],
+        "skip_connection": ["boolean"],
+        "batch_norm": ["boolean"],
+        "learn_temperature": ["boolean"],
+        "n_jobs": [Integral, None],
+        "feature_extractor": [callable, None],
+        "collate_fn": [callable, None],
+        "extractor_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
+        "micro_batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "precision": [StrOptions({"float32", "bfloat16"})],
+        "callbacks": [list, tuple, None],
+        "accelerator": [callable, None],
+        "numerical_embedding": [StrOptions({"periodic"}), None],
+        "softstep": [StrOptions(STEPS.keys()), None],
+    }
+
+    def __init__(
+        self,
+        feature_extractor=None,
+        *,
+        collate_fn=None,
+        extractor_learning_rate=1e-4,
+        n_estimators="auto",
+        hidden_layer_sizes=(128,),
+        embedding_dim=32,
+        activation="relu",
+        skip_connection=True,
+        batch_norm=False,
+        numerical_embedding="periodic",
+        similarity="l2",
+        softstep=None,
+        softstep_params="global",
+        learn_temperature=True,
+        neighbor_pool="auto",
+        pool_size=2048,
+        batch_size="auto",
+        micro_batch_size=None,
+        learning_rate_init=0.01,
+        weight_decay=1e-4,
+        max_iter=200,
+        early_stopping=True,
+        validation_fraction=0.15,
+        n_iter_no_change=12,
+        callbacks=None,
+        n_jobs=None,
+        device="auto",
+        precision="float32",
+        accelerator=None,
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.feature_extractor = feature_extractor
+        self.collate_fn = collate_fn
+        self.extractor_learning_rate = extractor_learning_rate
+        self.n_estimators = n_estimators
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.embedding_dim = embedding_dim
+        self.activation = activation
+        self.skip_connection = skip_connection
+        self.batch_norm = batch_norm
+        self.numerical_embedding = numerical_embedding
+        self.similarity = similarity
+        self.softstep = softstep
+        self.softstep_params = softstep_params
+        self.learn_temperature = learn_temperature
+        self.neighbor_pool = neighbor_pool
+        self.pool_size = pool_size
+        self.batch_size = batch_size
+        self.micro_batch_size = micro_batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.callbacks = callbacks
+        self.n_jobs = n_jobs
+        self.device = device
+        self.precision = precision
+        self.accelerator = accelerator
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _take_training_data(self, X, y):
+        if self.feature_extractor is None:
+            return super()._take_training_data(X, y)
+        rows = self._take(X).to(self._find_device())
+        y = rows.targets() if y is None else y
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        if len(rows) < 2:
+            raise ValueError("X must have at least 2 rows to fit, got 1")
+        check_lengths(len(rows), _num_samples(y))
+        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        return rows, y, None
+
+    def _take(self, X):
+        if self.feature_extractor is None:
+            return super()._take(X)
+        return X if isinstance(X, Rows) else Rows(X, self.collate_fn)
+
+    def _find_device(self):
+        return self.accelerator().device if self.accelerator else super()._find_device()
+
+    def _count_networks(self, n_samples):
+        if self.n_estimators != "auto":
+            return self.n_estimators
+        if self.warm_start and hasattr(self, "network_"):
+            return len(self.validation_indices_)  # go on with those that there are
+        return 1 if self.feature_extractor is not None else count_networks(n_samples)
+
+    def _choose_pool(self):
+        if self.neighbor_pool == "batch" and self.micro_batch_size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
+            )
+        if self.neighbor_pool != "auto":
+            return self.neighbor_pool
+        if self.feature_extractor is None:
+            return "dataset"
+        return "batch" if self.micro_batch_size is None else "memory"
+
+    def _train(self, *arguments, seed, device, options):
+        surroundings = nullcontext()
+        if self.feature_extractor is not None:  # dropout draws from torch's global generator
+            surroundings = local_seed(seed, device)
+        with surroundings:
+            return super()._train(*arguments, seed=seed, device=device, options=options)
+
+    def _training_options(self):
+        if self.batch_norm and self.micro_batch_size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves nothing to normalise over with batch_norm=True; "
+                "use 2 or more"
+            )
+        return {
+            "micro_batch_size": self.micro_batch_size,
+            "callbacks": check_callbacks(self.callbacks),
+            "accelerator": self.accelerator,
+            "extractor_learning_rate": (
+                None if self.feature_extractor is None else self.extractor_learning_rate
+            ),
+        }
+
+    def _make_embedding(self, X):
+        options = {"batch_norm": self.batch_norm, "skip_connection": self.skip_connection}
+        if self.feature_extractor is not None:
+            extractor = make_extractor(self.feature_extractor)
+            mlp = self._make_mlp(count_features(extractor, X), **options)
+            return ExtractorEmbedding(extractor, mlp, self.precision)
+        if self.numerical_embedding is None:
+            return self._make_mlp(X.shape[1], **options)
+        real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
+        periodic = PeriodicEmbedding(X.shape[1], real_valued)
+        return nn.Sequential(periodic, self._make_mlp(periodic.out_features, **options))
+
+    def _make_network(self, X, n_outputs):
+        return NeighborNetwork(self._make_embedding(X), self._make_head(n_outputs))
+
+    def _make_head(self, n_outputs: int | None) -> nn.Module:
+        step = None
+        if self.softstep is not None:
+            step = SoftStep(self.softstep, self.softstep_params, embedding_dim=self.embedding_dim)
+        return NONAHead(self.similarity, step, learn_temperature=self.learn_temperature)
+
+
+class NONARegressor(NONANetworks, NeighborRegressor):
     """Deep nearest neighbours regression.
 
     A neural network learns the space in which neighbours are worth averaging; a prediction
@@ -221,173 +408,8 @@ class NONARegressor(BaseNeighborRegressor):
     (2, 3)
     """
 
-    _parameter_constraints: dict = {
-        **BaseNeighborRegressor._parameter_constraints,
-        "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "hidden_layer_sizes": ["array-like"],
-        "skip_connection": ["boolean"],
-        "batch_norm": ["boolean"],
-        "learn_temperature": ["boolean"],
-        "n_jobs": [Integral, None],
-        "feature_extractor": [callable, None],
-        "collate_fn": [callable, None],
-        "extractor_learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
-        "micro_batch_size": [Interval(Integral, 1, None, closed="left"), None],
-        "precision": [StrOptions({"float32", "bfloat16"})],
-        "callbacks": [list, tuple, None],
-        "accelerator": [callable, None],
-        "numerical_embedding": [StrOptions({"periodic"}), None],
-        "softstep": [StrOptions(set(STEPS)), None],
-    }
 
-    def __init__(
-        self,
-        feature_extractor=None,
-        *,
-        collate_fn=None,
-        extractor_learning_rate=1e-4,
-        n_estimators="auto",
-        hidden_layer_sizes=(128,),
-        embedding_dim=32,
-        activation="relu",
-        skip_connection=True,
-        batch_norm=False,
-        numerical_embedding="periodic",
-        similarity="l2",
-        softstep=None,
-        softstep_params="global",
-        learn_temperature=True,
-        neighbor_pool="auto",
-        pool_size=2048,
-        batch_size="auto",
-        micro_batch_size=None,
-        learning_rate_init=0.01,
-        weight_decay=1e-4,
-        max_iter=200,
-        early_stopping=True,
-        validation_fraction=0.15,
-        n_iter_no_change=12,
-        callbacks=None,
-        n_jobs=None,
-        device="auto",
-        precision="float32",
-        accelerator=None,
-        warm_start=False,
-        verbose=False,
-        random_state=None,
-    ):
-        self.feature_extractor = feature_extractor
-        self.collate_fn = collate_fn
-        self.extractor_learning_rate = extractor_learning_rate
-        self.n_estimators = n_estimators
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.embedding_dim = embedding_dim
-        self.activation = activation
-        self.skip_connection = skip_connection
-        self.batch_norm = batch_norm
-        self.numerical_embedding = numerical_embedding
-        self.similarity = similarity
-        self.softstep = softstep
-        self.softstep_params = softstep_params
-        self.learn_temperature = learn_temperature
-        self.neighbor_pool = neighbor_pool
-        self.pool_size = pool_size
-        self.batch_size = batch_size
-        self.micro_batch_size = micro_batch_size
-        self.learning_rate_init = learning_rate_init
-        self.weight_decay = weight_decay
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.callbacks = callbacks
-        self.n_jobs = n_jobs
-        self.device = device
-        self.precision = precision
-        self.accelerator = accelerator
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def _take_training_data(self, X, y):
-        if self.feature_extractor is None:
-            return super()._take_training_data(X, y)
-        rows = self._take(X).to(self._find_device())
-        y = rows.targets() if y is None else y
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
-        y = check_targets(y, len(rows))
-        if len(rows) < 2:
-            raise ValueError("X must have at least 2 rows to fit, got 1")
-        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
-            vars(self).pop(name, None)
-        return rows, y, None
-
-    def _take(self, X):
-        if self.feature_extractor is None:
-            return super()._take(X)
-        return X if isinstance(X, Rows) else Rows(X, self.collate_fn)
-
-    def _find_device(self):
-        return self.accelerator().device if self.accelerator else super()._find_device()
-
-    def _count_members(self, n_samples):
-        if self.n_estimators == "auto" and self.feature_extractor is not None:
-            return 1
-        return resolve_n_estimators(self.n_estimators, n_samples)
-
-    def _choose_pool(self):
-        if self.neighbor_pool == "batch" and self.micro_batch_size == 1:
-            raise ValueError(
-                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
-            )
-        if self.neighbor_pool != "auto":
-            return self.neighbor_pool
-        if self.feature_extractor is None:
-            return "dataset"
-        return "batch" if self.micro_batch_size is None else "memory"
-
-    def _train(self, *arguments):
-        if self.feature_extractor is None:
-            return super()._train(*arguments)
-        *_, seed, device = arguments
-        with _local_seed(seed, device):  # dropout draws from torch's global generator
-            return super()._train(*arguments)
-
-    def _training_options(self):
-        return {
-            "micro_batch_size": self.micro_batch_size,
-            "callbacks": self.callbacks or (),
-            "accelerator": self.accelerator,
-            "extractor_learning_rate": (
-                None if self.feature_extractor is None else self.extractor_learning_rate
-            ),
-        }
-
-    def _make_embedding(self, X):
-        options = {"batch_norm": self.batch_norm, "skip_connection": self.skip_connection}
-        if self.feature_extractor is not None:
-            extractor = make_extractor(self.feature_extractor)
-            mlp = self._make_mlp(count_features(extractor, X), **options)
-            return ExtractorEmbedding(extractor, mlp, self.precision)
-        if self.numerical_embedding is None:
-            return self._make_mlp(X.shape[1], **options)
-        real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
-        periodic = PeriodicEmbedding(X.shape[1], real_valued)
-        return nn.Sequential(periodic, self._make_mlp(periodic.out_features, **options))
-
-    def _make_network(self, X):
-        step = None
-        if self.softstep is not None:
-            step = SoftStep(self.softstep, self.softstep_params, embedding_dim=self.embedding_dim)
-        head = NONAHead(self.similarity, step, learn_temperature=self.learn_temperature)
-        return NeighborNetwork(self._make_embedding(X), head)
-
-
-class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
+class SoftStepKNeighborsRegressor(NeighborRegressor):
     """Nearest neighbours regression that learns its neighbourhood.
 
     SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
@@ -529,11 +551,11 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
     """
 
     _parameter_constraints: dict = {
-        **BaseNeighborRegressor._parameter_constraints,
+        **NetworkEstimator._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
-        "weights": [StrOptions({"distance", "uniform"})],
-        "softstep": [StrOptions(set(STEPS))],
-        "softstep_on": [StrOptions(set(STEP_SCALES))],
+        "weights": [StrOptions(WEIGHTINGS.keys())],
+        "softstep": [StrOptions(STEPS.keys())],
+        "softstep_on": [StrOptions(STEP_SCALES.keys())],
         "hidden_layer_sizes": ["array-like", None],
     }
 
@@ -594,7 +616,7 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
             StandardScaler(with_std=False) if self.similarity in ("l2", "log_l2", "l1") else None
         )
 
-    def _make_network(self, X):
+    def _make_network(self, X, n_outputs):
         n_features = X.shape[1]
         if self.hidden_layer_sizes is None:
             embedding, embedding_dim = nn.Identity(), n_features
@@ -615,7 +637,10 @@ class SoftStepKNeighborsRegressor(BaseNeighborRegressor):
             n_neighbors=self.n_neighbors,
         )
         network = NeighborNetwork(embedding, head)
-        _start_near(network, X[:START_SAMPLE])
+        sample = X
+        if len(X) > START_SAMPLE:  # rows may come in order
+            sample = X[torch.randperm(len(X))[:START_SAMPLE]]
+        _start_near(network, sample)
         return network
 
 

@@ -1,9 +1,10 @@
-"""Training: a skorch net, the neighbours of each step, and batches sliced on the device.
+"""Training: a skorch net, and batches of row numbers sliced on the device.
 
-skorch owns the loop, the history, early stopping, clipping and progress. What is ours is that
-a batch is a tensor of row numbers: they say which rows are queries, and so which neighbours a
-query must not meet.
+skorch owns the loop, the history, early stopping, clipping and progress. Ours is what a step
+asks its pool (:mod:`~nona_sklearn._pools`).
 """
+
+from __future__ import annotations
 
 import copy
 import math
@@ -11,141 +12,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 import skorch
 import torch
-from skorch.callbacks import EarlyStopping, GradientNormClipping
+from skorch.callbacks import Callback, EarlyStopping, GradientNormClipping
 from skorch.helper import predefined_split
 from skorch.hf import AccelerateMixin
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ._bank import NeighborBank
 from ._inputs import Rows
+from ._neighbors import Neighbors
 from ._network import NeighborNetwork
+from ._pools import NEIGHBOR_POOLS
+from ._question import Question
+from ._refine import refine_temperature
 
 MAX_GRADIENT_NORM = 1.0
-TEMPERATURE_MULTIPLES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
-REFINE_ENTRIES = 2**27  # pairs that a choice of temperature weighs, for each candidate
 MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
-
-
-class DatasetPool:
-    """Neighbours of a step: its batch and random other rows, embedded anew with gradient.
-
-    Parameters
-    ----------
-    X : Tensor of shape (n, n_features), or Rows
-        The training rows.
-    y : Tensor of shape (n,) or (n, n_outputs)
-        Their targets.
-    size : int
-        Number of rows to draw for each step; all rows, if there are fewer.
-    generator : torch.Generator
-        Source of the draws.
-    groups : int Tensor of shape (n,), optional
-        Rows of a group are not each other's neighbours. None: each row by itself.
-    """
-
-    def __init__(
-        self,
-        X: Tensor | Rows,
-        y: Tensor,
-        size: int,
-        generator: Generator,
-        groups: Tensor | None = None,
-    ):
-        self.X = X
-        self.y = y
-        self.size = size
-        self.generator = generator
-        self.groups = groups
-        self.is_query = torch.zeros(len(X), dtype=torch.bool, device=y.device)
-        self.drawn = len(X)  # rows of `order` that were drawn: all, so that it is shuffled first
-
-    def draw(self, queries: Tensor) -> Tensor:
-        """Draw rows that are not among `queries`, to make `size` rows with them.
-
-        Draws walk through the shuffled rows and shuffle anew at their end, so that a step
-        costs the same however many rows there are.
-        """
-        if self.drawn + self.size > len(self.X):
-            order = torch.randperm(len(self.X), generator=self.generator)
-            self.order, self.drawn = order.to(self.y.device), 0
-        window = self.order[self.drawn : self.drawn + self.size]
-        self.drawn += self.size
-        self.is_query[queries] = True
-        others = window[~self.is_query[window]]
-        self.is_query[queries] = False
-        return others[: max(self.size - len(queries), 0)]
-
-    def embed(self, network: NeighborNetwork, queries: Tensor) -> tuple[Tensor, ...]:
-        """Embed a step's queries and neighbours, the first of which are the queries themselves.
-
-        Parameters
-        ----------
-        network : NeighborNetwork
-            The network in training.
-        queries : int Tensor of shape (q,)
-            Row numbers of the queries.
-
-        Returns
-        -------
-        tuple of Tensor of shape (q, d), (n, d), (n,) or (n, n_outputs), and (q, n)
-            Embedded queries, embedded neighbours, the neighbours' targets, and where a query
-            would meet itself or its group.
-        """
-        rows = torch.cat([queries, self.draw(queries)])
-        embeddings = network.embedding(self.X[rows])
-        return embeddings[: len(queries)], embeddings, self.y[rows], self.excluded(queries, rows)
-
-    def excluded(self, queries: Tensor, rows: Tensor) -> Tensor:
-        """Mark each query, or its group, among neighbours that begin with the queries, (q, n)."""
-        if self.groups is not None:
-            return self.groups[queries, None] == self.groups[rows]
-        return torch.eye(len(queries), len(rows), dtype=torch.bool, device=self.y.device)
-
-    def bank(self, network: NeighborNetwork) -> NeighborBank:
-        """The rows that validation is predicted from: the same `size` each time, shuffled.
-
-        As many as a training step sees: against all rows, validation would soon cost more than
-        training does.
-        """
-        return NeighborBank(network.embed(self.X[: self.size]), self.y[: self.size])
-
-
-class BatchPool(DatasetPool):
-    """Neighbours of a step: the batch itself, as in the NONA paper."""
-
-    def draw(self, queries):
-        """Draw nothing."""
-        return queries[:0]
-
-
-class MemoryPool(DatasetPool):
-    """Neighbours of a step: random rows' last known embeddings, without gradient.
-
-    A row's embedding is refreshed when the row is a query, so a step costs one batch,
-    whatever the pool's size: for embeddings that are costly to compute. Validation refreshes
-    all of them.
-    """
-
-    memory: Tensor | None = None  # (n, d)
-
-    def embed(self, network, queries):
-        if self.memory is None:
-            self.memory = network.embed(self.X)
-        rows = torch.cat([queries, self.draw(queries)])
-        embeddings = network.embedding(self.X[queries])
-        remembered = self.memory[rows]
-        self.memory[queries] = embeddings.detach().to(self.memory.dtype)
-        return embeddings, remembered, self.y[rows], self.excluded(queries, rows)
-
-    def bank(self, network):
-        self.memory = network.embed(self.X)
-        return NeighborBank(self.memory[: self.size], self.y[: self.size])
-
-
-#: Every pool by the name that the estimators' parameter `neighbor_pool` accepts.
-NEIGHBOR_POOLS = {"dataset": DatasetPool, "batch": BatchPool, "memory": MemoryPool}
 
 
 class RowBatches:
@@ -204,7 +86,8 @@ class NONANet(skorch.NeuralNet):
     X_valid : Tensor of shape (n_valid, n_features), or Rows, optional
         The validation rows.
     micro_batch_size : int, optional
-        Most queries to take through the network at a time: gradients of a batch add up.
+        Most queries to take through the network at a time: gradients of a batch add up. One
+        more where that spares a single row, which might have no neighbour.
     **kwargs
         Parameters of :class:`skorch.NeuralNet`.
     """
@@ -215,6 +98,15 @@ class NONANet(skorch.NeuralNet):
         self.X_valid = X_valid
         self.micro_batch_size = micro_batch_size
 
+    def fit_loop(self, X, y=None, **kwargs):
+        """Note an interruption, which skorch would take for the wish to end early."""
+        self.interrupted_ = None
+        try:
+            return super().fit_loop(X, y, **kwargs)
+        except KeyboardInterrupt as interrupt:
+            self.interrupted_ = interrupt
+            raise
+
     def infer(self, rows, **fit_params):
         return self.module_(rows, self.pool)
 
@@ -222,7 +114,7 @@ class NONANet(skorch.NeuralNet):
         """Add up the gradients of a batch's parts, each weighing as many rows as it has."""
         self._set_training(True)
         rows, y = batch
-        n_parts = math.ceil(len(rows) / (self.micro_batch_size or len(rows)))
+        n_parts = count_parts(len(rows), self.micro_batch_size)
         parts = []
         for part, truth in zip(rows.tensor_split(n_parts), y.tensor_split(n_parts), strict=True):
             y_pred = self.infer(part)
@@ -237,10 +129,11 @@ class NONANet(skorch.NeuralNet):
         loss.backward()
 
     def validation_step(self, batch, **fit_params):
-        """Score the validation rows against the pool's bank."""
+        """Score the validation rows against the pool's."""
         y = batch[1]
         network = self.network
-        y_pred = predict_roughly(network, self.pool.bank(network), network.embed(self.X_valid))
+        neighbors = self.pool.neighbors(network)
+        y_pred = predict_roughly(network, neighbors, network.embed(self.X_valid))
         return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
 
     @property
@@ -257,7 +150,8 @@ class AcceleratedNet(AccelerateMixin, NONANet):
 
     def initialize_criterion(self):
         """Take the function: skorch would wrap a module without weights, and fail."""
-        self.criterion_ = nn.functional.mse_loss
+        criterion = self.criterion()
+        self.criterion_ = lambda prediction, truth: criterion(prediction, truth)
         return self
 
     def train_step_single(self, batch, **fit_params):
@@ -279,6 +173,7 @@ def train_network(
     valid: tuple[Tensor | Rows, Tensor] | None,
     groups: Tensor | None = None,
     *,
+    loss: type[nn.Module] = nn.MSELoss,
     neighbor_pool: str,
     pool_size: int,
     batch_size: int | str,
@@ -304,9 +199,11 @@ def train_network(
     network : NeighborNetwork
         The network, trained in place and moved to `device`.
     train, valid : tuple of (n, n_features) and (n,) or (n, n_outputs)
-        Features, or Rows, and standardised targets.
+        Features, or Rows, and encoded targets.
     groups : int Tensor of shape (n,), optional
         Groups of the training rows.
+    loss : type of Module, default=MSELoss
+        What to minimise, of predictions and encoded targets.
     seed : int
         Seed of the batches' order and of the pools' draws.
 
@@ -321,32 +218,26 @@ def train_network(
     ------
     ValueError
         If training diverges, so that a weight is not finite.
+    KeyboardInterrupt
+        If the user interrupts it.
     """
-    X, y = (rows.to(device) for rows in train)
-    groups = None if groups is None else groups.to(device)
-    X_valid, y_valid = (None, None) if valid is None else (rows.to(device) for rows in valid)
+    X, y = train[0].to(device), train[1].to(device)
     generator = Generator().manual_seed(seed)
-    net_class, options = NONANet, {"device": device}
-    if accelerator is not None:
-        accelerator = accelerator()
-        options = {
-            "device": None,
-            "accelerator": accelerator,
-            "callbacks__print_log__sink": accelerator.print if verbose else _print_nothing,
-            "iterator_train__process": accelerator.process_index,
-            "iterator_train__n_processes": accelerator.num_processes,
-        }
-        net_class = AcceleratedNet
+    pool = NEIGHBOR_POOLS[neighbor_pool](
+        X, y, int(pool_size), generator, None if groups is None else groups.to(device)
+    )
+    X_valid, y_valid = (None, None) if valid is None else (rows.to(device) for rows in valid)
+    net_class, options = _net_options(accelerator, verbose, device)
     # The head's few scalars have a meaning of their own; decay would pull them to it.
-    param_groups = [("head.*", {"weight_decay": 0.0})]
+    param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
     if extractor_learning_rate is not None:
         param_groups.append(("embedding.extractor.*", {"lr": extractor_learning_rate}))
     net = net_class(
         network,
-        pool=NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator, groups),
+        pool=pool,
         X_valid=X_valid,
         micro_batch_size=micro_batch_size,
-        criterion=nn.MSELoss,
+        criterion=loss,
         optimizer=torch.optim.AdamW,
         optimizer__fused=True,
         optimizer__lr=learning_rate_init,
@@ -357,7 +248,7 @@ def train_network(
         iterator_train=RowBatches,
         iterator_train__generator=generator,
         iterator_valid=WholeBatch,
-        train_split=None if valid is None else predefined_split(_numbered(y_valid)),
+        train_split=None if y_valid is None else predefined_split(_numbered(y_valid)),
         callbacks=[
             GradientNormClipping(MAX_GRADIENT_NORM),
             EarlyStopping(
@@ -371,47 +262,67 @@ def train_network(
         **options,
     )
     net.fit(_numbered(y), None)
+    if net.interrupted_ is not None:
+        raise net.interrupted_
     network.zero_grad(set_to_none=True)
     if not all(weight.isfinite().all() for weight in network.parameters()):
         raise ValueError(
             f"training diverged with learning_rate_init={learning_rate_init}: "
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
-    if valid is not None and hasattr(network.head, "log_temperature"):
-        refine_temperature(network, NeighborBank(network.embed(X), y), X_valid, y_valid)
+    if X_valid is not None and hasattr(network.head, "log_temperature"):
+        refine_temperature(network, Neighbors(network.embed(X), y), X_valid, y_valid, loss())
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
 
 
+def _net_options(
+    accelerator: Callable | None, verbose: int, device: torch.device
+) -> tuple[type[NONANet], dict]:
+    """Which net trains, and what it needs to know of its devices."""
+    if accelerator is None:
+        return NONANet, {"device": device}
+    accelerator = accelerator()
+    return AcceleratedNet, {
+        "device": None,
+        "accelerator": accelerator,
+        "callbacks__print_log__sink": accelerator.print if verbose else _print_nothing,
+        "iterator_train__process": accelerator.process_index,
+        "iterator_train__n_processes": accelerator.num_processes,
+    }
+
+
 @torch.no_grad()
-def predict_roughly(network: NeighborNetwork, bank: NeighborBank, query: Tensor) -> Tensor:
-    """Predict embedded queries as the bank does, but fast, to training's precision."""
+def predict_roughly(network: NeighborNetwork, neighbors: Neighbors, query: Tensor) -> Tensor:
+    """Predict embedded queries, at once and to training's precision: fast."""
     network.head.train()
-    blocks = query.split(max(1, BLOCK_ENTRIES // len(bank)))
-    return torch.cat([network.head(block, bank.embeddings, bank.targets) for block in blocks])
+    blocks = query.split(max(1, BLOCK_ENTRIES // len(neighbors)))
+    return torch.cat([Question(network.head, neighbors, block).attend() for block in blocks])
 
 
-@torch.no_grad()
-def refine_temperature(network: NeighborNetwork, bank: NeighborBank, X: Tensor, y: Tensor) -> None:
-    """Choose the multiple of the temperature that predicts validation rows best.
-
-    It was learned on pools, whose rows lie farther apart than those of the whole bank. Of many
-    rows, some tell enough; they come shuffled.
-    """
-    enough = max(1, REFINE_ENTRIES // len(bank))
-    learned, query, y = network.head.log_temperature.clone(), network.embed(X[:enough]), y[:enough]
-    losses = []
-    for multiple in TEMPERATURE_MULTIPLES:
-        network.head.log_temperature.copy_(learned + math.log(multiple))
-        losses.append((bank.predict(network.head, query) - y).square().mean())
-    best = TEMPERATURE_MULTIPLES[int(torch.stack(losses).argmin())]
-    network.head.log_temperature.copy_(learned + math.log(best))
+def check_callbacks(callbacks: Sequence | None) -> Sequence:
+    """Refuse what skorch could not call, before it trains."""
+    for callback in callbacks or ():
+        named = callback[1] if isinstance(callback, tuple) and len(callback) == 2 else callback
+        kind = named if isinstance(named, type) else type(named)
+        if not issubclass(kind, Callback):
+            raise ValueError(
+                "callbacks must be skorch callbacks, or tuples of a name and one, got "
+                f"{callback!r:.100}"
+            )
+    return callbacks or ()
 
 
-def resolve_n_estimators(n_estimators: int | str, n: int) -> int:
-    """Turn 'auto' into 5 networks for few rows, whose fits differ most and cost least, or 3."""
-    if n_estimators != "auto":
-        return int(n_estimators)
+def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
+    """Into how many parts a batch is taken, none of a single row unless all are asked to be."""
+    if micro_batch_size is None:
+        return 1
+    n_parts = math.ceil(n_rows / micro_batch_size)
+    return n_parts if micro_batch_size == 1 else max(1, min(n_parts, n_rows // 2))
+
+
+def count_networks(n: int) -> int:
+    """How many networks: 5 for few rows, whose fits differ most and cost least, or 3."""
     return min(max(10_000 // n, 3), 5)
 
 

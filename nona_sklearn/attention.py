@@ -6,29 +6,34 @@ Rungs, each standing on the one before: :func:`neighbor_weights` (a masked softm
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ._validation import check_choice
+from .ranking import outside_nearest
 from .similarity import SIMILARITIES, TRAINING_SIMILARITIES, l2
-from .softstep import SoftStep, nearest_first
+from .softstep import SoftStep
+from .weighting import WEIGHTINGS, Weighting
 
 __all__ = [
     "AverageHead",
     "NONAHead",
     "neighbor_attention",
     "neighbor_weights",
-    "outside_nearest",
 ]
 
 LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
 # a processor takes ten times as long
 
 
-def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
+def neighbor_weights(
+    logits: Tensor,
+    excluded: Tensor | None = None,
+    normalize: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """Softmax over each query's admitted neighbours.
 
     Parameters
@@ -37,6 +42,8 @@ def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
         Similarities, masked with SoftStep or not; -inf rejects a neighbour.
     excluded : bool Tensor of shape (q, n), optional
         True for query-neighbour pairs that must not meet, such as a training row and itself.
+    normalize : callable, optional
+        What comes in place of the softmax (see :class:`nona_sklearn.weighting.Weighting`).
 
     Returns
     -------
@@ -53,12 +60,17 @@ def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
     >>> neighbor_weights(torch.tensor([[0.0, 1.0]]), excluded=torch.tensor([[True, False]]))
     tensor([[0., 1.]])
     """
+    normalize = normalize or _softmax
     if excluded is not None:
         logits = logits.masked_fill(excluded, -math.inf)
     alone = logits.amax(dim=1, keepdim=True) == -math.inf  # (q, 1): nobody to attend to
     if not alone.any():  # spares two passes over the pairs
-        return logits.softmax(dim=1)
-    return logits.masked_fill(alone, 0.0).softmax(dim=1).masked_fill(alone, 0.0)
+        return normalize(logits)
+    return normalize(logits.masked_fill(alone, 0.0)).masked_fill(alone, 0.0)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return logits.softmax(dim=1)
 
 
 def neighbor_attention(
@@ -100,37 +112,6 @@ def neighbor_attention(
     tensor([15.])
     """
     return neighbor_weights(similarity(query, neighbors), excluded) @ targets
-
-
-def outside_nearest(
-    similarity: Tensor, n_neighbors: int, excluded: Tensor | None = None
-) -> Tensor:
-    """Extend an exclusion to all but each query's `n_neighbors` nearest admitted neighbours.
-
-    Parameters
-    ----------
-    similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
-    n_neighbors : int
-        How many to keep; all admitted ones, if there are fewer.
-    excluded : bool Tensor of shape (q, n), optional
-        Pairs that are excluded already.
-
-    Returns
-    -------
-    bool Tensor of shape (q, n)
-        True for all pairs but the nearest admitted ones.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.attention import outside_nearest
-    >>> outside_nearest(torch.tensor([[-3.0, -1.0, -2.0]]), 2)
-    tensor([[ True, False, False]])
-    """
-    nearest = nearest_first(similarity, excluded, n_neighbors)[:, :n_neighbors]  # (q, k)
-    outside = torch.ones_like(similarity, dtype=torch.bool).scatter(1, nearest, False)
-    return outside if excluded is None else outside | excluded
 
 
 class L2Attention(torch.autograd.Function):
@@ -193,7 +174,7 @@ class NONAHead(nn.Module):
         Learned mask on the similarities; None is plain NONA.
     weights : {'distance', 'uniform'}, default='distance'
         'distance' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
-        by the step alone, as k-NN with a soft k.
+        by the step alone, as k-NN with a soft k (see :mod:`nona_sklearn.weighting`).
     learn_temperature : bool, default=False
         Whether the temperature is learned; otherwise it is 1, as in the papers.
     n_neighbors : int, optional
@@ -209,7 +190,8 @@ class NONAHead(nn.Module):
     -----
     Shape:
 
-    - query: (q, d); neighbors: (n, d); targets: (n,) or (n, n_outputs); excluded: bool (q, n)
+    - query: (q, d); neighbors: (n, d); targets: (n,) or (n, n_outputs); excluded: bool (q, n);
+      log_prior: (n,), the logarithm of what each neighbour weighs beforehand
     - output: (q,) or (q, n_outputs)
 
     Examples
@@ -232,7 +214,7 @@ class NONAHead(nn.Module):
     ):
         super().__init__()
         check_choice("similarity", similarity, SIMILARITIES)
-        check_choice("weights", weights, ("distance", "uniform"))
+        check_choice("weights", weights, WEIGHTINGS)
         if weights == "uniform" and step is None and n_neighbors is None:
             raise ValueError("weights='uniform' needs a step or n_neighbors, got neither")
         if n_neighbors is not None and n_neighbors < 1:
@@ -241,8 +223,13 @@ class NONAHead(nn.Module):
         self.step = step
         self.weights = weights
         self.n_neighbors = n_neighbors
-        if learn_temperature and weights == "distance":
+        if learn_temperature and self.weighting.tempered:
             self.log_temperature = nn.Parameter(torch.zeros(()))
+
+    @property
+    def weighting(self) -> Weighting:
+        """How a similarity becomes a weight."""
+        return WEIGHTINGS[self.weights]
 
     @property
     def temperature(self) -> Tensor | float:
@@ -250,42 +237,61 @@ class NONAHead(nn.Module):
         return self.log_temperature.exp() if hasattr(self, "log_temperature") else 1.0
 
     @property
-    def ranks(self) -> bool:
-        """Whether a neighbour's weight depends on its rank among all neighbours."""
-        return self.n_neighbors is not None or (self.step is not None and self.step.on == "rank")
+    def needs_whole_rows(self) -> bool:
+        """Whether a weight depends on more of its row than the extremes and the sum."""
+        ranks = self.n_neighbors is not None or (self.step is not None and self.step.on == "rank")
+        return ranks or self.weighting.normalize is not None
+
+    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple["NONAHead", Tensor, Tensor]]:
+        """List each head with what it looks at: this one, at all."""
+        return [(self, query, neighbors)]
 
     def neighbor_weights(
-        self, query: Tensor, neighbors: Tensor, excluded: Tensor | None = None
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
     ) -> Tensor:
         """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
         function = SIMILARITIES[self.similarity]
         if self.training:
             function = TRAINING_SIMILARITIES.get(self.similarity, function)
-        return self.weigh(function(query, neighbors), query, excluded)
+        return self.weigh(function(query, neighbors), query, excluded, log_prior)
 
-    def weigh(self, similarity: Tensor, query: Tensor, excluded: Tensor | None = None) -> Tensor:
+    def weigh(
+        self,
+        similarity: Tensor,
+        query: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
+    ) -> Tensor:
         """Weights from the similarities (q, n) of the queries."""
-        if self.weights == "uniform":
-            logits = torch.zeros_like(similarity)
-        else:
-            logits = similarity / self.temperature
+        logits = self.weighting.log_weight(similarity / self.temperature)
         if self.step is not None:
             logits = logits + self.step(similarity, query, excluded)
+        if log_prior is not None:
+            logits = logits + log_prior
         # The cap comes after the step, which would else reject the last of the k as the
         # farthest of its row.
         if self.n_neighbors is not None:
             excluded = outside_nearest(similarity, self.n_neighbors, excluded)
-        return neighbor_weights(logits, excluded)
+        return neighbor_weights(logits, excluded, self.weighting.normalize)
 
     def forward(
-        self, query: Tensor, neighbors: Tensor, targets: Tensor, excluded: Tensor | None = None
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
     ) -> Tensor:
         plain_l2 = (self.similarity, self.weights) == ("l2", "distance")
         plain_l2 = plain_l2 and self.step is None and self.n_neighbors is None
-        if self.training and plain_l2 and not targets.requires_grad:
+        if self.training and plain_l2 and log_prior is None and not targets.requires_grad:
             temperature = torch.as_tensor(self.temperature, device=query.device)
             return L2Attention.apply(query, neighbors, targets, temperature, excluded)
-        return self.neighbor_weights(query, neighbors, excluded) @ targets
+        return self.neighbor_weights(query, neighbors, excluded, log_prior) @ targets
 
     def extra_repr(self) -> str:
         return (
@@ -309,7 +315,8 @@ class AverageHead(nn.Module):
     -----
     Shape:
 
-    - query: (q, h d); neighbors: (n, h d); targets: (n,) or (n, n_outputs); excluded: bool (q, n)
+    - query: (q, h d); neighbors: (n, h d); targets: (n,) or (n, n_outputs); excluded: bool (q, n);
+      log_prior: (n,)
     - output: (q,) or (q, n_outputs)
 
     Examples
@@ -322,25 +329,35 @@ class AverageHead(nn.Module):
     torch.Size([1])
     """
 
-    def __init__(self, heads: Sequence[NONAHead]):
+    def __init__(self, heads: Sequence[nn.Module]):
         super().__init__()
         self.heads = nn.ModuleList(heads)
 
+    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+        """List each head with the slices (q, d) and (n, d) that it looks at."""
+        n = len(self.heads)
+        return list(zip(self.heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
+
     def neighbor_weights(
-        self, query: Tensor, neighbors: Tensor, excluded: Tensor | None = None
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
     ) -> Tensor:
         """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
-        slices = zip(
-            self.heads,
-            query.chunk(len(self.heads), dim=1),
-            neighbors.chunk(len(self.heads), dim=1),
-            strict=True,
-        )
-        return sum(head.neighbor_weights(q, n, excluded) for head, q, n in slices) / len(
-            self.heads
-        )
+        weights = [
+            head.neighbor_weights(q, n, excluded, log_prior)
+            for head, q, n in self.parts(query, neighbors)
+        ]
+        return torch.stack(weights).mean(dim=0)
 
     def forward(
-        self, query: Tensor, neighbors: Tensor, targets: Tensor, excluded: Tensor | None = None
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
     ) -> Tensor:
-        return self.neighbor_weights(query, neighbors, excluded) @ targets
+        return self.neighbor_weights(query, neighbors, excluded, log_prior) @ targets

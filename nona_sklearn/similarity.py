@@ -4,23 +4,25 @@ Every function maps queries ``(q, d)`` and neighbours ``(n, d)`` to similarities
 To offer another one, write such a function and add it to :data:`SIMILARITIES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "NEAR",
     "SIMILARITIES",
-    "Tiles",
     "TRAINING_SIMILARITIES",
     "cosine",
     "dot",
     "l1",
     "l2",
     "log_l2",
+    "near_pairs",
     "rounded_l2",
-    "tiles_of",
 ]
+
+NEAR = 2.0**-13  # of a query's length: below that, a product in float64 loses digits of float32
 
 
 def l2(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -47,17 +49,52 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[-5., -0.]])
     """
+    if query.dtype == torch.float64:
+        # Naming the mode keeps cdist from changing formula, and so results, with the rows.
+        return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
     # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but in
     # float32 it puts a row up to 0.01 from its twin. Like scikit-learn's euclidean_distances, we
-    # do that one product in float64. In float64 itself there is no wider type to lose the
-    # rounding in. Naming the mode keeps cdist from changing formula, and so results, with the
-    # number of rows.
-    if query.dtype == torch.float64:
-        return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
-    if torch.is_grad_enabled() and (query.requires_grad or neighbors.requires_grad):
-        mode = "use_mm_for_euclid_dist"
-        return -torch.cdist(query.double(), neighbors.double(), compute_mode=mode).to(query.dtype)
-    return L2Tiles(query, neighbors).similarity(slice(None))
+    # do that one product in float64; and where even that is too rough, we sum after all.
+    z, neighbors = query.double(), neighbors.double()
+    distance = torch.cdist(z, neighbors, compute_mode="use_mm_for_euclid_dist")  # (q, n)
+    length = torch.linalg.vector_norm(z.detach(), dim=1, keepdim=True)  # (q, 1)
+    for i, j in near_pairs(distance.detach(), NEAR * length):
+        exact = torch.linalg.vector_norm(z[i] - neighbors[j], dim=1)
+        distance = distance.index_put((i, j), exact)
+    return -distance.to(query.dtype)
+
+
+def near_pairs(values: Tensor, bound: Tensor, at_once: int = 2**16) -> Iterator[list[Tensor]]:
+    """Yield the positions of the pairs whose value is at most a query's bound.
+
+    The expanded square leaves noise of the rounding of a query's own squared length. At distance
+    zero that is all there is, and it depends on who else is asked for; a logarithm, or a scaling
+    of near neighbours, magnifies it to the whole range of the targets.
+
+    Parameters
+    ----------
+    values : Tensor of shape (q, n)
+        Distances, or squares of them.
+    bound : Tensor of shape (q, 1)
+        What is near, for each query.
+    at_once : int, default=2**16
+        Most pairs to yield at a time, so that their differences take little memory.
+
+    Yields
+    ------
+    list of two int Tensor of shape (n_pairs,)
+        Queries and neighbours.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.similarity import near_pairs
+    >>> list(near_pairs(torch.tensor([[3.0, 0.0], [4.0, 5.0]]), torch.tensor([[1.0], [4.0]])))
+    [[tensor([0, 1]), tensor([1, 0])]]
+    """
+    if len(values) and values.shape[1] and bool((values.amin(dim=1, keepdim=True) <= bound).any()):
+        for pairs in (values <= bound).nonzero().split(at_once):
+            yield list(pairs.unbind(dim=1))
 
 
 def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -160,82 +197,6 @@ def _unit(z: Tensor) -> Tensor:
     return z / torch.where(norm > 0, norm, 1.0)
 
 
-class Tiles:
-    """Similarities between queries and one slice of the neighbours after another.
-
-    Parameters
-    ----------
-    similarity : callable
-        One of this module's functions.
-    query : Tensor of shape (q, d)
-        Embeddings of the queries.
-    neighbors : Tensor of shape (n, d)
-        Embeddings of all neighbours.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.similarity import Tiles, dot
-    >>> Tiles(dot, torch.ones(1, 2), torch.eye(2)).similarity(slice(1, 2))
-    tensor([[0.5000]])
-    """
-
-    def __init__(self, similarity: Callable, query: Tensor, neighbors: Tensor):
-        self._similarity, self._query, self._neighbors = similarity, query, neighbors
-
-    def similarity(self, rows: slice) -> Tensor:
-        """Similarities to some of the neighbours, (q, b)."""
-        return self._similarity(self._query, self._neighbors[rows])
-
-    def order(self, rows: slice) -> Tensor:
-        """Stand-ins, (q, b), that order neighbours alike, where there are any at less cost."""
-        return self.similarity(rows)
-
-    def from_order(self, order: Tensor) -> Tensor:
-        """Turn stand-ins into the similarities that they stand for."""
-        return order
-
-
-class L2Tiles(Tiles):
-    """:class:`Tiles` of :func:`l2` in float32, by one matrix product in float64.
-
-    What :meth:`order` returns lasts until the next tile only.
-    """
-
-    def __init__(self, query: Tensor, neighbors: Tensor):
-        self._neighbors, self._dtype = neighbors, query.dtype
-        # So that very long or short rows do not leave float32. A power of two rounds nothing.
-        longest = torch.stack([*neighbors.aminmax(), query.double().norm()]).abs().max().double()
-        self._scale = 2.0 ** longest.clamp_min(torch.finfo(query.dtype).tiny).log2().round()
-        query = query.double() / self._scale
-        square = query.square().sum(dim=1, keepdim=True)
-        self._left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
-        self._room: dict[int, Tensor] = {}  # new memory for each product would cost as much
-
-    def similarity(self, rows: slice) -> Tensor:
-        return self._negative_roots(self._product(self._left, rows))
-
-    def order(self, rows: slice) -> Tensor:
-        """Negative squared distances, over the squared scale, in float64."""
-        return self._product(-self._left, rows)
-
-    def from_order(self, order: Tensor) -> Tensor:
-        return self._negative_roots(-order)
-
-    def _product(self, left: Tensor, rows: slice) -> Tensor:
-        # The whole formula as one product of longer rows: two passes over the pairs less.
-        neighbors = self._neighbors[rows].double() / self._scale
-        square = neighbors.square().sum(dim=1, keepdim=True)
-        right = torch.cat([neighbors, torch.ones_like(square), square], dim=1)
-        if len(right) not in self._room:
-            self._room = {len(right): left.new_empty(len(left), len(right))}
-        return torch.mm(left, right.T, out=self._room[len(right)])
-
-    def _negative_roots(self, squares: Tensor) -> Tensor:
-        roots = squares.to(self._dtype).clamp_min_(0).sqrt_()
-        return roots.mul_(-self._scale.to(self._dtype))
-
-
 #: Every similarity by the name that the estimators' parameter `similarity` accepts.
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "l2": l2,
@@ -247,32 +208,3 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 #: What stands in for them in training, where speed counts for more than the last digits.
 TRAINING_SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l2": rounded_l2}
-
-
-def tiles_of(similarity: str, query: Tensor, neighbors: Tensor) -> Tiles:
-    """Give the :class:`Tiles` of a similarity.
-
-    Parameters
-    ----------
-    similarity : str
-        Its name in :data:`SIMILARITIES`.
-    query : Tensor of shape (q, d)
-        Embeddings of the queries.
-    neighbors : Tensor of shape (n, d)
-        Embeddings of all neighbours.
-
-    Returns
-    -------
-    Tiles
-        By the quickest way there is.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.similarity import tiles_of
-    >>> tiles_of("l2", torch.zeros(1, 2), torch.eye(2)).similarity(slice(1, 2))
-    tensor([[-1.]])
-    """
-    if similarity == "l2" and query.dtype == torch.float32:
-        return L2Tiles(query, neighbors)
-    return Tiles(SIMILARITIES[similarity], query, neighbors)

@@ -15,24 +15,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ._validation import check_choice
+from .ranking import nearest_first
 
 __all__ = [
-    "EVALUATION_STEPS",
     "STEPS",
     "STEP_SCALES",
     "SoftStep",
-    "largest",
+    "equally_near",
     "log_s1",
-    "log2_s1_",
     "log_s2",
-    "log2_s2_",
-    "nearest_first",
     "rank_similarity",
     "scale_similarity",
 ]
 
-GROUP = 16  # values whose largest stands for them all, in a search for the largest of many
-LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
+RESOLUTION = 8  # roundings of a similarity, below which differences say nothing
 
 
 def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -63,88 +59,39 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
         excluded = torch.zeros_like(similarity, dtype=torch.bool)
     nearest = similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True)  # (q, 1)
     farthest = similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True)  # (q, 1)
-    span = nearest - farthest
-    # Below this the quotient's gradient would overflow, and a row with no admitted
-    # neighbour has a span of minus infinity.
-    tied = span < torch.finfo(span.dtype).tiny / torch.finfo(span.dtype).eps
+    span, tied = nearest - farthest, equally_near(nearest, farthest)
     gap = (similarity - farthest).masked_fill(tied | excluded, 0.0)
     x = gap / span.masked_fill(tied, 1.0)
     return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
 
 
-def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the k largest values of each row and their positions, as `topk` does, but faster.
+def equally_near(nearest: Tensor, farthest: Tensor) -> Tensor:
+    """Say where the nearest and the farthest neighbour are as near but for rounding.
 
-    The k largest lie in the k groups with the largest heads, so that few need comparing.
+    Stretched to [0, 1], rounding alone would decide who is rejected.
 
     Parameters
     ----------
-    values : Tensor of shape (q, n)
-        What to search.
-    k : int
-        How many to find, at most n.
+    nearest, farthest : Tensor of shape (q, 1)
+        Largest and smallest similarity of each query; -inf and inf where nobody is admitted.
 
     Returns
     -------
-    tuple of Tensor of shape (q, k)
-        Values, largest first, and their positions in the row.
+    bool Tensor of shape (q, 1)
+        True also where nobody is admitted.
 
     Examples
     --------
     >>> import torch
-    >>> from nona_sklearn.softstep import largest
-    >>> largest(torch.arange(64.0)[None], 2)
-    (tensor([[63., 62.]]), tensor([[63, 62]]))
+    >>> from nona_sklearn.softstep import equally_near
+    >>> equally_near(torch.tensor([[-9.0], [-9.0]]), torch.tensor([[-9.1], [-9.000001]]))
+    tensor([[False],
+            [ True]])
     """
-    q, n = values.shape
-    if k * GROUP >= n:
-        return values.topk(k, dim=1)
-    whole = n - n % GROUP  # the rest, less than a group, competes with the best groups
-    groups = values[:, :whole].reshape(q, -1, GROUP)
-    best = groups.amax(dim=2).topk(k, dim=1).indices[..., None]  # (q, k, 1)
-    positions = (best * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
-    rest = torch.arange(whole, n, device=values.device).expand(q, -1)
-    positions = torch.cat([positions, rest], dim=1)
-    found, chosen = values.gather(1, positions).topk(k, dim=1)
-    return found, positions.gather(1, chosen)
-
-
-def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = None) -> Tensor:
-    """Order each query's neighbours: nearest first, ties by position, excluded ones last.
-
-    Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
-
-    Parameters
-    ----------
-    similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
-    excluded : bool Tensor of shape (q, n), optional
-        True where a neighbour is not admitted to a query's neighbourhood.
-    k : int, optional
-        Order the k nearest only, which is faster; None orders all.
-
-    Returns
-    -------
-    int Tensor of shape (q, n) or (q, k)
-        Positions of the neighbours in their row.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.softstep import nearest_first
-    >>> nearest_first(torch.tensor([[-9.0, -1.0, -1.0]]), None)
-    tensor([[1, 2, 0]])
-    """
-    admitted = similarity.detach()
-    if excluded is not None:
-        admitted = admitted.masked_fill(excluded, -math.inf)
-    if k is None or k >= admitted.shape[1]:
-        return admitted.argsort(dim=1, descending=True, stable=True)
-    last = largest(admitted, k)[0][:, -1:]
-    with_ties = int((admitted >= last).sum(dim=1).max())  # the last place may be shared
-    nearest = largest(admitted, with_ties)[1].sort(dim=1).values
-    order = admitted.gather(1, nearest).argsort(dim=1, descending=True, stable=True)
-    return nearest.gather(1, order)[:, :k]
+    limits = torch.finfo(nearest.dtype)
+    rounding = RESOLUTION * limits.eps * torch.maximum(nearest.abs(), farthest.abs())
+    # Below the floor the gradient of a quotient by the span would overflow.
+    return nearest - farthest <= rounding.clamp_min(limits.tiny / limits.eps)
 
 
 def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -256,60 +203,8 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
 
 
-def log2_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`log_s1` of ``x = gap * slope`` to base 2, in place of `gap`, without a gradient.
-
-    Parameters
-    ----------
-    gap : Tensor of shape (q, n)
-        How much nearer than the farthest neighbour each one is; overwritten.
-    slope : Tensor of shape (q, 1) or ()
-        One over the gap of the nearest.
-    a, b, t : Tensor of shape (q, 1) or ()
-        As for :func:`log_s1`.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        Log step to base 2, in [-inf, 0].
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.softstep import log2_s1_
-    >>> slope, a, b, t = torch.tensor([0.1, 0.2, 0.6, 0.5])
-    >>> log2_s1_(torch.tensor([[1.0, 4.0, 7.0]]), slope, a, b, t).exp2()
-    tensor([[0.0000, 0.5000, 1.0000]])
-    """
-    u = gap.mul_(slope / (b - a)).sub_(a / (b - a))
-    # Infinite and denormal numbers would cost ten times as much.
-    v = u.logit(eps=torch.finfo(u.dtype).eps).div_(t).clamp_min_(LEAST_LOG_STEP)
-    return torch.minimum(v.sigmoid_().log2_(), F.threshold_(u, 0.0, -math.inf))
-
-
-def log2_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`log_s2` of ``x = gap * slope`` to base 2, in place of `gap`, without a gradient.
-
-    Parameters and return value as for :func:`log2_s1_`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.softstep import log2_s2_
-    >>> slope, b, t = torch.tensor([0.1, 0.5, 0.5])
-    >>> log2_s2_(torch.tensor([[0.0, 2.5, 9.0]]), slope, b, t).exp2()
-    tensor([[0.0000, 0.8409, 1.0000]])
-    """
-    ratio = gap.mul_(slope / b).clamp_(0, 1)
-    logarithm = ratio.log2()
-    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
-
-
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
 STEPS = {"s1": log_s1, "s2": log_s2}
-
-#: What stands in for them where no gradient is asked for: logarithms to base 2.
-EVALUATION_STEPS = {"s1": log2_s1_, "s2": log2_s2_}
 
 #: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
 STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}

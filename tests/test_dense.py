@@ -1,8 +1,7 @@
 import numpy as np
 import torch
-from sklearn.datasets import load_diabetes
-
 from nona_sklearn._dense import DenseHeadRegressor
+from sklearn.datasets import load_diabetes
 
 
 def test_learns_and_repeats_itself():

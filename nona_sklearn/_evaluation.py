@@ -1,0 +1,425 @@
+"""Evaluation: what each tile of a bank says of a block of queries, and how tiles add up.
+
+A tile is a block of queries by a block of the bank, small enough for the processor's cache, so
+that memory does not grow with either. What a tile says is its :class:`Extremes`, the nearest and
+the farthest similarity, and its :class:`Partial`, sums of weights relative to its largest logit.
+Both merge in any order and grouping: tiles, threads and shards are the same thing. Whoever wants
+the weights themselves walks over the tiles once more, knowing their sum.
+
+The formulas are those of :mod:`~nona_sklearn.similarity`, :mod:`~nona_sklearn.softstep` and
+:mod:`~nona_sklearn.attention`, in the fewest passes over the pairs and without gradients; tests
+tie each to its definition. Of torch's functions we take only those that give an entry the same
+digits wherever it lies: ``exp2``, ``sigmoid``, ``logit`` and ``pow`` round differently in a
+SIMD register's body and in its tail.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ._neighbors import Exclusion, Neighbors
+from .attention import LEAST_LOGIT, NONAHead
+from .similarity import NEAR, SIMILARITIES, near_pairs
+from .softstep import equally_near
+
+BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
+KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
+LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The nearest and the farthest similarity of each query, (q, 1)."""
+
+    nearest: Tensor
+    farthest: Tensor
+
+    @classmethod
+    def of_tile(cls, similarity: Tensor, excluded: Tensor | None = None) -> Extremes:
+        """Look at one tile, (q, b). Of no admitted neighbour: -inf and inf."""
+        if excluded is None:
+            return cls(similarity.amax(dim=1, keepdim=True), similarity.amin(dim=1, keepdim=True))
+        return cls(
+            similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True),
+            similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True),
+        )
+
+    def merge(self, other: Extremes) -> Extremes:
+        """What both say together."""
+        return Extremes(
+            torch.maximum(self.nearest, other.nearest),
+            torch.minimum(self.farthest, other.farthest),
+        )
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Sums of weights, and of weighted values, relative to the largest logit.
+
+    Parameters
+    ----------
+    peak : Tensor of shape (q, 1)
+        The largest logit; the least finite number where nobody is admitted.
+    sums : Tensor of shape (q, 1 + c)
+        Sum of ``exp(logit - peak)``, and of its products with the c values, in float64.
+    """
+
+    peak: Tensor
+    sums: Tensor
+
+    @classmethod
+    def of_tile(cls, logits: Tensor, values: Tensor, excluded: Tensor | None = None) -> Partial:
+        """Sum one tile, (q, b), whose logits are overwritten; of values (b, c) in float64."""
+        values = torch.cat([values.new_ones(len(values), 1), values], dim=1)
+        peak = logits.amax(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
+        weights = logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_()
+        if excluded is not None:
+            weights.masked_fill_(excluded, 0.0)
+        return cls(peak, (values.T @ weights.double().T).T)
+
+    def merge(self, other: Partial) -> Partial:
+        """What both say together."""
+        peak = torch.maximum(self.peak, other.peak)
+        ours, theirs = ((part.peak - peak).double().exp() for part in (self, other))
+        return Partial(peak, self.sums * ours + other.sums * theirs)
+
+    @property
+    def total(self) -> Tensor:
+        """Sum of the weights, (q, 1); not 0, so that who is alone has weights of 0."""
+        return self.sums[:, :1].clamp_min(torch.finfo(torch.float32).tiny)
+
+    @property
+    def mean(self) -> Tensor:
+        """Weighted means of the values, (q, c)."""
+        return self.sums[:, 1:] / self.total
+
+
+# -- similarities of a bank's tiles ------------------------------------------------------------
+
+
+class Comparison:
+    """Similarities between blocks of queries and one slice of a bank after another.
+
+    Parameters
+    ----------
+    similarity : str
+        Its name in :data:`~nona_sklearn.similarity.SIMILARITIES`.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of all neighbours.
+    kept_bytes : int
+        How much may be kept of what is prepared for them.
+    """
+
+    def __init__(self, similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
+        self.similarity, self.neighbors = similarity, neighbors
+
+    def ask(self, query: Tensor) -> Similarities:
+        """Prepare a block of queries (q, d)."""
+        return Similarities(SIMILARITIES[self.similarity], query, self.neighbors)
+
+
+class Similarities:
+    """Similarities of one block of queries to slices of the neighbours."""
+
+    def __init__(
+        self, function: Callable[[Tensor, Tensor], Tensor], query: Tensor, neighbors: Tensor
+    ):
+        self.function, self.query, self.neighbors = function, query, neighbors
+
+    def of(self, rows: slice) -> Tensor:
+        """Similarities to some of the neighbours, (q, b)."""
+        return self.function(self.query, self.neighbors[rows])
+
+    def order(self, rows: slice) -> Tensor:
+        """Stand-ins, (q, b), that order neighbours alike, where there are any at less cost."""
+        return self.of(rows)
+
+    def from_order(self, order: Tensor) -> Tensor:
+        """Turn stand-ins into the similarities that they stand for."""
+        return order
+
+
+class EuclideanComparison(Comparison):
+    """:class:`Comparison` of l2 and log_l2 in float32, by one matrix product in float64.
+
+    The neighbours' side of the product is prepared once, and kept if it is not too large.
+    """
+
+    def __init__(self, similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
+        super().__init__(similarity, neighbors, kept_bytes)
+        # So that very long or short rows do not leave float32. A power of two rounds nothing.
+        self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
+        n, d = neighbors.shape
+        self.kept = self._prepare(slice(None)) if 8 * n * (d + 2) <= kept_bytes else None
+
+    def ask(self, query: Tensor) -> EuclideanSimilarities:
+        return EuclideanSimilarities(self, query)
+
+    def side(self, rows: slice) -> Tensor:
+        """The neighbours' side of the product, (b, d + 2)."""
+        return self._prepare(rows) if self.kept is None else self.kept[rows]
+
+    def _prepare(self, rows: slice) -> Tensor:
+        # The whole formula as one product of longer rows: two passes over the pairs less.
+        neighbors = self.neighbors[rows].double() / self.scale
+        square = neighbors.square().sum(dim=1, keepdim=True)
+        return torch.cat([neighbors, torch.ones_like(square), square], dim=1)
+
+
+class EuclideanSimilarities(Similarities):
+    """What :class:`EuclideanComparison` says of one block of queries.
+
+    What :meth:`order` returns lasts until the next tile only.
+    """
+
+    def __init__(self, comparison: EuclideanComparison, query: Tensor):
+        self.comparison = comparison
+        self.query, self.neighbors = query, comparison.neighbors
+        length = torch.linalg.vector_norm(query.double(), dim=1, keepdim=True)
+        self.scale = torch.maximum(_power_of_two(length), comparison.scale)  # (q, 1)
+        self.near = (NEAR * length / self.scale).square()
+        query = query.double() / comparison.scale
+        square = query.square().sum(dim=1, keepdim=True)
+        left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
+        self.left = left * (comparison.scale / self.scale).square()
+        self.room: dict[int, Tensor] = {}  # new memory for each product would cost as much
+
+    def of(self, rows: slice) -> Tensor:
+        return self._finish(self._squares(rows))
+
+    def order(self, rows: slice) -> Tensor:
+        """Squared distances over the squared scale, in float64, negative."""
+        return self._squares(rows).neg_()
+
+    def from_order(self, order: Tensor) -> Tensor:
+        return self._finish(-order)
+
+    def _squares(self, rows: slice) -> Tensor:
+        side = self.comparison.side(rows)
+        if len(side) not in self.room:
+            self.room = {len(side): self.left.new_empty(len(self.left), len(side))}
+        squares = torch.mm(self.left, side.T, out=self.room[len(side)])
+        for i, j in near_pairs(squares, self.near):
+            difference = self.query[i].double() - self.neighbors[rows][j].double()
+            distance = torch.linalg.vector_norm(difference, dim=1) / self.scale[i, 0]
+            squares[i, j] = distance.square()
+        return squares
+
+    def _finish(self, squares: Tensor) -> Tensor:
+        distance = squares.to(self.query.dtype).clamp_min_(0).sqrt_()
+        if self.comparison.similarity == "l2":
+            return distance.mul_(-self.scale.to(distance.dtype))
+        distance.mul_(self.scale.to(distance.dtype))
+        return distance.clamp_min_(torch.finfo(distance.dtype).tiny).log_().neg_()
+
+
+def compare(similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES) -> Comparison:
+    """Choose the quickest way to compare with these neighbours (n, d)."""
+    quick = similarity in ("l2", "log_l2") and neighbors.dtype == torch.float32 and len(neighbors)
+    kind = EuclideanComparison if quick else Comparison
+    return kind(similarity, neighbors, kept_bytes)
+
+
+def _power_of_two(length: Tensor) -> Tensor:
+    return 2.0 ** length.clamp_min(torch.finfo(torch.float32).tiny).log2().round()
+
+
+# -- steps without a gradient ------------------------------------------------------------------
+
+
+def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`~nona_sklearn.softstep.log_s1` of ``x = gap * slope``, in place of `gap`.
+
+    Parameters
+    ----------
+    gap : Tensor of shape (q, n)
+        How much nearer than the farthest neighbour each one is; overwritten.
+    slope : Tensor of shape (q, 1) or ()
+        One over the gap of the nearest.
+    a, b, t : Tensor of shape (q, 1) or ()
+        As for :func:`~nona_sklearn.softstep.log_s1`.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        Log step, in [-inf, 0].
+    """
+    limits = torch.finfo(gap.dtype)
+    width = (b - a).clamp_min(limits.tiny)  # rounding may leave nothing between them
+    u = gap.mul_(slope).sub_(a).div_(width)
+    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would cost
+    # ten times as much.
+    odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
+    odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
+    return torch.minimum(odds.log1p_().neg_(), F.threshold_(u, 0.0, -math.inf))
+
+
+def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`~nona_sklearn.softstep.log_s2` of ``x = gap * slope``, in place of `gap`.
+
+    Parameters and return value as for :func:`log_s1_`.
+    """
+    ratio = gap.mul_(slope / b).clamp_(0, 1)
+    logarithm = ratio.log()
+    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
+
+
+#: What stands in for :data:`~nona_sklearn.softstep.STEPS` where no gradient is asked for.
+EVALUATION_STEPS = {"s1": log_s1_, "s2": log_s2_}
+
+
+# -- one head and one block of queries ---------------------------------------------------------
+
+
+class Tiles:
+    """The tiles of one network's head and one block of queries.
+
+    Parameters
+    ----------
+    head : NONAHead
+        Gives the weights.
+    query : Tensor of shape (q, d)
+        The queries, where this head looks.
+    neighbors : Neighbors
+        All of them.
+    comparison : Comparison
+        Of this head's similarity, with the slice of their embeddings that it looks at.
+    exclusion : Exclusion, optional
+        Of these queries.
+    """
+
+    def __init__(
+        self,
+        head: NONAHead,
+        query: Tensor,
+        neighbors: Neighbors,
+        comparison: Comparison,
+        exclusion: Exclusion | None = None,
+    ):
+        self.head, self.query, self.neighbors = head, query, neighbors
+        self.similarities = comparison.ask(query)
+        self.exclusion = exclusion
+
+    @cached_property
+    def spans(self) -> list[slice]:
+        """Rows of the bank, tile by tile."""
+        device = self.query.device.type
+        return spans(len(self.neighbors), BANK_BLOCK.get(device, BANK_BLOCK["cpu"]))
+
+    def excluded(self, rows: slice = slice(None)) -> Tensor | None:
+        """Pairs that must not meet, bool (q, b)."""
+        return None if self.exclusion is None else self.exclusion.mask(rows)
+
+    @cached_property
+    def extremes(self) -> Extremes:
+        """The nearest and the farthest neighbour of each query."""
+        order = reduce(
+            Extremes.merge,
+            (
+                Extremes.of_tile(self.similarities.order(rows), self.excluded(rows))
+                for rows in self.spans
+            ),
+        )
+        return Extremes(
+            *(
+                self.similarities.from_order(values).to(self.query)
+                for values in (order.nearest, order.farthest)
+            )
+        )
+
+    @cached_property
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        """Where the step's scale begins, and one over its span, (q, 1)."""
+        nearest, farthest = self.extremes.nearest, self.extremes.farthest
+        tied = equally_near(nearest, farthest)  # all nearest, x = 1, as in scale_similarity
+        slope = (nearest - farthest).reciprocal().masked_fill(tied, 1.0)
+        return farthest.masked_fill(tied, -math.inf), slope
+
+    def logits(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield (rows of the bank, logarithms of their weights (q, b)), tile by tile.
+
+        They are not normalised, and new: to be overwritten.
+        """
+        if self.head.needs_whole_rows:
+            yield slice(0, len(self.neighbors)), self._whole_row_logits()
+            return
+        for rows in self.spans:
+            logits = self._tile_logits(rows)
+            if self.neighbors.log_prior is not None:
+                logits = logits.add_(self.neighbors.log_prior[rows])
+            excluded = self.excluded(rows)
+            yield rows, logits if excluded is None else logits.masked_fill_(excluded, -math.inf)
+
+    def _tile_logits(self, rows: slice) -> Tensor:
+        similarity = self.similarities.of(rows)
+        step = self.head.step
+        if step is not None:
+            farthest, slope = self._scale
+            log_step = EVALUATION_STEPS[step.step](similarity - farthest, slope, *self._thresholds)
+        scaled = similarity.div_(float(self.head.temperature))
+        logits = self.head.weighting.log_weight(scaled)
+        return logits if step is None else log_step.add_(logits)
+
+    @cached_property
+    def _thresholds(self) -> tuple[Tensor, ...]:
+        return self.head.step.thresholds(self.query)
+
+    def _whole_row_logits(self) -> Tensor:
+        similarity, excluded = self.whole()
+        log_prior = self.neighbors.log_prior
+        return self.head.weigh(similarity, self.query, excluded, log_prior).log_()
+
+    def whole(self) -> tuple[Tensor, Tensor | None]:
+        """Similarities to all neighbours, (q, n), and who must not meet."""
+        similarity = torch.cat([self.similarities.of(rows) for rows in self.spans], dim=1)
+        return similarity, self.excluded()
+
+    def step_sum(self) -> Tensor:
+        """Sum of each query's steps over the bank, (q,): how many neighbours it learned."""
+        similarity, excluded = self.whole()
+        return self.head.step(similarity, self.query, excluded).double().exp().sum(dim=1)
+
+    def partial(self, values: Tensor | None = None) -> Partial:
+        """Sums over the whole bank, of values (n, c) in float64, or of the weights alone."""
+        if values is None:
+            values = self.query.new_zeros(len(self.neighbors), 0, dtype=torch.float64)
+        return reduce(
+            Partial.merge,
+            (
+                Partial.of_tile(logits, values[rows], self.excluded(rows))
+                for rows, logits in self.logits()
+            ),
+        )
+
+    def weights(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts."""
+        partial = self.partial()
+        total = partial.total.to(self.query.dtype)
+        for rows, logits in self.logits():
+            yield rows, _exp_(logits.sub_(partial.peak)).div_(total)
+
+    def whole_weights(self, powers: Sequence[float]) -> Iterator[Tensor]:
+        """Yield the weights (q, n) of the whole bank in float64, once for each power of them."""
+        logits = torch.cat([tile for _, tile in self.logits()], dim=1)
+        logits.sub_(logits.amax(dim=1, keepdim=True))
+        for power in powers:
+            weights = _exp_(logits * power).double()
+            yield weights / weights.sum(dim=1, keepdim=True)
+
+
+def _exp_(logits: Tensor) -> Tensor:
+    """Weights, in place of their logits; zero below what counts."""
+    weights = logits.clamp_min_(LEAST_LOGIT).exp_()
+    return torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
+
+
+def spans(n: int, size: int) -> list[slice]:
+    """Slices of at most `size` that cover n rows."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

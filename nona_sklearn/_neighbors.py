@@ -1,0 +1,80 @@
+"""Labelled neighbours, and who must not meet whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Labelled neighbours: what a pool hands to a training step, and what a bank holds.
+
+    Parameters
+    ----------
+    embeddings : Tensor of shape (n, d)
+        Where they are.
+    values : Tensor of shape (n,) or (n, n_outputs)
+        What is averaged.
+    log_prior : Tensor of shape (n,), optional
+        Logarithm of what each weighs before its similarity is looked at; None: all the same.
+    """
+
+    embeddings: Tensor
+    values: Tensor
+    log_prior: Tensor | None = None
+    kept: dict = field(default_factory=dict, repr=False, compare=False)  # from call to call
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def __getitem__(self, rows: Tensor | slice) -> Neighbors:
+        """Select some of them."""
+        return Neighbors(*(None if part is None else part[rows] for part in self._parts))
+
+    def join(self, others: Neighbors) -> Neighbors:
+        """Put others behind these."""
+        pairs = zip(self._parts, others._parts, strict=True)
+        return Neighbors(*(None if a is None else torch.cat([a, b]) for a, b in pairs))
+
+    @property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.embeddings, self.values, self.log_prior
+
+    @property
+    def columns(self) -> Tensor:
+        """Values in float64, a column for each output, (n, n_outputs)."""
+        return self.values.double().reshape(len(self), -1)
+
+    def with_values(self, values: Tensor) -> Neighbors:
+        """Give them other values. What was kept of where they are still holds."""
+        return replace(self, values=values)
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Who must not meet whom: a query, no neighbour that bears its label.
+
+    With row numbers or ids as labels nobody is its own neighbour, twins of it may be; with
+    groups nobody meets its own group.
+
+    Parameters
+    ----------
+    queries : int Tensor of shape (q,)
+        Labels of the queries.
+    neighbors : int Tensor of shape (n,)
+        Labels of the neighbours.
+    """
+
+    queries: Tensor
+    neighbors: Tensor
+
+    def __getitem__(self, queries: slice) -> Exclusion:
+        """Select a block of the queries."""
+        return Exclusion(self.queries[queries], self.neighbors)
+
+    def mask(self, rows: slice = slice(None)) -> Tensor:
+        """Pairs of a query and one of these neighbours that must not meet, bool (q, b)."""
+        return self.queries[:, None] == self.neighbors[None, rows]

@@ -1,0 +1,296 @@
+"""Questions: a head, neighbours, queries, and who must not meet whom. Every answer starts here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from ._evaluation import KEPT_BYTES, Comparison, Tiles, compare, spans
+from ._neighbors import Exclusion, Neighbors
+from ._settings import WORKERS
+from .attention import AverageHead, NONAHead
+from .ranking import largest
+
+QUERY_BLOCK, LEAST_QUERY_BLOCK = 256, 32  # with less, a matrix product wastes time
+WHOLE_ENTRIES = 2**20  # pairs at a time where a query must see the whole bank at once
+SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
+
+
+@dataclass(frozen=True)
+class Question:
+    """Some queries, asked of a head and its neighbours.
+
+    :meth:`attend` is the definition, with gradients and all pairs at once. The other answers
+    stream over tiles, and evaluate the mean of the networks' weights.
+
+    Parameters
+    ----------
+    head : NONAHead or AverageHead
+        Gives the weights.
+    neighbors : Neighbors
+        What is weighted.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    exclusion : Exclusion, optional
+        Who must not meet whom; None: everybody may meet.
+    """
+
+    head: NONAHead | AverageHead
+    neighbors: Neighbors
+    query: Tensor
+    exclusion: Exclusion | None = None
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    # -- at once, with gradients -----------------------------------------------------------
+
+    def attend(self) -> Tensor:
+        """Weighted means of the neighbours' values, (q,) or (q, n_outputs), by definition."""
+        neighbors = self.neighbors
+        excluded = None if self.exclusion is None else self.exclusion.mask()
+        return self.head(
+            self.query, neighbors.embeddings, neighbors.values, excluded, neighbors.log_prior
+        )
+
+    # -- tile by tile ----------------------------------------------------------------------
+
+    def mean(self) -> Tensor:
+        """Weighted means of the neighbours' values, (q,) or (q, n_outputs), in float64."""
+        values = self.neighbors.columns
+
+        def answer(_, parts):
+            return torch.stack([tiles.partial(values).mean for tiles in parts]).mean(dim=0)
+
+        return self._rows(answer, values[:0]).reshape(len(self), *self.neighbors.values.shape[1:])
+
+    def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
+        """Weights (q, n) above a tolerance, in float64, made to sum to 1."""
+
+        def answer(_, parts):
+            tiles = [
+                sparse.csr_array(torch.threshold_(tile, tolerance, 0.0).cpu().numpy())
+                for _, tile in _mean_weights(parts)
+            ]
+            return sparse.hstack(tiles, format="csr", dtype=np.float64)
+
+        nobody = sparse.csr_array((0, len(self.neighbors)))
+        weights = sparse.vstack([nobody, *self._blocks(answer)], format="csr")
+        weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
+        return weights
+
+    def heaviest(self, k: int) -> tuple[Tensor, Tensor]:
+        """Weights and positions of the k heaviest neighbours, (q, k) each, heaviest first."""
+
+        def answer(queries, parts):
+            weights = self.query.new_full((queries.stop - queries.start, k), -1.0)
+            indices = torch.zeros_like(weights, dtype=torch.long)
+            for rows, tile in _mean_weights(parts):
+                excluded = parts[0].excluded(rows)
+                if excluded is not None:  # last, even among neighbours of no weight
+                    tile.masked_fill_(excluded, -1.0)
+                values, positions = largest(tile, min(k, tile.shape[1]))
+                weights, best = torch.cat([weights, values], dim=1).topk(k, dim=1)
+                indices = torch.cat([indices, positions + rows.start], dim=1).gather(1, best)
+            return torch.cat([weights.double(), indices.double()], dim=1)
+
+        weights, indices = self._rows(answer, self.query.new_zeros(0, 2 * k)).split(k, dim=1)
+        return weights, indices.long()
+
+    def effective_sizes(self) -> Tensor:
+        """One over the sum of squared weights, (q,)."""
+
+        def answer(_, parts):
+            squares = [tile.double().square().sum(dim=1) for _, tile in _mean_weights(parts)]
+            return sum(squares).reciprocal()
+
+        return self._rows(answer, self.query.new_zeros(0))
+
+    def step_sums(self) -> Tensor:
+        """Each query's steps, summed over the neighbours, (q,); every head has a step."""
+
+        def answer(_, parts):
+            return torch.stack([tiles.step_sum() for tiles in parts]).mean(dim=0)
+
+        return self._rows(answer, self.query.new_zeros(0), whole_rows=True)
+
+    def influence(self, residuals: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """What each neighbour does to the predictions.
+
+        Without neighbour j, the others share its weight: the prediction m changes by
+        ``w_j (m - y_j) / (1 - w_j)``.
+
+        Parameters
+        ----------
+        residuals : Tensor of shape (q, n_outputs), optional
+            Prediction minus truth of each query.
+
+        Returns
+        -------
+        weight : Tensor of shape (n,)
+            Sum of its weights over the queries.
+        change : Tensor of shape (n,)
+            Mean over the queries, and sum over the outputs, of the squared change of a
+            prediction without it.
+        error : Tensor of shape (n,)
+            The same of the change of the squared error; that of `change` without `residuals`.
+        """
+        values = self.neighbors.columns
+        totals, adding = values.new_zeros(len(values), 3), Lock()
+
+        def answer(queries, parts):
+            means = [tiles.partial(values).mean for tiles in parts]
+            for rows, each in _each_network(parts):
+                weight = sum(each).double().sum(dim=0) / len(parts)
+                said = torch.stack([weight, 0 * weight, 0 * weight], dim=1)
+                shares = [_share_of_the_rest(tile) for tile in each]
+                for j, column in enumerate(values[rows].T):
+                    change = sum(
+                        share * (mean[:, j, None] - column)
+                        for share, mean in zip(shares, means, strict=True)
+                    ) / len(parts)
+                    residual = 0.0 if residuals is None else residuals[queries, j, None]
+                    said[:, 1] += change.square().sum(dim=0)
+                    said[:, 2] += (change * (change + 2 * residual)).sum(dim=0)
+                with adding:
+                    totals[rows] += said
+
+        self._blocks(answer)
+        weight, change, error = totals.unbind(dim=1)
+        return weight, change / len(self), error / len(self)
+
+    def received(self, importance: Tensor) -> Tensor:
+        """Each neighbour's weight, summed over queries of some importance (q,), (n,)."""
+        totals, adding = importance.new_zeros(len(self.neighbors)), Lock()
+
+        def answer(queries, parts):
+            for rows, tile in _mean_weights(parts):
+                said = importance[queries] @ tile.double()
+                with adding:
+                    totals[rows] += said
+
+        self._blocks(answer)
+        return totals
+
+    def representatives(self, n_rows: int) -> np.ndarray:
+        """Positions of neighbours that carry the queries' weights together, (n_rows,).
+
+        Greedily, SELECTION_ROUNDS times a share of them, those with the largest gain in the sum
+        over the queries of the square root of the weight on rows that are kept. The root makes
+        returns diminish: a query that has a row needs the next one less.
+        """
+        kept = torch.zeros(len(self.neighbors), dtype=torch.float64, device=self.query.device)
+        for done in range(1, SELECTION_ROUNDS + 1):
+            share = replace(self, neighbors=self.neighbors.with_values(kept)).mean()
+            gain = self.received((share + LEAST_SHARE).rsqrt())
+            gain.masked_fill_(kept > 0, -1.0)
+            missing = n_rows * done // SELECTION_ROUNDS - int(kept.sum())
+            kept[gain.topk(missing).indices] = 1.0
+        return kept.nonzero()[:, 0].cpu().numpy()
+
+    def with_weights(
+        self, powers: tuple[float, ...], answer: Callable[[slice, Iterator[Tensor]], Tensor]
+    ) -> list[Tensor]:
+        """Answer from the weights (q, n) of the whole bank, in float64.
+
+        Parameters
+        ----------
+        powers : tuple of float
+            Exponents to take each network's weights to.
+        answer : callable
+            Takes a slice of the queries and their weights, once for each power.
+
+        Returns
+        -------
+        list
+            What `answer` returned, block by block.
+        """
+
+        def answer_block(queries, parts):
+            each = zip(*(tiles.whole_weights(powers) for tiles in parts), strict=True)
+            return answer(queries, (sum(weights) / len(parts) for weights in each))
+
+        return self._blocks(answer_block, whole_rows=True)
+
+    # -- blocks of queries -----------------------------------------------------------------
+
+    def _blocks(
+        self, answer: Callable[[slice, list[Tiles]], Any], whole_rows: bool = False
+    ) -> list[Any]:
+        """Answer for one block of queries after another; on the CPU, for several at a time.
+
+        Tiles are too small to share among threads, so each thread has blocks of its own.
+
+        Parameters
+        ----------
+        answer : callable
+            Takes a slice of the queries, and their tiles for each network.
+        whole_rows : bool, default=False
+            Whether `answer` holds each query's weights for the whole bank at once, so that it
+            needs small blocks of queries.
+        """
+        neighbors = self.neighbors
+        parts = self.head.parts(self.query, neighbors.embeddings)
+        comparisons = self._comparisons(parts)
+        n_threads = torch.get_num_threads() if self.query.device.type == "cpu" else 1
+        alone = n_threads == 1
+
+        @torch.no_grad()
+        def answer_alone(queries):
+            exclusion = None if self.exclusion is None else self.exclusion[queries]
+            tiles = [
+                Tiles(head, query[queries], neighbors, comparison, exclusion)
+                for (head, query, _), comparison in zip(parts, comparisons, strict=True)
+            ]
+            return answer(queries, tiles)
+
+        size = min(QUERY_BLOCK, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
+        if whole_rows or any(head.needs_whole_rows for head, _, _ in parts):
+            at_once = max(1, WHOLE_ENTRIES // len(neighbors))
+            size, n_threads = min(size, at_once), min(n_threads, at_once)
+        blocks = spans(len(self), size)
+        if alone:
+            return [answer_alone(queries) for queries in blocks]
+        return WORKERS.map(answer_alone, blocks, n_threads)
+
+    def _comparisons(self, parts: list[tuple[NONAHead, Tensor, Tensor]]) -> list[Comparison]:
+        """How each network's head compares: prepared once for all questions to neighbours."""
+        similarities = tuple(head.similarity for head, _, _ in parts)
+        kept = self.neighbors.kept
+        if similarities not in kept:
+            kept_bytes = KEPT_BYTES // len(parts)
+            kept[similarities] = [
+                compare(head.similarity, embeddings, kept_bytes) for head, _, embeddings in parts
+            ]
+        return kept[similarities]
+
+    def _rows(self, answer: Callable, empty: Tensor, whole_rows: bool = False) -> Tensor:
+        """Join blocks of float64 rows, of which there may be none."""
+        return torch.cat([empty.double(), *self._blocks(answer, whole_rows)])
+
+
+def _mean_weights(parts: list[Tiles]) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (rows of the bank, the networks' mean weights (q, b)), tile by tile."""
+    for rows, each in _each_network(parts):
+        yield rows, sum(each[1:], each[0]).div_(len(parts))
+
+
+def _each_network(parts: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
+    """Yield (rows of the bank, the weights (q, b) of each network), tile by tile."""
+    for tiles in zip(*(part.weights() for part in parts), strict=True):
+        yield tiles[0][0], [weights for _, weights in tiles]
+
+
+def _share_of_the_rest(weights: Tensor) -> Tensor:
+    """Weight over the weight of all others, ``w / (1 - w)``."""
+    # Nobody can say what a prediction would be without the only neighbour that it has.
+    weights = weights.double().clamp_max(1 - torch.finfo(torch.float32).eps)
+    return weights / (1 - weights)

@@ -1,0 +1,185 @@
+"""What regressors add: targets that are numbers, and the distributions behind predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral
+
+import numpy as np
+import torch
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
+from ._distribution import Calibration, Distribution
+from ._verbs import EDITING, NeighborEstimator
+
+
+class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
+    """A neighbour estimator whose targets are numbers."""
+
+    def predict(self, X, return_std=False):
+        """Predict the weighted mean of the bank's targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        return_std : bool, default=False
+            Whether to return the standard deviations of the predictive distributions too.
+
+        Returns
+        -------
+        y_mean : ndarray of shape (n_queries,) or (n_queries, n_outputs)
+            Predictions, in the shape of the `y` given to fit.
+        y_std : ndarray of the same shape
+            Standard deviations, calibrated as all that is said of the distribution; only with
+            ``return_std=True``.
+        """
+        bank, question = self._ask(X)
+        mean = self.targets_.decode(question.mean())
+        if not return_std:
+            return mean
+        return mean, Distribution(question, bank.calibration).std()[:, 0]
+
+    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+        """Quantiles of each query's predictive distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
+            Probabilities, from 0 to 1.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
+            The smallest values that the target does not exceed with these probabilities. One
+            number for `quantiles` leaves that axis out.
+
+        Raises
+        ------
+        ValueError
+            If `quantiles` are not from 0 to 1.
+        """
+        levels = _numbers(quantiles, "quantiles")
+        if not ((levels >= 0) & (levels <= 1)).all():
+            raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
+        answer = self._distribution(X).quantiles(levels)
+        return answer[:, 0] if np.ndim(quantiles) == 0 else answer
+
+    def predict_cdf(self, X, y):
+        """Probability that each query's target is at most `y`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        y : float or array-like of shape (n_values,)
+            Values of the target, the same for every query and output.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_values) or (n_queries, n_values, n_outputs)
+            Probabilities. One number for `y` leaves that axis out.
+
+        Raises
+        ------
+        ValueError
+            If `y` holds NaN or infinity, or has more than one axis.
+        """
+        values = _numbers(y, "y")
+        answer = self._distribution(X).cdf(values)
+        return answer[:, 0] if np.ndim(y) == 0 else answer
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draw targets from each query's predictive distribution.
+
+        The outputs of a draw come from one neighbour, and so depend on each other as they do
+        in the bank.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_samples : int, default=1
+            Number of draws for each query.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_samples) or (n_queries, n_outputs, n_samples)
+            Draws, in the layout of scikit-learn's ``GaussianProcessRegressor.sample_y``.
+
+        Raises
+        ------
+        ValueError
+            If `n_samples` is not a positive integer.
+        """
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
+        return self._distribution(X).sample(n_samples, check_random_state(random_state))
+
+    def calibrate(self, X=None, y=None):
+        """Choose anew how wide the predictive distributions are; predictions stay.
+
+        Fit does so on its validation rows, each asked of the network that did not see it, or
+        on leave-one-out distributions if there are none. Rows that fit did not see at all do
+        it better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), optional
+            Rows that are not in the bank. None: the bank's, each without itself.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Their targets; unused without `X`.
+
+        Returns
+        -------
+        self : object
+            With `calibration_` set.
+        """
+        check_is_fitted(self)
+        query = None if X is None else self._validate_and_embed(X)
+        with EDITING.held():
+            bank = self.bank_
+            if query is None:
+                self.bank_ = self._calibrate(bank)
+            else:
+                question = bank.ask(self.network_.head, query)
+                residual = self._check_targets(y, len(query), bank) - question.mean()
+                residual = residual.reshape(len(query), -1)
+                self.bank_ = replace(bank, calibration=fit_calibration(question, residual))
+        return self
+
+    @property
+    def calibration_(self) -> Calibration:
+        """How weighted targets become a distribution: a part of the bank."""
+        return self.bank_.calibration
+
+    @calibration_.setter
+    def calibration_(self, calibration: Calibration) -> None:
+        with EDITING.held():
+            self.bank_ = replace(self.bank_, calibration=calibration)
+
+    def _calibrate(self, bank, splits=None):
+        head = self.network_.head
+        if splits is None or splits[0][1] is None:
+            return replace(bank, calibration=calibrate_on_bank(head, bank))
+        return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
+
+    def _distribution(self, X) -> Distribution:
+        bank, question = self._ask(X)
+        return Distribution(question, bank.calibration)
+
+
+def _numbers(values, name) -> Tensor:
+    """One or more numbers as a float64 tensor of one axis."""
+    values = check_array(np.atleast_1d(values), ensure_2d=False, dtype=np.float64, input_name=name)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
+    return torch.from_numpy(values)

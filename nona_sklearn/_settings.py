@@ -1,0 +1,132 @@
+"""The process's settings, which a fit needs for itself and must leave as they are.
+
+torch keeps its random generators, its default type and device, autocast and the number of its
+threads for the whole process or the whole thread. What we need otherwise is set here, for as
+long as it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+
+class ForkSafeLock:
+    """A lock that a forked process finds open, whoever held it before: nobody is left to.
+
+    A thread that holds it may take it again.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock inside the block."""
+        with self._lock:
+            yield
+
+
+_SEEDING = ForkSafeLock()  # torch's global generator serves one fit at a time
+
+
+@contextmanager
+def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed torch inside the block only, for one thread at a time.
+
+    Layers draw their initial weights from torch's global CPU generator, in its default type,
+    and dropout from the generator of its device. We put all of them back.
+    """
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with _SEEDING.held(), torch.random.fork_rng(devices=devices), _default_dtype(torch.float32):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Train as if nothing were set around the block: no autocast, no inference mode."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
+
+
+class Workers:
+    """Threads in which torch computes by itself, so that a tile is not shared among them.
+
+    torch's number of threads is each thread's own, but what is set last is also what threads
+    start with that have yet to begin. So a worker is set once, when it starts, and what new
+    threads begin with is put back at once. Workers stay: a prediction may take less time than
+    their start.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._forget()
+        if hasattr(os, "register_at_fork"):  # threads are not copied
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any], n_threads: int) -> list:
+        """Call a function with each item, in `n_threads` threads: a list of answers."""
+        n_threads = min(n_threads, len(items))
+        if n_threads == 0:
+            return []
+
+        def work(first: int) -> list:
+            return [function(item) for item in items[first::n_threads]]
+
+        # joblib's threads look for answers every 10 ms, in which a small one is long done.
+        shares = list(self._at_least(n_threads).map(work, range(n_threads)))
+        return [shares[i % n_threads][i // n_threads] for i in range(len(items))]
+
+    def _at_least(self, n_threads: int) -> ThreadPoolExecutor:
+        with self._lock.held():
+            if self._pool is None or self._size < n_threads:
+                before = _in_new_thread(torch.get_num_threads)
+                everybody = threading.Barrier(n_threads)
+                pool = ThreadPoolExecutor(n_threads, "nona", torch.set_num_threads, (1,))
+                list(pool.map(lambda _: everybody.wait(), range(n_threads)))  # all have started
+                _in_new_thread(lambda: torch.set_num_threads(before))
+                self._pool, self._size = pool, n_threads
+            return self._pool
+
+
+def _in_new_thread(function: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+WORKERS = Workers()

@@ -1,0 +1,118 @@
+"""Targets: what y is. How it is checked, averaged, learned and split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array
+from torch import Tensor, nn
+
+LARGEST = 1e150  # whose square float64 still holds
+
+Split = tuple[np.ndarray, "np.ndarray | None"]  # numbers of training and of validation rows
+
+
+class RegressionTargets:
+    """Numbers: averaged as they are, and standardised where a network is to learn them.
+
+    Another kind of target has these methods, and an estimator whose ``_make_targets`` returns
+    it: see ``docs/extending.md``.
+
+    Attributes
+    ----------
+    scaler : StandardScaler
+        Standardises the columns of the values seen by :meth:`fit`.
+    loss : type of Module
+        What training minimises, of predictions and encoded targets.
+    """
+
+    loss: type[nn.Module] = nn.MSELoss
+
+    def fit(self, y: Any) -> RegressionTargets:
+        """Look at the training targets of shape (n,) or (n, n_outputs)."""
+        self.scaler = StandardScaler().fit(_columns(self.values(y)))
+        return self
+
+    def values(self, y: Any) -> Tensor:
+        """What a neighbour brings: targets as a new float64 tensor of their shape.
+
+        Raises
+        ------
+        ValueError
+            If `y` holds no finite numbers, or such as float64 cannot square.
+        """
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        if y.ndim > 2:
+            raise ValueError(f"y must have one or two axes, got shape {y.shape}")
+        if np.abs(y).max(initial=0) > LARGEST:
+            raise ValueError(
+                f"Input y contains a value too large to be squared: {np.abs(y).max():g}; "
+                f"its units must make it smaller than {LARGEST:g}"
+            )
+        return torch.tensor(y, dtype=torch.float64)
+
+    def encode(self, values: Tensor) -> Tensor:
+        """What a network learns: values with mean 0 and deviation 1, float32 of their shape."""
+        scaled = self.scaler.transform(_columns(values))
+        return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
+
+    def restore(self, encoded: Tensor) -> Tensor:
+        """Turn what a network says of encoded values into values: :meth:`encode`'s inverse."""
+        columns = self.scaler.inverse_transform(_columns(encoded.double()))
+        return torch.from_numpy(columns).reshape(encoded.shape)
+
+    def decode(self, means: Tensor) -> np.ndarray:
+        """Turn weighted means of values into predictions."""
+        return means.cpu().numpy()
+
+    def split(
+        self,
+        values: Tensor,
+        groups: np.ndarray | None,
+        n_networks: int,
+        validation_fraction: float,
+        random_state: np.random.RandomState,
+    ) -> list[Split]:
+        """Split row numbers into training and validation rows, once for each network.
+
+        Groups stay together. No row is validation twice as long as there are others.
+
+        Raises
+        ------
+        ValueError
+            If fewer than two rows, or groups, would be left to train on.
+        """
+        n_samples = len(values)
+        units = np.arange(n_samples) if groups is None else groups
+        n_units = units.max() + 1
+        n_valid = max(1, round(validation_fraction * n_units))
+        if n_units - n_valid < 2:
+            raise ValueError(
+                f"validation_fraction={validation_fraction} of "
+                f"{'n_samples' if groups is None else 'n_groups'}={n_units} leaves fewer than 2 "
+                f"training {'rows' if groups is None else 'groups'}; "
+                "use more samples or early_stopping=False"
+            )
+        order = random_state.permutation(n_units)
+        splits: list[Split] = []
+        for i in range(n_networks):
+            turn = np.roll(order, -i * n_valid)
+            rows = turn if groups is None else random_state.permutation(n_samples)
+            held_out = np.isin(units[rows], turn[:n_valid])
+            splits.append((rows[~held_out], rows[held_out]))
+        return splits
+
+
+def check_lengths(n_rows: int, n_targets: int) -> None:
+    """Refuse targets of another number of rows."""
+    if n_rows != n_targets:
+        raise ValueError(
+            f"X and y have inconsistent numbers of samples: X has {n_rows}, y has {n_targets}"
+        )
+
+
+def _columns(values: Tensor) -> np.ndarray:
+    return values.reshape(len(values), -1).cpu().numpy()

@@ -1,0 +1,367 @@
+"""What can be asked of a fitted neighbour estimator, and edits of its bank."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import numpy as np
+import torch
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import Bunch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ._bank import NeighborBank
+from ._base import NetworkEstimator
+from ._neighbors import Neighbors
+from ._question import Question
+from ._settings import ForkSafeLock
+from ._targets import Split, check_lengths
+
+COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
+EDITING = ForkSafeLock()  # one edit at a time; readers keep the bank they began with
+
+
+class NeighborEstimator(NetworkEstimator):
+    """An estimator that stores its embedded training rows as a bank, and answers from it.
+
+    A verb reads ``bank_`` once: another thread may put an edited one in its place.
+    """
+
+    def _remember(self, X, values, groups, splits):
+        embeddings = self._embed(X)
+        bank = NeighborBank(
+            Neighbors(embeddings, values.to(embeddings.device)),
+            groups=None if groups is None else torch.as_tensor(groups, device=embeddings.device),
+        )
+        self.bank_ = self._calibrate(bank, splits)
+
+    def _calibrate(self, bank: NeighborBank, splits: list[Split] | None = None) -> NeighborBank:
+        """Let the bank know how far its answers err, by rows that a network did not see."""
+        return bank
+
+    def _training_embeddings(self) -> Tensor:
+        return self.bank_.embeddings
+
+    # -- asking --------------------------------------------------------------------------
+
+    def _ask(self, X) -> tuple[NeighborBank, Question]:
+        """Ask about queries, or about the bank's own rows, each without itself."""
+        check_is_fitted(self)
+        bank = self.bank_
+        if X is None and len(bank) < 2:
+            raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
+        query = None if X is None else self._validate_and_embed(X)
+        return bank, bank.ask(self.network_.head, query)
+
+    def neighbor_weights(self, X=None, *, tolerance=0.0):
+        """Weight of each row of the bank in the prediction of each query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        tolerance : float, default=0.0
+            Weights up to this one are left out, and the others scaled to sum to 1.
+
+        Returns
+        -------
+        sparse CSR array of shape (n_queries, n_neighbors)
+            Weights; each row sums to 1, and the product with the bank's targets, those given
+            to fit, is the prediction: to rounding with ``tolerance=0``. Column j is the j-th
+            row of the bank.
+
+        Raises
+        ------
+        ValueError
+            If `tolerance` is negative, or leaves a query without neighbours.
+        """
+        _, question = self._ask(X)
+        if not tolerance >= 0:
+            raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
+        weights = question.sparse_weights(tolerance)
+        if (np.diff(weights.indptr) == 0).any():
+            raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
+        return weights
+
+    def kneighbors(self, X=None, n_neighbors=5):
+        """Heaviest neighbours of each query, heaviest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours to return.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_queries, n_neighbors)
+            Weights, not distances as in scikit-learn: the share that each neighbour has in
+            the prediction. Rows of weight 0 are no neighbours, and in no particular order.
+        ids : ndarray of shape (n_queries, n_neighbors)
+            Names of the neighbours: row numbers in the data given to fit, and what
+            :meth:`add_neighbors` returned.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows that are admitted: one
+            less than all with ``X=None``.
+        """
+        bank, question = self._ask(X)
+        n_admitted = len(bank) - (X is None)
+        if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
+            raise ValueError(
+                f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
+            )
+        weights, positions = question.heaviest(n_neighbors)
+        return weights.cpu().numpy(), bank.ids[positions].cpu().numpy()
+
+    def effective_n_neighbors(self, X=None):
+        """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            k, if k neighbours weigh the same and the others nothing; from 1 to all rows.
+        """
+        return self._ask(X)[1].effective_sizes().cpu().numpy()
+
+    def soft_n_neighbors(self, X=None):
+        """Size of the neighbourhood that SoftStep learned for each query: its k.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            Sum of the step, from 0 (rejected) to 1, over the bank; a mean over the networks.
+
+        Raises
+        ------
+        ValueError
+            If the estimator has no step: ``softstep=None``.
+        """
+        _, question = self._ask(X)
+        if self.softstep is None:
+            raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
+        return question.step_sums().cpu().numpy()
+
+    def distance_to_bank(self, X=None):
+        """Distance of each query to the nearest row of the bank, a warning where it is large.
+
+        Compare it with what is usual for the bank itself,
+        ``np.quantile(reg.distance_to_bank(), 0.99)``: a prediction farther out leans on rows
+        that are not like it, and its distribution does not know.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            Euclidean distances between embeddings, those of several networks side by side.
+        """
+        bank, question = self._ask(X)
+        nearest = NearestNeighbors(n_neighbors=1).fit(bank.embeddings.cpu().numpy())
+        return nearest.kneighbors(None if X is None else question.query.cpu().numpy())[0][:, 0]
+
+    def influence(self, X=None, y=None):
+        """What each row of the bank does to the predictions of some queries.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
+            Their targets; with ``X=None``, those of the bank.
+
+        Returns
+        -------
+        :class:`~sklearn.utils.Bunch`
+            Arrays of shape (n_neighbors,), in the order of the bank: ``id``; ``weight``, the
+            sum of its weights over the queries; ``change``, the root mean square, over
+            queries, of the change of a prediction when the row is left out; ``error``, the
+            mean change of the squared error then, where targets are known: positive where the
+            row helps. Several outputs add up.
+
+        Notes
+        -----
+        In closed form: without row j a network's prediction m becomes
+        ``m + w_j (m - y_j) / (1 - w_j)``. With a step, this holds its scale fixed.
+        """
+        bank, question = self._ask(X)
+        truth = bank.targets if X is None else None
+        if X is not None and y is not None:
+            truth = self._check_targets(y, len(question), bank)
+        residuals = None
+        if truth is not None:
+            residuals = (question.mean() - truth).reshape(len(question), -1)
+        weight, change, error = question.influence(residuals)
+        found = Bunch(id=bank.ids, weight=weight, change=change.sqrt())
+        if truth is not None:
+            found.error = error
+        return Bunch(**{name: tensor.cpu().numpy() for name, tensor in found.items()})
+
+    # -- editing -------------------------------------------------------------------------
+
+    def add_neighbors(self, X, y):
+        """Let labelled rows take part in predictions, without training.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to add.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Their names (ids), which no other row had or will have.
+
+        Raises
+        ------
+        ValueError
+            If `X` or `y` is invalid or has other columns than those given to fit.
+        """
+        check_is_fitted(self)
+        embeddings = self._validate_and_embed(X)
+        with EDITING.held():
+            targets = self._check_targets(y, len(embeddings), self.bank_)
+            self.bank_ = self.bank_.add(Neighbors(embeddings, targets))
+            return self.bank_.ids[-len(embeddings) :].cpu().numpy()
+
+    def remove_neighbors(self, ids):
+        """Forget rows: neither the estimator nor its pickle holds their embedding or target.
+
+        What training took from them, the network's weights and the features' scale, stays.
+
+        Parameters
+        ----------
+        ids : int or array-like of int
+            Names of the rows, as :meth:`kneighbors` gives them: row numbers in the data given
+            to fit, and what :meth:`add_neighbors` returned. The other rows keep theirs.
+
+        Returns
+        -------
+        self : object
+            Without these rows.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown or no row would be left. Nothing is removed then.
+        """
+        check_is_fitted(self)
+        ids = _check_ids(ids)
+        with EDITING.held():
+            gone = self.bank_.positions(ids)
+            kept = np.setdiff1d(np.arange(len(self.bank_)), gone)
+            if len(kept) == 0:
+                raise ValueError(f"ids must leave at least one row, got all {len(self.bank_)}")
+            self.bank_ = self.bank_.keep(kept)
+        return self
+
+    def set_neighbor_targets(self, y):
+        """Predict something else by the same neighbours.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
+            A target for each row of the bank, in its order.
+
+        Returns
+        -------
+        self : object
+            With these targets, and distributions calibrated on them, each row without itself.
+
+        Raises
+        ------
+        ValueError
+            If `y` is invalid or has another number of rows than the bank.
+        """
+        check_is_fitted(self)
+        values = self.targets_.values(y)
+        with EDITING.held():
+            bank = self.bank_
+            if len(values) != len(bank):
+                raise ValueError(
+                    f"y must have the bank's {len(bank)} rows, got shape {tuple(values.shape)}"
+                )
+            self.bank_ = self._calibrate(bank.with_targets(values.to(bank.targets.device)))
+        return self
+
+    def compress(self, n_neighbors, X=None):
+        """Keep rows that together carry the weight of the predictions, and forget the others.
+
+        Parameters
+        ----------
+        n_neighbors : int
+            Number of rows to keep.
+        X : array-like of shape (n_queries, n_features), optional
+            Queries whose predictions should stay. None: the bank's rows, a random sample of
+            them where the bank is large.
+
+        Returns
+        -------
+        self : object
+            With a bank of `n_neighbors` rows, which keep their names and order.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows.
+
+        Notes
+        -----
+        The heaviest rows alone would be those where rows are many. Rows are chosen greedily
+        for the sum over the queries of the square root of the weight that is kept, where a
+        query that has a row needs the next one less.
+        """
+        check_is_fitted(self)
+        with EDITING.held():
+            bank = self.bank_
+            if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= len(bank):
+                raise ValueError(
+                    f"n_neighbors must be an integer from 1 to {len(bank)}, got {n_neighbors!r}"
+                )
+            if X is None:
+                sample = np.random.RandomState(0).permutation(len(bank))
+                query = bank.embeddings[sample[: COMPRESSION_PAIRS // len(bank)]]
+            else:
+                query = self._validate_and_embed(X)
+            kept = bank.ask(self.network_.head, query).representatives(int(n_neighbors))
+            self.bank_ = bank.keep(kept)
+        return self
+
+    def _check_targets(self, y, n_rows: int, bank: NeighborBank) -> Tensor:
+        """Values of some rows' targets, with the outputs of the bank's."""
+        if y is None:
+            raise ValueError("y must be the targets of X, got None")
+        values = self.targets_.values(y)
+        check_lengths(n_rows, len(values))
+        if values.shape[1:] != bank.targets.shape[1:]:
+            outputs = ", ".join(map(str, bank.targets.shape[1:]))
+            raise ValueError(
+                f"y must have the bank's shape (n, {outputs}), got {tuple(values.shape)}"
+            )
+        return values.to(bank.targets.device)
+
+
+def _check_ids(ids):
+    ids = np.atleast_1d(ids)
+    if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+        raise ValueError(f"ids must be integers, got {ids!r}")
+    return ids.astype(np.int64)

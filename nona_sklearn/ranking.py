@@ -1,0 +1,119 @@
+"""Ranking: the largest of many, neighbours in order, and who is not among the nearest.
+
+Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["largest", "nearest_first", "outside_nearest"]
+
+GROUP = 16  # values whose largest stands for them all, in a search for the largest of many
+
+
+def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find the k largest values of each row and their positions, as `topk` does, but faster.
+
+    The k largest lie in the k groups with the largest heads, so that few need comparing.
+
+    Parameters
+    ----------
+    values : Tensor of shape (q, n)
+        What to search.
+    k : int
+        How many to find, at most n.
+
+    Returns
+    -------
+    tuple of Tensor of shape (q, k)
+        Values, largest first, and their positions in the row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.ranking import largest
+    >>> largest(torch.arange(64.0)[None], 2)
+    (tensor([[63., 62.]]), tensor([[63, 62]]))
+    """
+    q, n = values.shape
+    if k * GROUP >= n:
+        return values.topk(k, dim=1)
+    whole = n - n % GROUP  # the rest, less than a group, competes with the best groups
+    groups = values[:, :whole].reshape(q, -1, GROUP)
+    best = groups.amax(dim=2).topk(k, dim=1).indices[..., None]  # (q, k, 1)
+    positions = (best * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    rest = torch.arange(whole, n, device=values.device).expand(q, -1)
+    positions = torch.cat([positions, rest], dim=1)
+    found, chosen = values.gather(1, positions).topk(k, dim=1)
+    return found, positions.gather(1, chosen)
+
+
+def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = None) -> Tensor:
+    """Order each query's neighbours: nearest first, ties by position, excluded ones last.
+
+    Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, n)
+        Similarities of each query to each neighbour.
+    excluded : bool Tensor of shape (q, n), optional
+        True where a neighbour is not admitted to a query's neighbourhood.
+    k : int, optional
+        Order the k nearest only, which is faster; None orders all.
+
+    Returns
+    -------
+    int Tensor of shape (q, n) or (q, k)
+        Positions of the neighbours in their row.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.ranking import nearest_first
+    >>> nearest_first(torch.tensor([[-9.0, -1.0, -1.0]]), None)
+    tensor([[1, 2, 0]])
+    """
+    admitted = similarity.detach()
+    if excluded is not None:
+        admitted = admitted.masked_fill(excluded, -math.inf)
+    if k is None or k >= admitted.shape[1]:
+        return admitted.argsort(dim=1, descending=True, stable=True)
+    last = largest(admitted, k)[0][:, -1:]
+    with_ties = int((admitted >= last).sum(dim=1).max())  # the last place may be shared
+    nearest = largest(admitted, with_ties)[1].sort(dim=1).values
+    order = admitted.gather(1, nearest).argsort(dim=1, descending=True, stable=True)
+    return nearest.gather(1, order)[:, :k]
+
+
+def outside_nearest(
+    similarity: Tensor, n_neighbors: int, excluded: Tensor | None = None
+) -> Tensor:
+    """Extend an exclusion to all but each query's `n_neighbors` nearest admitted neighbours.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, n)
+        Similarities of each query to each neighbour.
+    n_neighbors : int
+        How many to keep; all admitted ones, if there are fewer.
+    excluded : bool Tensor of shape (q, n), optional
+        Pairs that are excluded already.
+
+    Returns
+    -------
+    bool Tensor of shape (q, n)
+        True for all pairs but the nearest admitted ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.ranking import outside_nearest
+    >>> outside_nearest(torch.tensor([[-3.0, -1.0, -2.0]]), 2)
+    tensor([[ True, False, False]])
+    """
+    nearest = nearest_first(similarity, excluded, n_neighbors)[:, :n_neighbors]  # (q, k)
+    outside = torch.ones_like(similarity, dtype=torch.bool).scatter(1, nearest, False)
+    return outside if excluded is None else outside | excluded
