@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ._extractor import ExtractorEmbedding
+from ._inputs import Rows
 from .attention import AverageHead, NONAHead
-
-if TYPE_CHECKING:
-    from ._inputs import Rows
-    from ._pools import DatasetPool
 
 EMBED_BLOCK = 4096  # rows embedded at a time: bounds the memory of wide hidden layers
 
@@ -38,8 +35,8 @@ class NeighborNetwork(nn.Module):
         self.embedding = embedding
         self.head = head
 
-    def forward(self, rows: Tensor, pool: DatasetPool) -> Tensor:
-        """Predict training rows, (q,), from their pool: a step's work in a single call.
+    def forward(self, rows: Tensor, pool: Any) -> Tensor:
+        """Predict training rows, (q,), by what their pool asks: a step's work in a single call.
 
         Wrappers need that, such as the one that trains on several GPUs.
         """

@@ -185,15 +185,18 @@ class Question:
 
         Greedily, SELECTION_ROUNDS times a share of them, those with the largest gain in the sum
         over the queries of the square root of the weight on rows that are kept. The root makes
-        returns diminish: a query that has a row needs the next one less.
+        returns diminish: a query that has a row needs the next one less. Of rows that gain the
+        same, such as those that predict nobody but themselves, any may be kept.
         """
+        shuffled = torch.from_numpy(np.random.RandomState(0).permutation(len(self.neighbors)))
+        shuffled = shuffled.to(self.query.device)
         kept = torch.zeros(len(self.neighbors), dtype=torch.float64, device=self.query.device)
         for done in range(1, SELECTION_ROUNDS + 1):
             share = replace(self, neighbors=self.neighbors.with_values(kept)).mean()
             gain = self.received((share + LEAST_SHARE).rsqrt())
             gain.masked_fill_(kept > 0, -1.0)
             missing = n_rows * done // SELECTION_ROUNDS - int(kept.sum())
-            kept[gain.topk(missing).indices] = 1.0
+            kept[shuffled[gain[shuffled].topk(missing).indices]] = 1.0
         return kept.nonzero()[:, 0].cpu().numpy()
 
     def with_weights(

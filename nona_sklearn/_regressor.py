@@ -200,7 +200,8 @@ class NONANetworks(NetworkEstimator):
         return nn.Sequential(periodic, self._make_mlp(periodic.out_features, **options))
 
     def _make_network(self, X, n_outputs):
-        return NeighborNetwork(self._make_embedding(X), self._make_head(n_outputs))
+        head = self._make_head(n_outputs)
+        return NeighborNetwork(self._make_embedding(X), head)
 
     def _make_head(self, n_outputs: int | None) -> nn.Module:
         step = None

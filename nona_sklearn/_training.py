@@ -99,12 +99,14 @@ class NONANet(skorch.NeuralNet):
         self.micro_batch_size = micro_batch_size
 
     def fit_loop(self, X, y=None, **kwargs):
-        """Note an interruption, which skorch would take for the wish to end early."""
+        """Note an interruption, which skorch takes for the wish to end early."""
         self.interrupted_ = None
         try:
             return super().fit_loop(X, y, **kwargs)
-        except KeyboardInterrupt as interrupt:
-            self.interrupted_ = interrupt
+        except KeyboardInterrupt as interrupt:  # early stopping's way to end the loop, too
+            stops = [c for _, c in self.callbacks_ if isinstance(c, EarlyStopping)]
+            if not any(stop.misses_ == stop.patience for stop in stops):
+                self.interrupted_ = interrupt
             raise
 
     def infer(self, rows, **fit_params):

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "NEAR",
     "SIMILARITIES",
     "TRAINING_SIMILARITIES",
     "cosine",
@@ -18,7 +17,6 @@ __all__ = [
     "l1",
     "l2",
     "log_l2",
-    "near_pairs",
     "rounded_l2",
 ]
 

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
-from nona_sklearn.attention import AverageHead, L2Attention, outside_nearest
+from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import SIMILARITIES, l2
 
 
@@ -197,13 +197,6 @@ def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity,
     assert (prediction < len(z) + 0.001).all()
     for tensor in (z, *head.parameters()):
         assert tensor.grad is None or tensor.grad.isfinite().all()
-
-
-def test_outside_nearest_keeps_k_admitted():
-    similarity = torch.tensor([[5.0, 4.0, 3.0, 2.0]])
-    excluded = torch.tensor([[True, False, False, False]])
-    assert outside_nearest(similarity, 2, excluded).tolist() == [[True, False, False, True]]
-    assert outside_nearest(similarity, 9, excluded).tolist() == excluded.tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from nona_sklearn._dense import DenseHeadRegressor, HybridHeadRegressor
 from sklearn.model_selection import KFold, PredefinedSplit
 from torch import nn
 
 from nona_sklearn import NONARegressor, Rows, compare_heads
 from nona_sklearn._compare import tune_knn
+from nona_sklearn._heads import DenseHeadRegressor, HybridHeadRegressor
 
 
 def regressor(**kwargs):

@@ -10,32 +10,46 @@ from pathlib import Path
 import pytest
 
 import nona_sklearn
-from nona_sklearn import attention, datasets, embedding, similarity, softstep
+from nona_sklearn import (
+    attention,
+    datasets,
+    embedding,
+    ranking,
+    similarity,
+    softstep,
+    weighting,
+)
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nona_sklearn"
+MATHEMATICS = ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
 LAYERS = [
     "_validation",
-    "similarity",
-    "softstep",
-    "attention",
-    "embedding",
+    *MATHEMATICS,
     "_inputs",
     "_extractor",
+    "_neighbors",
+    "_settings",
     "_network",
-    "_stream",
-    "_bank",
+    "_evaluation",
+    "_question",
     "_distribution",
-    "_editing",
+    "_bank",
+    "_calibration",
+    "_targets",
     "_scaler",
+    "_pools",
+    "_refine",
     "_training",
     "_base",
+    "_verbs",
+    "_regression",
     "_regressor",
+    "_heads",
+    "_compare",
     "_approximate",
     "_displays",
     "datasets",
-    "_dense",
-    "_compare",
     "__main__",
 ]
 
@@ -79,10 +93,12 @@ def test_where_libraries_are_imported(library, files):
     assert using == files
 
 
-@pytest.mark.parametrize("layer", ["similarity", "softstep", "attention", "embedding"])
+@pytest.mark.parametrize(
+    "layer", ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
+)
 def test_mathematics_needs_torch_only(layer):
     outside = {name.split(".")[0] for name, _ in imports(PACKAGE / f"{layer}.py")}
-    assert outside <= {"", "torch", "math", "itertools", "collections"}
+    assert outside <= {"", "torch", "math", "itertools", "collections", "dataclasses"}
 
 
 def test_matplotlib_is_not_imported_with_the_package():
@@ -94,7 +110,15 @@ def test_matplotlib_is_not_imported_with_the_package():
 def public_objects():
     for name in nona_sklearn.__all__:
         yield name, getattr(nona_sklearn, name)
-    for module in (similarity, softstep, attention, embedding, datasets):
+    for module in (
+        similarity,
+        ranking,
+        weighting,
+        softstep,
+        attention,
+        embedding,
+        datasets,
+    ):
         for name in module.__all__:
             if callable(getattr(module, name)):
                 yield f"{module.__name__}.{name}", getattr(module, name)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _stream
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _question
 from nona_sklearn._distribution import (
     NOISES,
     Calibration,
@@ -222,7 +222,7 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(_stream, "WHOLE_ENTRIES", 500)
+    monkeypatch.setattr(_question, "WHOLE_ENTRIES", 500)
     parts = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
     for ours, expected in zip(parts, whole, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-6)

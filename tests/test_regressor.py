@@ -15,6 +15,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsRegressor
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _base
+from nona_sklearn._bank import NeighborBank
+from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._targets import RegressionTargets
 from nona_sklearn._training import train_network
 from nona_sklearn.softstep import SoftStep
 
@@ -25,6 +28,10 @@ def nona(**kwargs):
 
 def softstep_knn(**kwargs):
     return SoftStepKNeighborsRegressor(**{"max_iter": 5, "random_state": 0, **kwargs})
+
+
+def make_bank(embeddings, targets):
+    return NeighborBank(Neighbors(embeddings, targets))
 
 
 ESTIMATORS = [
@@ -86,10 +93,7 @@ def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     assert (reg.neighbor_weights().diagonal() == 0).all()
     changed = y.copy()
     changed[5] += 1000
-    before, reg.bank_ = (
-        reg.predict(None),
-        _base.NeighborBank(reg.bank_.embeddings, torch.tensor(changed)),
-    )
+    before, reg.bank_ = reg.predict(None), make_bank(reg.bank_.embeddings, torch.tensor(changed))
     assert reg.predict(None)[5] == before[5]
     assert reg.score(None, y) < 1
 
@@ -102,7 +106,7 @@ def test_leave_one_out_equals_a_bank_without_the_row(plane):
     for row in (0, 17, 119):
         others = np.arange(120) != row
         smaller = copy.copy(reg)
-        smaller.bank_ = _base.NeighborBank(reg.bank_.embeddings[others], reg.bank_.targets[others])
+        smaller.bank_ = make_bank(reg.bank_.embeddings[others], reg.bank_.targets[others])
         np.testing.assert_allclose(smaller.predict(X[[row]]), ours[[row]], rtol=1e-5)
 
 
@@ -209,15 +213,20 @@ def test_raw_features_work(plane):
     assert trained.score(X_test * [1e-6, 1e9] + [1, 1e10], 1e7 * y_test - 1e9) > 0.2
 
 
-def test_members_have_validation_rows_of_their_own():
-    splits = nona()._split(100, None, 5, np.random.RandomState(0))
+def split(n, groups, n_networks):
+    values = torch.zeros(n)
+    return RegressionTargets().split(values, groups, n_networks, 0.15, np.random.RandomState(0))
+
+
+def test_networks_have_validation_rows_of_their_own():
+    splits = split(100, None, 5)
     assert all(sorted([*train, *valid]) == list(range(100)) for train, valid in splits)
     assert len(np.unique([valid for _, valid in splits])) == 5 * 15
 
 
 def test_groups_are_validation_together():
     groups = np.repeat(np.arange(20), 5)
-    splits = nona()._split(100, groups, 4, np.random.RandomState(0))
+    splits = split(100, groups, 4)
     for train, valid in splits:
         assert sorted([*train, *valid]) == list(range(100))
         assert len(np.unique(groups[valid])) == 3
@@ -664,7 +673,7 @@ def test_the_prediction_is_the_mean_of_the_estimators(plane):
     embeddings = torch.from_numpy(reg.transform(X_test)).split(5, dim=1)
     banks = reg.bank_.embeddings.split(5, dim=1)
     each = [
-        _base.NeighborBank(bank, reg.bank_.targets).predict(head, query).numpy()
+        make_bank(bank, reg.bank_.targets).ask(head, query).mean().numpy()
         for bank, head, query in zip(banks, reg.network_.head.heads, embeddings, strict=True)
     ]
     np.testing.assert_allclose(reg.predict(X_test), np.mean(each, axis=0), atol=1e-6)
@@ -778,7 +787,8 @@ def test_a_pickle_holds_cpu_tensors_only(plane, monkeypatch):
     state = reg.__getstate__()
     assert moved == ["network"]
     assert state["network_"] is not reg.network_
-    assert all(isinstance(part, np.ndarray) for part in reg.bank_.__getstate__().values())
+    arrays = reg.bank_.__getstate__()["arrays"]
+    assert all(isinstance(part, np.ndarray) for part in arrays.values())
     again = nona()
     again.__setstate__(state)
     np.testing.assert_array_equal(again.predict(X_test), expected)

@@ -8,9 +8,7 @@ from torch.autograd import gradcheck
 from nona_sklearn import SoftStep, neighbor_weights
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import (
-    EVALUATION_STEPS,
     STEPS,
-    largest,
     log_s1,
     log_s2,
     rank_similarity,
@@ -277,36 +275,6 @@ def test_bad_arguments():
     for x in (0.0, 1.0):
         with pytest.raises(ValueError, match=f"x must lie between 0 and 1, got {x}"):
             SoftStep("s2").start_at(x)
-
-
-@given(
-    a=st.floats(0.01, 0.5),
-    width=st.floats(0.01, 0.49),
-    t=st.floats(0.01, 0.99),
-    seed=st.integers(0),
-)
-@pytest.mark.parametrize("step", STEPS)
-def test_steps_in_place_are_the_steps(step, a, width, t, seed):
-    x = torch.rand(3, 50, generator=torch.Generator().manual_seed(seed % 2**32))
-    x[:, :2] = torch.tensor([0.0, 1.0])
-    thresholds = torch.tensor([a, a + width, t])[-2 if step == "s2" else 0 :]
-    expected = STEPS[step](x, *thresholds).exp()
-    torch.testing.assert_close(
-        EVALUATION_STEPS[step](3 * x, torch.tensor(1 / 3), *thresholds).exp2(),
-        expected,
-        atol=1e-5,
-        rtol=1e-4,
-    )
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 8]), st.sampled_from([16, 160, 161, 320]))
-def test_largest_is_topk(seed, k, n):
-    """Random weights, most of them tied."""
-    weights = torch.randint(0, n, (3, n), generator=torch.Generator().manual_seed(seed)).float()
-    values, positions = largest(weights, k)
-    assert torch.equal(values, weights.topk(k, dim=1).values)
-    assert torch.equal(weights.gather(1, positions), values)
-    assert all(len(row.unique()) == k for row in positions)
 
 
 @given(

@@ -1,20 +1,23 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from nona_sklearn import MLPEmbedding, NONAHead, SoftStep
-from nona_sklearn._bank import NeighborBank
+from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._network import NeighborNetwork
+from nona_sklearn._pools import NEIGHBOR_POOLS
+from nona_sklearn._question import Question
+from nona_sklearn._refine import TEMPERATURE_MULTIPLES, refine_temperature
 from nona_sklearn._training import (
-    NEIGHBOR_POOLS,
-    TEMPERATURE_MULTIPLES,
     NONANet,
     RowBatches,
-    refine_temperature,
+    count_networks,
+    count_parts,
     resolve_batch_size,
-    resolve_n_estimators,
     train_network,
 )
 
@@ -104,15 +107,15 @@ def test_dataset_pool_is_the_batch_and_other_rows_without_replacement():
     X, y = make_data(50)
     pool, network = NEIGHBOR_POOLS["dataset"](X, y, 20, generator()), make_network()
     rows = torch.tensor([7, 3, 9])
-    query, neighbors, targets, itself = pool.embed(network, rows)
-    first = rows_of(targets, y)
-    second = rows_of(pool.embed(network, rows)[2], y)
-    assert len(first.unique()) == len(second.unique()) == len(neighbors) == 20
-    assert torch.equal(itself, rows[:, None] == first)
+    question = pool.ask(network, rows)
+    first = rows_of(question.neighbors.values, y)
+    second = rows_of(pool.ask(network, rows).neighbors.values, y)
+    assert len(first.unique()) == len(second.unique()) == len(question.neighbors) == 20
+    assert torch.equal(question.exclusion.mask(), rows[:, None] == first)
     assert torch.equal(first[:3], rows)
     assert not torch.equal(first, second)
-    torch.testing.assert_close(query, network.embedding(X[rows]))
-    torch.testing.assert_close(neighbors, network.embedding(X[first]))
+    torch.testing.assert_close(question.query, network.embedding(X[rows]))
+    torch.testing.assert_close(question.neighbors.embeddings, network.embedding(X[first]))
 
 
 def test_every_row_may_be_drawn():
@@ -125,14 +128,14 @@ def test_every_row_may_be_drawn():
 def test_a_pool_larger_than_the_data_is_all_rows():
     X, y = make_data(7)
     pool = NEIGHBOR_POOLS["dataset"](X, y, 20, generator())
-    _, _, targets, _ = pool.embed(make_network(), torch.tensor([4, 2]))
+    targets = pool.ask(make_network(), torch.tensor([4, 2])).neighbors.values
     assert sorted(rows_of(targets, y).tolist()) == list(range(7))
 
 
 def test_a_pool_smaller_than_the_batch_is_the_batch():
     X, y = make_data(7)
     pool, rows = NEIGHBOR_POOLS["dataset"](X, y, 2, generator()), torch.tensor([4, 2, 0])
-    _, _, targets, _ = pool.embed(make_network(), rows)
+    targets = pool.ask(make_network(), rows).neighbors.values
     assert torch.equal(targets, y[rows])
 
 
@@ -140,10 +143,10 @@ def test_batch_pool_is_the_batch():
     X, y = make_data(9)
     network, rows = make_network(), torch.tensor([4, 2, 8])
     pool = NEIGHBOR_POOLS["batch"](X, y, 20, generator())
-    query, neighbors, targets, _ = pool.embed(network, rows)
-    assert torch.equal(targets, y[rows])
-    assert torch.equal(query, neighbors)
-    torch.testing.assert_close(query, network.embedding(X[rows]))
+    question = pool.ask(network, rows)
+    assert torch.equal(question.neighbors.values, y[rows])
+    assert torch.equal(question.query, question.neighbors.embeddings)
+    torch.testing.assert_close(question.query, network.embedding(X[rows]))
 
 
 def test_dataset_pool_trains_its_neighbours_and_memory_does_not():
@@ -151,8 +154,8 @@ def test_dataset_pool_trains_its_neighbours_and_memory_does_not():
     network = make_network()
     for name, with_gradient in (("dataset", True), ("memory", False)):
         pool = NEIGHBOR_POOLS[name](X, y, 9, generator())
-        _, neighbors, _, _ = pool.embed(network, torch.arange(3))
-        assert neighbors.requires_grad == with_gradient
+        neighbors = pool.ask(network, torch.arange(3)).neighbors
+        assert neighbors.embeddings.requires_grad == with_gradient
 
 
 def test_a_step_refreshes_the_memory_of_its_batch_only():
@@ -161,25 +164,27 @@ def test_a_step_refreshes_the_memory_of_its_batch_only():
     pool = NEIGHBOR_POOLS["memory"](X, y, 9, generator())
     before = network.embed(X)
     rows = torch.tensor([0, 1, 2])
-    pool.embed(network, rows)
+    pool.ask(network, rows)
     with torch.no_grad():
         network.embedding.layers[-1].bias += 1.0
-    _, remembered, targets, _ = pool.embed(network, rows)
-    torch.testing.assert_close(remembered, before[rows_of(targets, y)])  # before this batch
-    _, remembered, targets, _ = pool.embed(network, rows)
-    ids = rows_of(targets, y)
-    torch.testing.assert_close(remembered, before[ids] + (ids < 3).float()[:, None])
+    remembered = pool.ask(network, rows).neighbors
+    ids = rows_of(remembered.values, y)
+    torch.testing.assert_close(remembered.embeddings, before[ids])  # before this batch
+    remembered = pool.ask(network, rows).neighbors
+    ids = rows_of(remembered.values, y)
+    moved = before[ids] + (ids < 3).float()[:, None]
+    torch.testing.assert_close(remembered.embeddings, moved)
 
 
 def test_validation_refreshes_the_whole_memory():
     X, y = make_data(9)
     network = make_network()
     pool = NEIGHBOR_POOLS["memory"](X, y, 5, generator())
-    pool.embed(network, torch.tensor([0, 1, 2]))
+    pool.ask(network, torch.tensor([0, 1, 2]))
     with torch.no_grad():
         network.embedding.layers[-1].bias += 1.0
-    bank = pool.bank(network)
-    torch.testing.assert_close(bank.embeddings, network.embed(X[:5]))
+    neighbors = pool.neighbors(network)
+    torch.testing.assert_close(neighbors.embeddings, network.embed(X[:5]))
     torch.testing.assert_close(pool.memory, network.embed(X))
 
 
@@ -241,13 +246,13 @@ def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size):
         pool_size=pool_size,
         max_iter=1,
     )
-    bank = NeighborBank(network.embed(X)[:pool_size], y[:pool_size])
-    query = network.embed(X_valid)
+    neighbors = Neighbors(network.embed(X)[:pool_size], y[:pool_size])
+    question = Question(network.head, neighbors, network.embed(X_valid))
     refined = network.head.log_temperature.clone()
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.data = refined - np.log(multiple)
-        losses.append((bank.predict(network.head, query) - y_valid).square().mean().item())
+        losses.append((question.mean() - y_valid).square().mean().item())
     assert np.isclose(losses, history[0]["valid_loss"], rtol=1e-5).sum() == 1
 
 
@@ -256,16 +261,17 @@ def test_the_temperature_is_refined_on_the_whole_bank():
     X, y = make_data(60)
     X_valid, y_valid = make_data(30, seed=1)
     network = make_network()
-    bank, query = NeighborBank(network.embed(X), y), network.embed(X_valid)
+    neighbors = Neighbors(network.embed(X), y)
+    question = Question(network.head, neighbors, network.embed(X_valid))
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.data.fill_(np.log(multiple))
-        losses.append((bank.predict(network.head, query) - y_valid).square().mean().item())
+        losses.append((question.mean() - y_valid).square().mean().item())
     network.head.log_temperature.data.fill_(0.0)
-    refine_temperature(network, bank, X_valid, y_valid)
+    refine_temperature(network, neighbors, X_valid, y_valid, nn.MSELoss())
     best = TEMPERATURE_MULTIPLES[int(np.argmin(losses))]
     np.testing.assert_allclose(network.head.temperature.item(), best, rtol=1e-6)
-    assert torch.equal(network.embed(X), bank.embeddings)
+    assert torch.equal(network.embed(X), neighbors.embeddings)
 
 
 def test_batch_size_follows_the_rows():
@@ -282,7 +288,8 @@ def test_the_best_epoch_is_restored():
     losses = [epoch["valid_loss"] for epoch in history]
     assert len(history) < 30  # stopped early
     assert losses[-1] > min(losses)
-    predictions = NeighborBank(network.embed(X), y).predict(network.head, network.embed(valid[0]))
+    neighbors = Neighbors(network.embed(X), y)
+    predictions = Question(network.head, neighbors, network.embed(valid[0])).mean()
     restored = (predictions - valid[1]).square().mean().item()
     assert restored <= min(losses) * 1.001  # the temperature is refined after
     assert restored > 0.5 * min(losses)
@@ -339,15 +346,20 @@ def test_the_head_is_not_decayed():
 
 
 @pytest.mark.parametrize(
-    ("n_estimators", "n", "expected"),
-    [
-        ("auto", 10, 5),
-        ("auto", 2000, 5),
-        ("auto", 2500, 4),
-        ("auto", 2501, 3),
-        ("auto", 100_000, 3),
-        (7, 10, 7),
-    ],
+    ("n", "expected"), [(10, 5), (2000, 5), (2500, 4), (2501, 3), (100_000, 3)]
 )
-def test_few_rows_get_more_networks(n_estimators, n, expected):
-    assert resolve_n_estimators(n_estimators, n) == expected
+def test_few_rows_get_more_networks(n, expected):
+    assert count_networks(n) == expected
+
+
+@given(st.integers(1, 40), st.integers(1, 9))
+def test_parts_of_a_batch_are_no_single_rows(n, micro_batch_size):
+    """A row by itself has no neighbour in its batch, and nothing to normalise over."""
+    parts = torch.arange(n).tensor_split(count_parts(n, micro_batch_size))
+    assert torch.equal(torch.cat(parts), torch.arange(n))
+    lengths = {len(part) for part in parts}
+    if micro_batch_size == 1:
+        assert lengths == {1}
+    else:
+        assert min(lengths) >= min(2, n)
+        assert max(lengths) <= micro_batch_size + (micro_batch_size == 2)

@@ -1,7 +1,8 @@
 import numpy as np
 import torch
-from nona_sklearn._dense import DenseHeadRegressor
 from sklearn.datasets import load_diabetes
+
+from nona_sklearn._heads import DenseHeadRegressor
 
 
 def test_learns_and_repeats_itself():
