@@ -89,4 +89,5 @@ def run(args):
         peaks.append(measure_apart(head, n_bank, n_queries))
         pairs = 4 * n_bank * n_queries / 2**20
         print(f"{head:24s}{n_bank:11,}{n_queries:10,}{peaks[-1]:10.0f}{pairs:12,.0f}", flush=True)
-    assert max(peaks) < LIMIT
+    if not args.quick:
+        assert max(peaks) < LIMIT
