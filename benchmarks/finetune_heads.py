@@ -1,40 +1,32 @@
 """The NONA paper's experiment: which head to fine-tune a feature extractor under.
 
-    python benchmarks/finetune_heads.py [--tasks NAME ...] [--heads NAME ...]
-
 Seven tasks (``finetune_data.py``), five splits, the paper's protocol: a fifth of the rows for the
 test, 15 % of the others for early stopping with a patience of 10 epochs. Heads differ in nothing
-else. Needs the extra ``benchmark``. Results are kept in ``benchmarks/results/finetune.csv``: a
-run goes on where the last one stopped. Draws ``docs/images/heads.png``.
+else. Results are kept in ``benchmarks/results/finetune.csv``: a run goes on where the last one
+stopped. Draws ``docs/images/heads.png``.
 """
 
-import argparse
 import time
-from pathlib import Path
+from functools import cache
 
-import finetune_data as data
-import matplotlib
 import numpy as np
 import pandas as pd
-from accuracy import critical_difference
-from ledger import complete
+from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, t
 from skorch.callbacks import LRScheduler
 from torch.optim.lr_scheduler import LambdaLR
 
 from nona_sklearn import NONARegressor, compare_heads
 
-matplotlib.use("agg")
-import matplotlib.pyplot as plt
+from . import finetune_data as data
+from .ledger import complete
+from .scores import critical_difference
 
-RESULTS = Path(__file__).parent / "results" / "finetune.csv"
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "heads.png"
 TEXTS = ["tweets", "films", "products", "news"]
 TEXT_EPOCHS = 10
 SEEDS = range(5)
 HEADS = ["dense", "nona", "hybrid"]
 COLUMNS = ["dense", "dense + k-NN", "nona", "nona + k-NN"]  # the paper's
-INPUTS = {}  # of each task, once they were asked for
 
 
 def text_rate(epoch):
@@ -57,24 +49,23 @@ def make_regressor(task, seed):
         feature_extractor=data.SmallCNN,
         extractor_learning_rate=1e-3,
         learning_rate_init=1e-3,
-        max_iter=100,
+        max_iter=2 if task == data.QUICK else 100,
     )
 
 
+@cache
 def load(task):
     """Load a task's inputs, as the extractor takes them, targets and groups; once."""
-    if task not in INPUTS:
-        X, y, groups = data.TASKS[task]()
-        INPUTS[task] = data.lower_layers(X) if task in TEXTS else X, y, groups
-    return INPUTS[task]
+    X, y, groups = data.load(task)
+    return data.lower_layers(X) if task in TEXTS else X, y, groups
 
 
 def measure(task, seed, head):
     """Mean squared errors of a head and of k-NN on its embeddings, on one split."""
     X, y, groups = load(task)
-    cv = [data.split(task, seed)]
+    reg, cv = make_regressor(task, seed), [data.split(task, seed)]
     start = time.perf_counter()
-    scores = compare_heads(make_regressor(task, seed), X, y, heads=[head], cv=cv, groups=groups)
+    scores = compare_heads(reg, X, y, heads=[head], cv=cv, groups=groups)
     seconds = time.perf_counter() - start
     return {"mse": -scores[head][0], "knn": -scores[f"{head} + k-NN"][0], "seconds": seconds}
 
@@ -105,9 +96,10 @@ def compare_with_dense(errors):
     return pd.DataFrame(rows).T.unstack()
 
 
-def draw_ranks(ranks, difference):
+def draw_ranks(ranks, difference, path):
     """Draw mean ranks on a line, and a bar as long as the critical difference."""
-    figure, ax = plt.subplots(figsize=(6, 1.8), layout="constrained")
+    figure = Figure(figsize=(6, 1.8), layout="constrained")
+    ax = figure.subplots()
     ax.plot(ranks, np.zeros(len(ranks)), "o", color="tab:blue")
     for i, (name, rank) in enumerate(ranks.sort_values().items()):
         ax.annotate(
@@ -119,10 +111,10 @@ def draw_ranks(ranks, difference):
                 textcoords="offset points")  # fmt: skip
     ax.set(xlim=(0.8, len(ranks) + 0.2), ylim=(-1, 1.2), yticks=[], xlabel="mean rank over tasks")
     ax.spines[["left", "right", "top"]].set_visible(False)
-    figure.savefig(PICTURE, dpi=90)
+    figure.savefig(path, dpi=90)
 
 
-def report(results):
+def report(results, picture):
     """Print the tables and draw the picture; returns the comparison with the dense head."""
     errors = by_column(results)
     groups = errors.groupby(level="task", sort=False)
@@ -142,7 +134,7 @@ def report(results):
         difference = critical_difference(len(COLUMNS), len(complete_errors))
         print(f"\nMean ranks {ranks.round(2).to_dict()}; Friedman p = {p:.2g}; ", end="")
         print(f"ranks that differ by {difference:.2f} differ significantly (5 %)")
-        draw_ranks(ranks, difference)
+        draw_ranks(ranks, difference, picture)
     print("\nSeconds for a fit")
     print(results.pivot_table(index="task", columns="head", values="seconds").round(0).to_string())
     return table
@@ -156,23 +148,22 @@ def check(table):
     assert not ((reduction["nona"] < 0) & (p["nona"] < 0.05)).any()
 
 
-def main():
-    """Run what is missing, print the tables, check the claims."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_arguments(parser):
     parser.add_argument("--tasks", nargs="+", default=list(data.TASKS))
     parser.add_argument("--heads", nargs="+", default=HEADS)
-    args = parser.parse_args()
-    wanted = [(task, seed, head) for seed in SEEDS for task in args.tasks for head in args.heads]
-    results = complete(RESULTS, ["task", "seed", "head"], wanted, measure)
+
+
+def run(args):
+    """Run what is missing, print the tables, check the claims."""
+    tasks, seeds = ([data.QUICK], range(2)) if args.quick else (args.tasks, SEEDS)
+    wanted = [(task, seed, head) for seed in seeds for task in tasks for head in args.heads]
+    path = args.results / "finetune.csv"
+    results = complete(path, ["task", "seed", "head"], wanted, measure)
     # A head joins the tables when it has all splits, a task when the paper's two heads have.
-    results = results[results.groupby(["task", "head"])["mse"].transform("size") == len(SEEDS)]
+    results = results[results.groupby(["task", "head"])["mse"].transform("size") == len(seeds)]
     rivals = results[results["head"].isin(["dense", "nona"])]
     results = results[results["task"].map(rivals.groupby("task")["head"].nunique()) == 2]
     if len(results):
-        table = report(results)
-        if len(table) == len(data.TASKS):
+        table = report(results, args.images / "heads.png")
+        if not args.quick and len(table) == len(data.TASKS):
             check(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Peak memory of a prediction: a bank of a million rows, ten thousand queries.
 
-    python benchmarks/memory.py [--queries 10000]
-
 Each measurement runs in a process of its own, whose peak resident memory the system keeps.
 """
 
@@ -9,12 +7,15 @@ import argparse
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
 from nona_sklearn import NONAHead, SoftStep
-from nona_sklearn._bank import NeighborBank
 
+from .internals import make_bank
+
+ROOT = Path(__file__).parents[1]
 N_DIMENSIONS = 32
 LIMIT = 200  # MB
 
@@ -44,41 +45,49 @@ def measure(head, n_bank, n_queries):
     neighbors = torch.randn(n_bank, N_DIMENSIONS, generator=generator)
     targets = torch.randn(n_bank, generator=generator, dtype=torch.float64)
     query = torch.randn(n_queries, N_DIMENSIONS, generator=generator)
-    bank, head = NeighborBank(neighbors, targets), HEADS[head]().eval()
-    few = NeighborBank(neighbors[:100], targets[:100])
-    few.predict(head, query[:1])  # libraries load on first use
+    bank, head = make_bank(neighbors, targets), HEADS[head]().eval()
+    few = make_bank(neighbors[:100], targets[:100])
+    few.ask(head, query[:1]).mean()  # libraries load on first use
     before = peak()
-    bank.predict(head, query)
+    bank.ask(head, query).mean()
     print(peak() - before)
 
 
 def measure_apart(head, n_bank, n_queries):
     """Measure in a new process; returns MB."""
-    command = [sys.executable, __file__, "--measure", head, str(n_bank), str(n_queries)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    command = [sys.executable, "-m", __package__, "memory", "--measure", head]
+    command += [str(n_bank), str(n_queries)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return float(done.stdout)
 
 
-def main():
-    """Measure, print the table, check the claim."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def sizes(n_queries):
+    """Heads, and numbers of bank rows and of queries."""
+    return [
+        ("l2", 10_000, 1000),
+        ("l2", 100_000, 1000),
+        ("l2", 1_000_000, n_queries),
+        ("l2 + S1", 1_000_000, n_queries),
+        ("log_l2 + S1 on ranks", 1_000_000, 20),  # each query searches the whole bank
+    ]
+
+
+def add_arguments(parser):
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+
+
+def run(args):
+    """Measure, print the table, check the claim."""
     if args.measure:
         head, n_bank, n_queries = args.measure
         measure(head, int(n_bank), int(n_queries))
         return
     print(f"{'head':24s}{'bank':>11s}{'queries':>10s}{'peak, MB':>10s}{'pairs, MB':>12s}")
     peaks = []
-    # Ranks need a search of the whole bank for each query: fewer of those.
-    sizes = [("l2", 10_000, 1000), ("l2", 100_000, 1000), ("l2", 1_000_000, args.queries)]
-    sizes += [("l2 + S1", 1_000_000, args.queries), ("log_l2 + S1 on ranks", 1_000_000, 20)]
-    for head, n_bank, n_queries in sizes:
+    for head, n_bank, n_queries in [("l2", 1000, 10)] if args.quick else sizes(args.queries):
         peaks.append(measure_apart(head, n_bank, n_queries))
         pairs = 4 * n_bank * n_queries / 2**20
         print(f"{head:24s}{n_bank:11,}{n_queries:10,}{peaks[-1]:10.0f}{pairs:12,.0f}", flush=True)
-    assert max(peaks) < LIMIT
-
-
-if __name__ == "__main__":
-    main()
+    if not args.quick:
+        assert max(peaks) < LIMIT

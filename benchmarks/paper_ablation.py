@@ -1,23 +1,22 @@
 """The paper's Appendix B on real tables: similarity, step, batch size, embedding dimension.
 
-    python benchmarks/paper_ablation.py
-
 Every combination around the papers' recipe, on three small development sets, first split. Prints
 each factor's mean effect and where the papers' own choice stands. Results are kept in
 ``benchmarks/results/paper_ablation.csv``: a run goes on where the last one stopped.
 """
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import torch
-from accuracy import score, split
-from ledger import complete
 
 from nona_sklearn import NONARegressor
 
-RESULTS = Path(__file__).parent / "results" / "paper_ablation.csv"
+from . import real_data
+from .ledger import complete
+from .quick import shorten
+from .scores import score
+
 SETS = ("diabetes", "concrete", "energy")
 FACTORS = {
     "similarity": ("l2", "l1", "dot", "cosine"),
@@ -26,6 +25,12 @@ FACTORS = {
     "embedding_dim": (5, 25, 100),
 }
 CHOICE = ("l2", "s2", 32, 25)  # the papers'
+QUICK = {
+    "similarity": ("l2", "cosine"),
+    "step": ("none", "s2"),
+    "batch_size": (32,),
+    "embedding_dim": (25,),
+}
 
 
 def make_model(similarity, step, batch_size, embedding_dim, seed):
@@ -52,29 +57,40 @@ def make_model(similarity, step, batch_size, embedding_dim, seed):
 
 def measure(set_name, seed, *levels):
     """Score one combination on one split."""
-    return score(make_model(*levels, seed), *split(set_name, seed))
+    return score(make_model(*levels, seed), *real_data.encoded_split(set_name, seed))
 
 
-def main():
-    """Run what is missing, print the effects."""
-    torch.set_num_threads(1)
-    keys = ["set", "seed", *FACTORS]
-    wanted = list(itertools.product(SETS, range(1), *FACTORS.values()))
-    results = complete(RESULTS, keys, wanted, measure)
+def measure_quickly(set_name, seed, *levels):
+    """The same on few rows and epochs."""
+    data = real_data.encoded_split(set_name, seed, max_train=100)
+    return score(shorten(make_model(*levels, seed)), *data)
 
+
+def report(results, factors):
+    """Print each factor's effect and the best combinations; returns the ranked combinations."""
     logs = results.assign(nrmse=np.log(results.nrmse))
     logs.nrmse -= logs.groupby(["set", "seed"]).nrmse.transform("mean")
-    for factor in FACTORS:
+    for factor in factors:
         effect = np.exp(logs.groupby(factor).nrmse.mean()).sort_values()
         print(f"\nnRMSE by {factor}, relative to the mean of all combinations")
         print(effect.round(3).to_string())
-    ranked = np.exp(logs.groupby(list(FACTORS)).nrmse.mean()).sort_values()
+    ranked = np.exp(logs.groupby(list(factors)).nrmse.mean()).sort_values()
     place = list(ranked.index).index(CHOICE) + 1
     print("\nBest combinations")
     print(ranked.head(5).round(3).to_string())
     print(f"The papers' choice, {CHOICE}: {ranked[CHOICE]:.3f}, place {place} of {len(ranked)}")
-    assert len(ranked) == np.prod([len(levels) for levels in FACTORS.values()])
+    return ranked
 
 
-if __name__ == "__main__":
-    main()
+def run(args):
+    """Run what is missing, print the effects."""
+    torch.set_num_threads(1)
+    sets, factors = (["diabetes"], QUICK) if args.quick else (SETS, FACTORS)
+    results = complete(
+        args.results / "paper_ablation.csv",
+        ["set", "seed", *factors],
+        itertools.product(sets, range(1), *factors.values()),
+        measure_quickly if args.quick else measure,
+    )
+    ranked = report(results, factors)
+    assert len(ranked) == np.prod([len(levels) for levels in factors.values()])

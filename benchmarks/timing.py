@@ -2,8 +2,16 @@
 
 import gc
 import time
+from functools import partial
 
 import numpy as np
+
+
+def timed(function):
+    """Seconds of one call of a function of no arguments."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
 
 
 def time_in_turns(rivals, repeats=5):
@@ -21,15 +29,18 @@ def time_in_turns(rivals, repeats=5):
     dict of str to float
         Seconds of each: the median of its turns.
     """
+    return median_in_turns({name: partial(timed, f) for name, f in rivals.items()}, repeats)
+
+
+def median_in_turns(rivals, repeats):
+    """As :func:`time_in_turns`, of functions that return the seconds that count."""
     for function in rivals.values():
         function()
     seconds = {name: [] for name in rivals}
     gc.disable()
     for _ in range(repeats):
         for name, function in rivals.items():
-            start = time.perf_counter()
-            function()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(function())
     gc.enable()
     return {name: float(np.median(times)) for name, times in seconds.items()}
 

@@ -1,22 +1,14 @@
 """Predictive distributions on real data, models at their defaults, on the same rows.
 
-    python benchmarks/uncertainty.py [--sets NAME ...] [--methods NAME ...]
-
-Needs the extra ``benchmark``: pandas, pyarrow and quantile-forest. Results are
-kept in ``benchmarks/results/uncertainty.csv``: a run goes on where the last one stopped, so delete
-the rows of whatever you changed, or the file, to start from scratch.
+Results are kept in ``benchmarks/results/uncertainty.csv``: a run goes on where the last one
+stopped, so delete the rows of whatever you changed, or the file, to start from scratch.
 """
 
-import argparse
 import time
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pandas as pd
-import real_data
-from accuracy import make_encoder, relative_rmse
-from ledger import complete
-from quantile_forest import RandomForestQuantileRegressor
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -28,34 +20,37 @@ from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 
-RESULTS = Path(__file__).parent / "results" / "uncertainty.csv"
+from . import real_data
+from .internals import make_encoder
+from .ledger import complete
+from .quick import N_EPOCHS
+from .scores import relative_rmse
+
 SETS = ["diabetes", "concrete", "abalone", *real_data.SPREAD]
 FOLDED = ["diabetes", "concrete"]  # one test set of a hundred rows says little of a coverage
 BASELINE = "quantile forest"
+NEIGHBORS = "k-NN, tuned"
 LEVELS = np.arange(1, 20) / 20
 OF_ALL_RATINGS = ["cover_80", "shared_80", "cover_90", "shared_90", "crps"]
 
 
-def nona(X, y, queries):
+def nona(X, y, queries, **params):
     """Predict the quantiles of our regressor."""
-    return NONARegressor(random_state=0).fit(X, y).predict_quantiles(queries, LEVELS)
+    return NONARegressor(random_state=0, **params).fit(X, y).predict_quantiles(queries, LEVELS)
 
 
-def soft_neighbors(X, y, queries):
+def soft_neighbors(X, y, queries, **params):
     """Predict the quantiles of soft k-NN on standardized features."""
-    model = make_pipeline(StandardScaler(), SoftStepKNeighborsRegressor(random_state=0)).fit(X, y)
+    knn = SoftStepKNeighborsRegressor(random_state=0, **params)
+    model = make_pipeline(StandardScaler(), knn).fit(X, y)
     return model[-1].predict_quantiles(model[:-1].transform(queries), LEVELS)
 
 
-def forest(X, y, queries):
+def forest(X, y, queries, **params):
     """Predict the quantiles of a quantile regression forest."""
-    model = RandomForestQuantileRegressor(random_state=0).fit(X, y)
-    return model.predict(queries, quantiles=LEVELS.tolist())
+    from quantile_forest import RandomForestQuantileRegressor  # a quick run does without
 
-
-def forest_of_large_leaves(X, y, queries):
-    """Predict the quantiles of a forest with the usual remedy for noise, which is no default."""
-    model = RandomForestQuantileRegressor(min_samples_leaf=10, random_state=0).fit(X, y)
+    model = RandomForestQuantileRegressor(random_state=0, **params).fit(X, y)
     return model.predict(queries, quantiles=LEVELS.tolist())
 
 
@@ -80,9 +75,15 @@ METHODS = {
     "NONA": nona,
     "SoftStep k-NN": soft_neighbors,
     BASELINE: forest,
-    "quantile forest, leaves of 10": forest_of_large_leaves,
+    # The usual remedy for noise, which is no default.
+    "quantile forest, leaves of 10": partial(forest, min_samples_leaf=10),
     "HistGradientBoosting": boosting,
-    "k-NN, tuned": neighbors,
+    NEIGHBORS: neighbors,
+}
+QUICK_METHODS = {
+    "NONA": partial(nona, n_estimators=1, max_iter=N_EPOCHS),
+    "SoftStep k-NN": partial(soft_neighbors, max_iter=N_EPOCHS),
+    NEIGHBORS: neighbors,
 }
 
 
@@ -146,11 +147,11 @@ def score_all_ratings(quantiles, rows):
     return {name: scores[name] for name in OF_ALL_RATINGS}
 
 
-def measure(set_name, method):
+def measure(set_name, method, methods=METHODS):
     """Score one method on one set."""
     start = time.perf_counter()
     folds = [
-        (METHODS[method](X_train, y_train, X_test), y_test, rows, len(y_train))
+        (methods[method](X_train, y_train, X_test), y_test, rows, len(y_train))
         for X_train, X_test, y_train, y_test, rows in splits(set_name)
     ]
     seconds = (time.perf_counter() - start) / len(folds)
@@ -174,8 +175,8 @@ def table(results, column):
     return results.pivot(index="method", columns="set", values=column).reindex(columns=SETS)
 
 
-def report(results):
-    """Print the tables; returns the CRPS relative to the baseline's."""
+def report(results, baseline):
+    """Print the tables; returns the CRPS relative to a method's, the baseline's."""
     for nominal in 80, 90:
         for name in f"cover_{nominal}", f"shared_{nominal}":
             print(f"\n{name}")
@@ -184,9 +185,9 @@ def report(results):
     print("\nStandard error of a coverage of 80 %")
     print(deviation.round(3).to_frame().T.to_string(index=False))
     crps = table(results, "crps")
-    relative = crps / crps.loc[BASELINE]
-    mean = relative_rmse(crps, BASELINE)
-    print(f"\nMean pinball loss, and so CRPS, relative to {BASELINE}")
+    relative = crps / crps.loc[baseline]
+    mean = relative_rmse(crps, baseline)
+    print(f"\nMean pinball loss, and so CRPS, relative to {baseline}")
     print(relative.assign(**{"geo. mean": mean}).sort_values("geo. mean").round(3).to_string())
     everyone = results[results.set == "tweets"].set_index("method").filter(like="all_")
     print("\nTweets, against each of their ratings")
@@ -211,18 +212,22 @@ def check(results, relative):
     assert relative["NONA"] <= 1
 
 
-def main():
-    """Run what is missing, print the tables, check the claims."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_arguments(parser):
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    args = parser.parse_args()
-    wanted = [(name, method) for name in args.sets for method in args.methods]
-    results = complete(RESULTS, ["set", "method"], wanted, measure)
-    relative = report(results)
-    if len(results) == len(SETS) * len(METHODS):
+
+
+def run(args):
+    """Run what is missing, print the tables, check the claims."""
+    sets, methods = (
+        (["diabetes"], list(QUICK_METHODS)) if args.quick else (args.sets, args.methods)
+    )
+    results = complete(
+        args.results / "uncertainty.csv",
+        ["set", "method"],
+        [(name, method) for name in sets for method in methods],
+        partial(measure, methods=QUICK_METHODS) if args.quick else measure,
+    )
+    relative = report(results, NEIGHBORS if args.quick else BASELINE)
+    if not args.quick and len(results) == len(SETS) * len(METHODS):
         check(results, relative)
-
-
-if __name__ == "__main__":
-    main()

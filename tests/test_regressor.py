@@ -144,7 +144,7 @@ def test_n_neighbors_caps_the_candidates(plane):
 
 @pytest.mark.parametrize(("name", "threshold"), [("spiral", 0.85), ("checkerboard", 0.90)])
 def test_learns_the_spiral_and_the_checkerboard(name, threshold):
-    """One of the three splits of benchmarks/synthetic.py, which states the claim."""
+    """One of the three splits of ``python -m benchmarks synthetic``, which states the claim."""
     from nona_sklearn.datasets import make_plane_regression
 
     X, y = make_plane_regression(name, random_state=0)
