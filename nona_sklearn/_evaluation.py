@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._neighbors import Exclusion, Neighbors
+from ._neighbors import Neighbors
 from .attention import LEAST_LOGIT, NONAHead
 from .similarity import NEAR, SIMILARITIES, near_pairs
 from .softstep import equally_near
@@ -32,6 +32,16 @@ from .softstep import equally_near
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
 KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
+
+
+Pairs = tuple[Tensor, Tensor] | None  # positions of queries, and of neighbours they do not meet
+
+
+def leave_out_(tile: Tensor, excluded: Pairs, value: float) -> Tensor:
+    """Write a value into a tile (q, b) wherever two must not meet."""
+    if excluded is not None:
+        tile[excluded] = value
+    return tile
 
 
 @dataclass(frozen=True)
@@ -42,14 +52,12 @@ class Extremes:
     farthest: Tensor
 
     @classmethod
-    def of_tile(cls, similarity: Tensor, excluded: Tensor | None = None) -> Extremes:
-        """Look at one tile, (q, b). Of no admitted neighbour: -inf and inf."""
-        if excluded is None:
-            return cls(similarity.amax(dim=1, keepdim=True), similarity.amin(dim=1, keepdim=True))
-        return cls(
-            similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True),
-            similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True),
-        )
+    def of_tile(cls, similarity: Tensor, excluded: Pairs = None) -> Extremes:
+        """Look at one tile, (q, b), which is overwritten. Of no admitted one: -inf and inf."""
+        leave_out_(similarity, excluded, -math.inf)
+        nearest = similarity.amax(dim=1, keepdim=True)
+        leave_out_(similarity, excluded, math.inf)
+        return cls(nearest, similarity.amin(dim=1, keepdim=True))
 
     def merge(self, other: Extremes) -> Extremes:
         """What both say together."""
@@ -75,13 +83,12 @@ class Partial:
     sums: Tensor
 
     @classmethod
-    def of_tile(cls, logits: Tensor, values: Tensor, excluded: Tensor | None = None) -> Partial:
+    def of_tile(cls, logits: Tensor, values: Tensor, excluded: Pairs = None) -> Partial:
         """Sum one tile, (q, b), whose logits are overwritten; of values (b, c) in float64."""
         values = torch.cat([values.new_ones(len(values), 1), values], dim=1)
         peak = logits.amax(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
         weights = logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_()
-        if excluded is not None:
-            weights.masked_fill_(excluded, 0.0)
+        leave_out_(weights, excluded, 0.0)
         return cls(peak, (values.T @ weights.double().T).T)
 
     def merge(self, other: Partial) -> Partial:
@@ -291,8 +298,8 @@ class Tiles:
         All of them.
     comparison : Comparison
         Of this head's similarity, with the slice of their embeddings that it looks at.
-    exclusion : Exclusion, optional
-        Of these queries.
+    excluded : tuple of two int Tensor, optional
+        Positions of these queries, and of the neighbours that each must not meet.
     """
 
     def __init__(
@@ -301,11 +308,12 @@ class Tiles:
         query: Tensor,
         neighbors: Neighbors,
         comparison: Comparison,
-        exclusion: Exclusion | None = None,
+        excluded: Pairs = None,
     ):
         self.head, self.query, self.neighbors = head, query, neighbors
         self.similarities = comparison.ask(query)
-        self.exclusion = exclusion
+        self._excluded = excluded
+        self.temperature = float(head.temperature)
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -313,9 +321,13 @@ class Tiles:
         device = self.query.device.type
         return spans(len(self.neighbors), BANK_BLOCK.get(device, BANK_BLOCK["cpu"]))
 
-    def excluded(self, rows: slice = slice(None)) -> Tensor | None:
-        """Pairs that must not meet, bool (q, b)."""
-        return None if self.exclusion is None else self.exclusion.mask(rows)
+    def excluded(self, rows: slice) -> Pairs:
+        """Positions in a tile of those that must not meet."""
+        if self._excluded is None:
+            return None
+        query, neighbor = self._excluded
+        inside = (neighbor >= rows.start) & (neighbor < rows.stop)
+        return query[inside], neighbor[inside] - rows.start
 
     @cached_property
     def extremes(self) -> Extremes:
@@ -354,8 +366,7 @@ class Tiles:
             logits = self._tile_logits(rows)
             if self.neighbors.log_prior is not None:
                 logits = logits.add_(self.neighbors.log_prior[rows])
-            excluded = self.excluded(rows)
-            yield rows, logits if excluded is None else logits.masked_fill_(excluded, -math.inf)
+            yield rows, leave_out_(logits, self.excluded(rows), -math.inf)
 
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
@@ -363,7 +374,7 @@ class Tiles:
         if step is not None:
             farthest, slope = self._scale
             log_step = EVALUATION_STEPS[step.step](similarity - farthest, slope, *self._thresholds)
-        scaled = similarity.div_(float(self.head.temperature))
+        scaled = similarity.div_(self.temperature)
         logits = self.head.weighting.log_weight(scaled)
         return logits if step is None else log_step.add_(logits)
 
@@ -379,7 +390,9 @@ class Tiles:
     def whole(self) -> tuple[Tensor, Tensor | None]:
         """Similarities to all neighbours, (q, n), and who must not meet."""
         similarity = torch.cat([self.similarities.of(rows) for rows in self.spans], dim=1)
-        return similarity, self.excluded()
+        if self._excluded is None:
+            return similarity, None
+        return similarity, leave_out_(torch.zeros_like(similarity).bool(), self._excluded, True)
 
     def step_sum(self) -> Tensor:
         """Sum of each query's steps over the bank, (q,): how many neighbours it learned."""

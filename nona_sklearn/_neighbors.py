@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -71,10 +72,24 @@ class Exclusion:
     queries: Tensor
     neighbors: Tensor
 
-    def __getitem__(self, queries: slice) -> Exclusion:
-        """Select a block of the queries."""
-        return Exclusion(self.queries[queries], self.neighbors)
+    def mask(self) -> Tensor:
+        """Pairs that must not meet, bool (q, n): the definition."""
+        return self.queries[:, None] == self.neighbors
 
-    def mask(self, rows: slice = slice(None)) -> Tensor:
-        """Pairs of a query and one of these neighbours that must not meet, bool (q, b)."""
-        return self.queries[:, None] == self.neighbors[None, rows]
+    @cached_property
+    def _in_order(self) -> tuple[Tensor, Tensor]:
+        return self.neighbors.sort()
+
+    def pairs(self, queries: slice) -> tuple[Tensor, Tensor]:
+        """Positions (p,) of a block's queries, and of the neighbours that each must not meet.
+
+        Few as a rule, and found without a look at all pairs.
+        """
+        labels, order = self._in_order
+        asked = self.queries[queries].contiguous()
+        first = torch.searchsorted(labels, asked)
+        count = torch.searchsorted(labels, asked, right=True) - first
+        query = torch.arange(len(asked), device=asked.device).repeat_interleave(count)
+        before = count.cumsum(0) - count  # pairs of the queries before
+        place = torch.arange(len(query), device=asked.device) + (first - before)[query]
+        return query, order[place]

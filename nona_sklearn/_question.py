@@ -13,7 +13,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ._evaluation import KEPT_BYTES, Comparison, Tiles, compare, spans
+from ._evaluation import KEPT_BYTES, Comparison, Tiles, compare, leave_out_, spans
 from ._neighbors import Exclusion, Neighbors
 from ._settings import WORKERS
 from .attention import AverageHead, NONAHead
@@ -94,9 +94,7 @@ class Question:
             weights = self.query.new_full((queries.stop - queries.start, k), -1.0)
             indices = torch.zeros_like(weights, dtype=torch.long)
             for rows, tile in _mean_weights(parts):
-                excluded = parts[0].excluded(rows)
-                if excluded is not None:  # last, even among neighbours of no weight
-                    tile.masked_fill_(excluded, -1.0)
+                leave_out_(tile, parts[0].excluded(rows), -1.0)  # last, even among those of 0
                 values, positions = largest(tile, min(k, tile.shape[1]))
                 weights, best = torch.cat([weights, values], dim=1).topk(k, dim=1)
                 indices = torch.cat([indices, positions + rows.start], dim=1).gather(1, best)
@@ -248,9 +246,9 @@ class Question:
 
         @torch.no_grad()
         def answer_alone(queries):
-            exclusion = None if self.exclusion is None else self.exclusion[queries]
+            excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
             tiles = [
-                Tiles(head, query[queries], neighbors, comparison, exclusion)
+                Tiles(head, query[queries], neighbors, comparison, excluded)
                 for (head, query, _), comparison in zip(parts, comparisons, strict=True)
             ]
             return answer(queries, tiles)
