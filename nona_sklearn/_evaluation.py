@@ -84,12 +84,14 @@ class Partial:
 
     @classmethod
     def of_tile(cls, logits: Tensor, values: Tensor, excluded: Pairs = None) -> Partial:
-        """Sum one tile, (q, b), whose logits are overwritten; of values (b, c) in float64."""
-        values = torch.cat([values.new_ones(len(values), 1), values], dim=1)
+        """Sum one tile, (q, b), whose logits are overwritten.
+
+        `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
+        """
         peak = logits.amax(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
         weights = logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_()
         leave_out_(weights, excluded, 0.0)
-        return cls(peak, (values.T @ weights.double().T).T)
+        return cls(peak, (values @ weights.double().T).T)
 
     def merge(self, other: Partial) -> Partial:
         """What both say together."""
@@ -106,6 +108,11 @@ class Partial:
     def mean(self) -> Tensor:
         """Weighted means of the values, (q, c)."""
         return self.sums[:, 1:] / self.total
+
+
+def with_ones(values: Tensor) -> Tensor:
+    """What a :class:`Partial` sums, (1 + c, n): ones and the c columns of values (n, c)."""
+    return torch.cat([values.new_ones(1, len(values)), values.T])
 
 
 # -- similarities of a bank's tiles ------------------------------------------------------------
@@ -400,13 +407,13 @@ class Tiles:
         return self.head.step(similarity, self.query, excluded).double().exp().sum(dim=1)
 
     def partial(self, values: Tensor | None = None) -> Partial:
-        """Sums over the whole bank, of values (n, c) in float64, or of the weights alone."""
+        """Sums over the whole bank, of :func:`with_ones` of values, or of the weights alone."""
         if values is None:
-            values = self.query.new_zeros(len(self.neighbors), 0, dtype=torch.float64)
+            values = self.query.new_ones(1, len(self.neighbors), dtype=torch.float64)
         return reduce(
             Partial.merge,
             (
-                Partial.of_tile(logits, values[rows], self.excluded(rows))
+                Partial.of_tile(logits, values[:, rows], self.excluded(rows))
                 for rows, logits in self.logits()
             ),
         )

@@ -13,7 +13,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ._evaluation import KEPT_BYTES, Comparison, Tiles, compare, leave_out_, spans
+from ._evaluation import KEPT_BYTES, Comparison, Tiles, compare, leave_out_, spans, with_ones
 from ._neighbors import Exclusion, Neighbors
 from ._settings import WORKERS
 from .attention import AverageHead, NONAHead
@@ -65,12 +65,14 @@ class Question:
 
     def mean(self) -> Tensor:
         """Weighted means of the neighbours' values, (q,) or (q, n_outputs), in float64."""
-        values = self.neighbors.columns
+        columns = self.neighbors.columns
+        values = with_ones(columns)
 
         def answer(_, parts):
             return torch.stack([tiles.partial(values).mean for tiles in parts]).mean(dim=0)
 
-        return self._rows(answer, values[:0]).reshape(len(self), *self.neighbors.values.shape[1:])
+        shape = len(self), *self.neighbors.values.shape[1:]
+        return self._rows(answer, columns[:0]).reshape(shape)
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights (q, n) above a tolerance, in float64, made to sum to 1."""
@@ -142,10 +144,11 @@ class Question:
             The same of the change of the squared error; that of `change` without `residuals`.
         """
         values = self.neighbors.columns
+        sums = with_ones(values)
         totals, adding = values.new_zeros(len(values), 3), Lock()
 
         def answer(queries, parts):
-            means = [tiles.partial(values).mean for tiles in parts]
+            means = [tiles.partial(sums).mean for tiles in parts]
             for rows, each in _each_network(parts):
                 weight = sum(each).double().sum(dim=0) / len(parts)
                 said = torch.stack([weight, 0 * weight, 0 * weight], dim=1)

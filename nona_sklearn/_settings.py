@@ -117,11 +117,16 @@ class Workers:
             if self._pool is None or self._size < n_threads:
                 before = _in_new_thread(torch.get_num_threads)
                 everybody = threading.Barrier(n_threads)
-                pool = ThreadPoolExecutor(n_threads, "nona", torch.set_num_threads, (1,))
+                pool = ThreadPoolExecutor(n_threads, "nona", _compute_alone)
                 list(pool.map(lambda _: everybody.wait(), range(n_threads)))  # all have started
                 _in_new_thread(lambda: torch.set_num_threads(before))
                 self._pool, self._size = pool, n_threads
             return self._pool
+
+
+def _compute_alone() -> None:
+    torch.get_num_threads()  # the first call in a thread takes what all threads start with
+    torch.set_num_threads(1)
 
 
 def _in_new_thread(function: Callable[[], Any]) -> Any:

@@ -90,9 +90,10 @@ def near_pairs(values: Tensor, bound: Tensor, at_once: int = 2**16) -> Iterator[
     >>> list(near_pairs(torch.tensor([[3.0, 0.0], [4.0, 5.0]]), torch.tensor([[1.0], [4.0]])))
     [[tensor([0, 1]), tensor([1, 0])]]
     """
-    if len(values) and values.shape[1] and bool((values.amin(dim=1, keepdim=True) <= bound).any()):
-        for pairs in (values <= bound).nonzero().split(at_once):
-            yield list(pairs.unbind(dim=1))
+    if values.numel() == 0 or not (values.amin(dim=1, keepdim=True) <= bound).any():
+        return  # as a rule, and a small part of the cost of a comparison of all pairs
+    for places in (values <= bound).flatten().nonzero()[:, 0].split(at_once):
+        yield [places // values.shape[1], places % values.shape[1]]
 
 
 def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:

@@ -1,0 +1,505 @@
+"""Faults that were found in use: interruptions, threads, forks, settings around a fit."""
+
+import copy
+import multiprocessing
+import pickle
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from sklearn.model_selection import GroupShuffleSplit, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from skorch.callbacks import Callback
+
+from nona_sklearn import (
+    NONAHead,
+    NONARegressor,
+    SoftStep,
+    SoftStepKNeighborsRegressor,
+    _evaluation,
+    _question,
+    _training,
+    _verbs,
+)
+from nona_sklearn._bank import NeighborBank
+from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._question import Question
+from nona_sklearn._settings import WORKERS
+
+
+def nona(**kwargs):
+    return NONARegressor(**{"n_estimators": 1, "max_iter": 3, "random_state": 0, **kwargs})
+
+
+def softstep_knn(**kwargs):
+    return SoftStepKNeighborsRegressor(**{"max_iter": 3, "random_state": 0, **kwargs})
+
+
+BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona", "softstep"])
+
+
+# -- not a number ------------------------------------------------------------------------------
+
+
+def test_pointwise_steps_at_the_end_of_their_range_predict():
+    """B - a rounds to 0 in float32."""
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    order = np.random.default_rng(1).permutation(442)
+    train, test = order[:350], order[350:]
+    reg = softstep_knn(
+        softstep_on="similarity", softstep_params="pointwise", random_state=1, max_iter=40
+    ).fit(X[train], y[train])
+    assert np.isfinite(reg.predict(X[test])).all()
+
+
+LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1000.0])
+
+
+@given(
+    step=st.sampled_from(["s1", "s2"]),
+    similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
+    weights=st.sampled_from(["distance", "uniform"]),
+    logits=st.tuples(LOGITS, LOGITS, LOGITS),
+    scale=st.sampled_from([0.0, 1e-20, 1.0, 1e10]),
+)
+def test_streamed_weights_are_numbers_at_both_ends(step, similarity, weights, logits, scale):
+    """And sum to 1, and are those of the definition where it is not at the edge of a step."""
+    head = NONAHead(similarity, SoftStep(step), weights).eval()
+    head.step.logits.data = torch.tensor(logits[: len(head.step.logits)])
+    z = scale * torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    bank = NeighborBank(Neighbors(z, torch.arange(30.0)))
+    for question in (bank.ask(head), bank.ask(head, z[:5] + scale)):
+        mean = question.mean()
+        assert ((mean >= -1e-6) & (mean <= 29 + 1e-6)).all()
+        weights_of_all = question.sparse_weights().toarray()
+        np.testing.assert_allclose(weights_of_all.sum(axis=1), 1)
+        np.testing.assert_allclose(weights_of_all @ np.arange(30.0), mean, atol=1e-4)
+
+
+# -- duplicates --------------------------------------------------------------------------------
+
+
+def test_a_query_between_two_equal_rows_is_their_mean():
+    B = np.random.default_rng(0).normal(size=(20, 20))
+    X, y = np.r_[B, B], np.r_[np.zeros(20), np.ones(20)]
+    reg = softstep_knn().fit(X, y)
+    np.testing.assert_allclose(reg.predict(B), 0.5, atol=1e-6)
+    for row in range(20):
+        np.testing.assert_allclose(reg.predict(B[[row]]), 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"similarity": "l2", "softstep_on": "similarity"},
+        {"similarity": "l2", "softstep_on": "similarity", "softstep": "s2"},
+        {"similarity": "l2", "softstep_on": "similarity", "weights": "uniform"},
+    ],
+    ids=str,
+)
+def test_duplicates_do_not_depend_on_their_company(params):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 6))[rng.integers(0, 100, 1000)]
+    y = 10 * rng.normal(size=1000)
+    reg = softstep_knn(**params).fit(X, y)
+    asked = X[:40]
+    one_by_one = np.concatenate([reg.predict(row[None]) for row in asked])
+    # A float32 weight may differ in its last digit, and there are a thousand of them.
+    np.testing.assert_allclose(reg.predict(asked), one_by_one, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("step", ["s1", "s2"])
+@pytest.mark.parametrize("n", [7, 300, 2500])
+@pytest.mark.parametrize("distance", [0.0, 1.0, 1e6])
+def test_a_bank_of_one_place_is_averaged(step, n, distance):
+    """A query is as far from each: nobody is rejected by the rounding of a distance."""
+    place = torch.randn(1, 5, generator=torch.Generator().manual_seed(0))
+    head = NONAHead(step=SoftStep(step), weights="uniform").eval()
+    bank = NeighborBank(Neighbors(place.repeat(n, 1), torch.arange(float(n))))
+    for query in (place + distance, (place + distance).repeat(3, 1)):
+        mean = bank.ask(head, query).mean()
+        torch.testing.assert_close(mean, torch.full_like(mean, (n - 1) / 2))
+
+
+# -- interruptions -----------------------------------------------------------------------------
+
+
+class CtrlC(Callback):
+    """What a terminal does in the second epoch."""
+
+    def on_epoch_begin(self, net, **kwargs):
+        if len(net.history) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_is_raised_and_the_earlier_model_stays(plane):
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    before, state = reg.predict(X_test), vars(reg).copy()
+    reg.set_params(callbacks=[CtrlC()], random_state=1)
+    with pytest.raises(KeyboardInterrupt):
+        reg.fit(X, -y)
+    assert {**vars(reg), **state} == vars(reg) | state
+    np.testing.assert_array_equal(reg.predict(X_test), before)
+    fresh = nona(callbacks=[CtrlC()])
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(X, y)
+    assert set(vars(fresh)) == set(fresh.get_params())
+
+
+@BOTH
+def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch):
+    def interrupt(*args, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_training.RowBatches, "__iter__", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(clone(estimator), plane[0], plane[2], cv=2)
+
+
+def test_early_stopping_is_no_interruption(plane):
+    """Skorch's ends the loop by the same exception."""
+    reg = nona(max_iter=500, n_iter_no_change=2).fit(plane[0], plane[2])
+    assert reg.n_iter_ < 500
+
+
+# -- one read, one snapshot --------------------------------------------------------------------
+
+
+def edit_once(reg, X, y):
+    """Let another thread add a row before the next answer."""
+    done = []
+
+    def edit():
+        if not done:
+            done.append(True)
+            thread = threading.Thread(target=reg.add_neighbors, args=(X[:1], y[:1]))
+            thread.start()
+            thread.join()
+
+    return edit
+
+
+@pytest.mark.parametrize("answer", ["mean", "with_weights"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda reg: np.column_stack(reg.predict(None, return_std=True)),
+        lambda reg: reg.sample_y(None, 2),
+        lambda reg: reg.predict_quantiles(None),
+        lambda reg: reg.influence().weight,
+    ],
+    ids=["return_std", "sample_y", "quantiles", "influence"],
+)
+def test_an_edit_between_two_steps_of_an_answer_is_not_in_it(plane, monkeypatch, answer, ask):
+    X, _, y, _ = plane
+    reg = nona().fit(X, y)
+    expected = ask(copy.deepcopy(reg))
+    edit, method = edit_once(reg, X, y), getattr(Question, answer)
+
+    def edited(self, *args, **kwargs):
+        edit()
+        return method(self, *args, **kwargs)
+
+    monkeypatch.setattr(Question, answer, edited)
+    np.testing.assert_array_equal(ask(reg), expected)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda reg, X, y: reg.set_neighbor_targets(-y),
+        lambda reg, X, y: reg.add_neighbors(X[:2], y[:2]),
+        lambda reg, X, y: reg.calibrate(X[:20], y[:20]),
+    ],
+    ids=["set_neighbor_targets", "add_neighbors", "calibrate"],
+)
+def test_an_edit_puts_one_thing_in_place(plane, monkeypatch, edit):
+    """Who reads the bank between two assignments would meet the old calibration."""
+    X, _, y, _ = plane
+    reg, assigned = nona().fit(X, y), []
+
+    def spy(self, name, value):
+        assigned.append(name)
+        object.__setattr__(self, name, value)
+
+    monkeypatch.setattr(NONARegressor, "__setattr__", spy, raising=False)
+    edit(reg, X, y)
+    assert assigned == ["bank_"]
+
+
+def test_queries_are_embedded_once(plane, monkeypatch):
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    calls, embed = [], reg.network_.embed
+    monkeypatch.setattr(reg.network_, "embed", lambda X: calls.append(1) or embed(X))
+    reg.sample_y(X_test)
+    reg.predict(X_test, return_std=True)
+    assert len(calls) == 2
+
+
+# -- threads and processes ---------------------------------------------------------------------
+
+
+def test_predictions_leave_what_new_threads_start_with(plane):
+    """Also where several threads predict at once, and the workers have yet to start."""
+    X, X_test, y, _ = plane
+    torch.set_num_threads(3)
+    reg = nona().fit(X, y)
+    WORKERS._forget()
+
+    def predict(_):
+        reg.predict(X_test)
+        return torch.get_num_threads()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(predict, range(40))) == {3}
+    assert torch.get_num_threads() == 3
+    for _ in range(5):
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 3
+
+
+def test_workers_compute_on_one_thread_each():
+    torch.set_num_threads(2)
+    assert WORKERS.map(lambda i: (i, torch.get_num_threads()), range(5), 2) == [
+        (i, 1) for i in range(5)
+    ]
+
+
+def add_one(reg, X, y, done):
+    reg.add_neighbors(X[:1], y[:1])
+    reg.predict(X)
+    done.put(len(reg.bank_))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
+def test_a_forked_process_edits_whoever_held_the_lock(plane):
+    X, _, y, _ = plane
+    reg, context = nona().fit(X, y), multiprocessing.get_context("fork")
+    held, release, done = threading.Event(), threading.Event(), context.Queue()
+
+    def hold():
+        with _verbs.EDITING.held():
+            held.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    child = context.Process(target=add_one, args=(reg, X, y, done), daemon=True)
+    child.start()
+    child.join(30)
+    release.set()
+    holder.join()
+    if child.is_alive():
+        child.kill()
+        pytest.fail("the child waits for a lock that nobody will open")
+    assert done.get(timeout=10) == 121
+
+
+# -- what is set around a fit ------------------------------------------------------------------
+
+
+@pytest.fixture
+def default_float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@BOTH
+def test_the_default_type_does_not_matter(estimator, plane, request):
+    X, X_test, y, _ = plane
+    expected = clone(estimator).fit(X, y).predict(X_test)
+    request.getfixturevalue("default_float64")
+    np.testing.assert_array_equal(clone(estimator).fit(X, y).predict(X_test), expected)
+    assert torch.get_default_dtype() == torch.float64
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        torch.inference_mode,
+        torch.no_grad,
+        lambda: torch.device("meta"),
+    ],
+    ids=["autocast", "inference_mode", "no_grad", "device"],
+)
+def test_what_is_set_around_a_fit_does_not_matter(estimator, plane, surroundings):
+    X, X_test, y, _ = plane
+    expected = clone(estimator).fit(X, y).predict(X_test)
+    with surroundings():
+        reg = clone(estimator).fit(X, y)
+    np.testing.assert_array_equal(reg.predict(X_test), expected)
+    np.testing.assert_allclose(reg.fit(X, y).predict(X_test), expected)
+
+
+# -- calibration and groups --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_intervals_cover_new_groups(early_stopping):
+    """Rows of a group share most of their error: each alone would find its mates."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(120), 5)
+    place, effect = rng.normal(size=(120, 3)), rng.normal(size=120)
+    X = place[groups] + 0.01 * rng.normal(size=(600, 3))
+    y = X[:, 0] + effect[groups] + 0.1 * rng.normal(size=600)
+    [(train, test)] = GroupShuffleSplit(1, test_size=0.4, random_state=0).split(X, y, groups)
+    reg = nona(max_iter=15, n_estimators=2, early_stopping=early_stopping)
+    reg.fit(X[train], y[train], groups[train])
+    low, high = reg.predict_quantiles(X[test], [0.05, 0.95]).T
+    covered = (low <= y[test]) & (y[test] <= high)
+    # 48 new groups: a share of .9 of them has a standard error of .043.
+    assert covered.mean() > 0.9 - 3 * 0.043
+
+
+def test_calibration_on_the_bank_does_not_depend_on_the_order_of_its_rows(plane):
+    X, _, y, _ = plane
+    reg = nona(early_stopping=False).fit(X, y)
+    before, bank = reg.calibration_, reg.bank_
+    order = np.random.default_rng(0).permutation(len(y))
+    reg.bank_ = NeighborBank(bank.neighbors[torch.from_numpy(order)])
+    after = reg.calibrate().calibration_
+    assert after.power == before.power
+    np.testing.assert_allclose(after.noise, before.noise, rtol=1e-6)
+
+
+# -- far away ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("far", [1e6, 1e12, 1e18])
+def test_weights_of_a_very_far_query_sum_to_1(plane, far):
+    X, _, y, _ = plane
+    reg = softstep_knn(similarity="l2", softstep_on="similarity").fit(X, y)
+    query = np.array([[far, -far]])
+    weights, ids = reg.kneighbors(query, 120)
+    np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
+    np.testing.assert_allclose(weights[0] @ y[ids[0]], reg.predict(query)[0], atol=1e-5)
+    np.testing.assert_allclose(reg.influence(query).weight.sum(), 1, rtol=1e-5)
+
+
+# -- what is kept of a bank --------------------------------------------------------------------
+
+
+def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
+    X, X_test, y, _ = plane
+    reg, prepared = nona(n_estimators=2).fit(X, y), []
+    prepare = _evaluation.EuclideanComparison._prepare
+    monkeypatch.setattr(
+        _evaluation.EuclideanComparison,
+        "_prepare",
+        lambda self, rows: prepared.append(rows) or prepare(self, rows),
+    )
+    for _ in range(3):
+        reg.predict(X_test)
+        reg.kneighbors(None)
+    assert prepared == []  # calibration has asked before
+    reg.add_neighbors(X[:1], y[:1])
+    reg.predict(X_test)
+    reg.predict(X_test)
+    assert len(prepared) == 2  # once for each network
+    expected = reg.predict(X_test)
+    monkeypatch.setattr(_question, "KEPT_BYTES", 0)
+    reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
+    np.testing.assert_array_equal(reg.predict(X_test), expected)
+    assert all(c.kept is None for c in next(iter(reg.bank_.neighbors.kept.values())))
+
+
+# -- smaller -----------------------------------------------------------------------------------
+
+
+def test_warm_start_goes_on_with_the_networks_that_there_are():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2600, 2))
+    reg = NONARegressor(warm_start=True, max_iter=1, random_state=0)
+    reg.fit(X[:100], X[:100, 0]).fit(X, X[:, 0])
+    assert len(reg.network_.head.heads) == 5
+
+
+def test_no_part_of_a_batch_is_without_neighbours(plane):
+    """A batch of 5 in parts of 2 once left a row that predicted 0 and taught nothing."""
+    X, _, y, _ = plane
+    seen, ask = [], _training.NEIGHBOR_POOLS["batch"].ask
+
+    class Spy(_training.NEIGHBOR_POOLS["batch"]):
+        def ask(self, network, queries):
+            seen.append(len(queries))
+            return ask(self, network, queries)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_training.NEIGHBOR_POOLS, "batch", Spy)
+        nona(neighbor_pool="batch", micro_batch_size=2, batch_size=5, max_iter=1).fit(X, y)
+    assert min(seen) == 2
+
+
+def test_batch_norm_has_more_than_one_row_to_normalise_over(plane):
+    X, _, y, _ = plane
+    reg = nona(batch_norm=True, micro_batch_size=2, batch_size=5).fit(X, y)
+    assert np.isfinite(reg.predict(X)).all()
+    with pytest.raises(ValueError, match=r"micro_batch_size=1 .* with batch_norm=True"):
+        nona(batch_norm=True, micro_batch_size=1).fit(X, y)
+
+
+@BOTH
+def test_targets_beyond_a_square_say_so(estimator, plane):
+    with pytest.raises(ValueError, match=r"Input y contains a value too large .*e\+300"):
+        clone(estimator).fit(plane[0], plane[2] * 1e300)
+    for unit in (1e-150, 1e100):
+        y = plane[2] * unit
+        assert np.isfinite(clone(estimator).fit(plane[0], y).predict(plane[1])).all()
+
+
+def test_tolerance_is_a_number(plane):
+    reg = nona().fit(plane[0], plane[2])
+    with pytest.raises(ValueError, match="tolerance must not be negative, got nan"):
+        reg.neighbor_weights(plane[1], tolerance=np.nan)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"), [(np.nan, "Input groups contains NaN"), (None, "got None")]
+)
+def test_missing_groups_say_so(plane, missing, message):
+    groups = [missing, *range(119)]
+    with pytest.raises(ValueError, match=message):
+        nona().fit(plane[0], plane[2], groups)
+
+
+@pytest.mark.parametrize("callbacks", [["x"], [("name", 3)], [Callback(), object]])
+def test_callbacks_that_are_none_say_so(plane, callbacks):
+    with pytest.raises(ValueError, match=r"callbacks must be skorch callbacks, .* got"):
+        nona(callbacks=callbacks).fit(plane[0], plane[2])
+
+
+def test_the_start_does_not_depend_on_the_order_of_the_rows():
+    """The first 1,024 rows of a sorted table are all of one corner."""
+    X = np.linspace(0, 1, 4000)[:, None] ** 8
+    reg = softstep_knn(
+        similarity="l2", softstep_on="similarity", max_iter=1, learning_rate_init=1e-9
+    )
+    in_order, shuffled = (
+        clone(reg).fit(X[order], X[order, 0]).network_.head.temperature.item()
+        for order in (np.arange(4000), np.random.default_rng(0).permutation(4000))
+    )
+    assert 0.5 < in_order / shuffled < 2
+
+
+@BOTH
+def test_sparse_features_name_the_way_out(estimator):
+    X, y = np.array([["a"], ["b"], ["c"], ["a"]]), np.arange(4.0)
+    with pytest.raises(TypeError, match="sparse_output=False in a OneHotEncoder"):
+        make_pipeline(OneHotEncoder(), clone(estimator)).fit(X, y)
+    with pytest.raises(TypeError, match="sparse_output=False"):
+        clone(estimator).fit(np.eye(4), y).predict(OneHotEncoder().fit_transform(X))
