@@ -22,7 +22,7 @@ from ._bank import NeighborBank
 from ._evaluation import spans
 from ._question import QUERY_BLOCK
 from ._regression import NeighborRegressor
-from .attention import NONAHead
+from .attention import AverageHead, NONAHead
 from .ranking import largest
 from .similarity import SIMILARITIES
 
@@ -222,7 +222,7 @@ class Index:
         One for each network.
     """
 
-    head: torch.nn.Module
+    head: NONAHead | AverageHead
     bank: NeighborBank
     graphs: list
 

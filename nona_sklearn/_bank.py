@@ -150,9 +150,8 @@ class NeighborBank:
             # A mapped array may be read-only; nothing writes into a bank.
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             tensors = {name: torch.as_tensor(array) for name, array in state["arrays"].items()}
-        parts = {
-            name: tensors.pop(name)
-            for name in ("embeddings", "values", "log_prior")
-            if name in tensors
-        }
-        self.__init__(Neighbors(**parts), **tensors, calibration=state["calibration"])
+        neighbors = Neighbors(
+            tensors.pop("embeddings"), tensors.pop("values"), tensors.pop("log_prior", None)
+        )
+        made = NeighborBank(neighbors, **tensors, calibration=state["calibration"])
+        vars(self).update(vars(made))

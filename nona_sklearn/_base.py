@@ -94,7 +94,7 @@ class NetworkEstimator(
     def _make_mlp(self, n_features: int, **kwargs) -> MLPEmbedding:
         """Build the learned embedding from the parameters that all have."""
         sizes = self.hidden_layer_sizes
-        if not all(isinstance(size, Integral) and size > 0 for size in sizes):
+        if not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
             raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
         return MLPEmbedding(n_features, self.embedding_dim, sizes, self.activation, **kwargs)
 

@@ -53,7 +53,7 @@ def fit_calibration(question: Question, residual: Tensor) -> Calibration:
             scores.append(score)
         return torch.stack(scores)
 
-    scores = sum(question.with_weights(POWERS, score_block)).cpu().numpy()
+    scores = torch.stack(question.with_weights(POWERS, score_block)).sum(dim=0).cpu().numpy()
     power, noise = np.unravel_index(scores.argmin(), scores.shape)
     return Calibration(POWERS[power], tuple((NOISES[noise] * error).tolist()))
 

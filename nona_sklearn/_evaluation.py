@@ -22,12 +22,11 @@ from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ._neighbors import Neighbors
 from .attention import LEAST_LOGIT, NONAHead
 from .similarity import NEAR, SIMILARITIES, near_pairs
-from .softstep import equally_near
+from .softstep import SoftStep, equally_near
 
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
 KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
@@ -272,7 +271,7 @@ def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tens
     # ten times as much.
     odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
     odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
-    return torch.minimum(odds.log1p_().neg_(), F.threshold_(u, 0.0, -math.inf))
+    return torch.minimum(odds.log1p_().neg_(), torch.threshold_(u, 0.0, -math.inf))
 
 
 def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
@@ -286,7 +285,7 @@ def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
 
 #: What stands in for :data:`~nona_sklearn.softstep.STEPS` where no gradient is asked for.
-EVALUATION_STEPS = {"s1": log_s1_, "s2": log_s2_}
+EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s2_}
 
 
 # -- one head and one block of queries ---------------------------------------------------------
@@ -321,6 +320,7 @@ class Tiles:
         self.similarities = comparison.ask(query)
         self._excluded = excluded
         self.temperature = float(head.temperature)
+        self._thresholds: tuple[Tensor, ...] | None = None
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -377,17 +377,15 @@ class Tiles:
 
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
-        step = self.head.step
-        if step is not None:
-            farthest, slope = self._scale
-            log_step = EVALUATION_STEPS[step.step](similarity - farthest, slope, *self._thresholds)
-        scaled = similarity.div_(self.temperature)
-        logits = self.head.weighting.log_weight(scaled)
-        return logits if step is None else log_step.add_(logits)
+        log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
+        logits = self.head.weighting.log_weight(similarity.div_(self.temperature))
+        return logits if log_step is None else log_step.add_(logits)
 
-    @cached_property
-    def _thresholds(self) -> tuple[Tensor, ...]:
-        return self.head.step.thresholds(self.query)
+    def _log_step(self, step: SoftStep, similarity: Tensor) -> Tensor:
+        if self._thresholds is None:
+            self._thresholds = step.thresholds(self.query)
+        farthest, slope = self._scale
+        return EVALUATION_STEPS[step.step](similarity - farthest, slope, *self._thresholds)
 
     def _whole_row_logits(self) -> Tensor:
         similarity, excluded = self.whole()
@@ -403,6 +401,7 @@ class Tiles:
 
     def step_sum(self) -> Tensor:
         """Sum of each query's steps over the bank, (q,): how many neighbours it learned."""
+        assert self.head.step is not None
         similarity, excluded = self.whole()
         return self.head.step(similarity, self.query, excluded).double().exp().sum(dim=1)
 

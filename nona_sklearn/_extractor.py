@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,9 @@ class ExtractorEmbedding(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         batch = rows.batch()
-        precision = nullcontext()  # that of the surroundings, such as an accelerator's
+        precision: AbstractContextManager = (
+            nullcontext()
+        )  # that of the surroundings, such as an accelerator's
         if self.precision == "bfloat16":
             precision = torch.autocast(torch.device(rows.device).type, torch.bfloat16)
         with precision:

@@ -33,16 +33,26 @@ class Neighbors:
 
     def __getitem__(self, rows: Tensor | slice) -> Neighbors:
         """Select some of them."""
-        return Neighbors(*(None if part is None else part[rows] for part in self._parts))
+        prior = None if self.log_prior is None else self.log_prior[rows]
+        return Neighbors(self.embeddings[rows], self.values[rows], prior)
 
     def join(self, others: Neighbors) -> Neighbors:
         """Put others behind these."""
-        pairs = zip(self._parts, others._parts, strict=True)
-        return Neighbors(*(None if a is None else torch.cat([a, b]) for a, b in pairs))
+        prior = None
+        if self.log_prior is not None or others.log_prior is not None:
+            prior = torch.cat([self._prior, others._prior])
+        return Neighbors(
+            torch.cat([self.embeddings, others.embeddings]),
+            torch.cat([self.values, others.values]),
+            prior,
+        )
 
     @property
-    def _parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        return self.embeddings, self.values, self.log_prior
+    def _prior(self) -> Tensor:
+        """Logarithms of what they weigh beforehand: 0 where nobody says."""
+        if self.log_prior is None:
+            return self.embeddings.new_zeros(len(self))
+        return self.log_prior
 
     @property
     def columns(self) -> Tensor:

@@ -11,6 +11,7 @@ from ._inputs import Rows
 from ._neighbors import Neighbors
 from ._network import NeighborNetwork
 from ._question import Question
+from .attention import NONAHead
 
 TEMPERATURE_MULTIPLES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
 REFINE_ENTRIES = 2**27  # pairs that a choice of temperature weighs, for each candidate
@@ -41,6 +42,7 @@ def refine_temperature(
         What is best: the training's loss.
     """
     enough = max(1, REFINE_ENTRIES // len(neighbors))
+    assert isinstance(network.head, NONAHead)  # of one network: they are not averaged yet
     temperature = network.head.log_temperature
     learned, values = temperature.clone(), values[:enough]
     question = Question(network.head, neighbors, network.embed(X[:enough]))

@@ -42,7 +42,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         mean = self.targets_.decode(question.mean())
         if not return_std:
             return mean
-        return mean, Distribution(question, bank.calibration).std()[:, 0]
+        return mean, Distribution(question, bank.calibration or Calibration()).std()[:, 0]
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.
@@ -157,7 +157,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         return self
 
     @property
-    def calibration_(self) -> Calibration:
+    def calibration_(self) -> Calibration | None:
         """How weighted targets become a distribution: a part of the bank."""
         return self.bank_.calibration
 
@@ -174,7 +174,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
 
     def _distribution(self, X) -> Distribution:
         bank, question = self._ask(X)
-        return Distribution(question, bank.calibration)
+        return Distribution(question, bank.calibration or Calibration())
 
 
 def _numbers(values, name) -> Tensor:

@@ -224,11 +224,12 @@ def train_network(
         If the user interrupts it.
     """
     X, y = train[0].to(device), train[1].to(device)
+    X_valid = None if valid is None else valid[0].to(device)
+    y_valid = None if valid is None else valid[1].to(device)
     generator = Generator().manual_seed(seed)
     pool = NEIGHBOR_POOLS[neighbor_pool](
         X, y, int(pool_size), generator, None if groups is None else groups.to(device)
     )
-    X_valid, y_valid = (None, None) if valid is None else (rows.to(device) for rows in valid)
     net_class, options = _net_options(accelerator, verbose, device)
     # The head's few scalars have a meaning of their own; decay would pull them to it.
     param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
@@ -272,7 +273,7 @@ def train_network(
             f"training diverged with learning_rate_init={learning_rate_init}: "
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
-    if X_valid is not None and hasattr(network.head, "log_temperature"):
+    if X_valid is not None and y_valid is not None and hasattr(network.head, "log_temperature"):
         refine_temperature(network, Neighbors(network.embed(X), y), X_valid, y_valid, loss())
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
@@ -284,13 +285,13 @@ def _net_options(
     """Which net trains, and what it needs to know of its devices."""
     if accelerator is None:
         return NONANet, {"device": device}
-    accelerator = accelerator()
+    made = accelerator()
     return AcceleratedNet, {
         "device": None,
-        "accelerator": accelerator,
-        "callbacks__print_log__sink": accelerator.print if verbose else _print_nothing,
-        "iterator_train__process": accelerator.process_index,
-        "iterator_train__n_processes": accelerator.num_processes,
+        "accelerator": made,
+        "callbacks__print_log__sink": made.print if verbose else _print_nothing,
+        "iterator_train__process": made.process_index,
+        "iterator_train__n_processes": made.num_processes,
     }
 
 

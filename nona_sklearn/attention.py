@@ -7,6 +7,7 @@ Rungs, each standing on the one before: :func:`neighbor_weights` (a masked softm
 
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -220,11 +221,11 @@ class NONAHead(nn.Module):
         if n_neighbors is not None and n_neighbors < 1:
             raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
         self.similarity = similarity
-        self.step = step
+        self.step: SoftStep | None = step
         self.weights = weights
         self.n_neighbors = n_neighbors
         if learn_temperature and self.weighting.tempered:
-            self.log_temperature = nn.Parameter(torch.zeros(()))
+            self.log_temperature: Tensor = nn.Parameter(torch.zeros(()))
 
     @property
     def weighting(self) -> Weighting:
@@ -333,10 +334,11 @@ class AverageHead(nn.Module):
         super().__init__()
         self.heads = nn.ModuleList(heads)
 
-    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[NONAHead, Tensor, Tensor]]:
         """List each head with the slices (q, d) and (n, d) that it looks at."""
         n = len(self.heads)
-        return list(zip(self.heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
+        heads = cast("list[NONAHead]", list(self.heads))
+        return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
 
     def neighbor_weights(
         self,

@@ -83,11 +83,12 @@ class MLPEmbedding(nn.Module):
             if batch_norm:
                 layers.append(nn.BatchNorm1d(width_out))
             layers.append(ACTIVATIONS[activation]())
-        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], embedding_dim))
+        last = nn.Linear(widths[-1], embedding_dim)
+        self.layers = nn.Sequential(*layers, last)
         self.shortcut = nn.Linear(n_features, embedding_dim) if skip_connection else None
         if skip_connection:
             with torch.no_grad():
-                self.layers[-1].weight *= SMALL_START
+                last.weight *= SMALL_START
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x) if self.shortcut is None else self.layers(x) + self.shortcut(x)
@@ -143,6 +144,7 @@ class PeriodicEmbedding(nn.Module):
         width: int = 8,
     ):
         super().__init__()
+        self.widened: Tensor
         widened = torch.zeros(n_features, dtype=torch.bool)
         widened[list(range(n_features) if columns is None else columns)] = True
         n_widened = int(widened.sum())

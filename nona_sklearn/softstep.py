@@ -9,6 +9,7 @@ threshold (no weight at or below it), `b` full-keep threshold, `t` transition.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -204,7 +205,7 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
 
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
-STEPS = {"s1": log_s1, "s2": log_s2}
+STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1, "s2": log_s2}
 
 #: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
 STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}
@@ -259,14 +260,14 @@ class SoftStep(nn.Module):
         check_choice("step", step, STEPS)
         check_choice("params", params, ("global", "pointwise"))
         check_choice("on", on, STEP_SCALES)
-        if params == "pointwise" and embedding_dim is None:
-            raise ValueError("params='pointwise' needs embedding_dim, got None")
         self.step = step
         self.params = params
         self.on = on
         n_params = 3 if step == "s1" else 2  # (a, b, t) or (b, t)
         if params == "global":
             self.logits = nn.Parameter(torch.zeros(n_params))
+        elif embedding_dim is None:
+            raise ValueError("params='pointwise' needs embedding_dim, got None")
         else:
             self.linear = nn.Linear(embedding_dim, n_params)
 
