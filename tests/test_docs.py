@@ -31,6 +31,7 @@ def skip_without_tweets():
         pytest.skip("needs the archive of vaderSentiment")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs_and_ships_with_its_output(path, monkeypatch):
     if missing := [name for name in NEEDS.get(path.name, []) if not find_spec(name)]:
@@ -38,6 +39,7 @@ def test_notebook_runs_and_ships_with_its_output(path, monkeypatch):
     if path.name == "finetune_text.ipynb":
         skip_without_tweets()
     monkeypatch.setenv("NONA_NOTEBOOK", "quick")  # of those that train for long
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # small tensors, and another test beside this one
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)

@@ -1,0 +1,127 @@
+"""The suite's own settings: no test hangs, slow ones wait to be asked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# loky's workers stop after their second job, as they do on a memory leak: jobs are left over.
+WORKERS_STOP = """
+from joblib import Parallel, delayed
+
+def work(i):
+    from joblib.externals.loky import process_executor
+    process_executor._MEMORY_LEAK_CHECK_DELAY = 0.0
+    process_executor._MAX_MEMORY_LEAK_SIZE = -(2**60)
+    return i
+
+def test_every_job_is_done():
+    assert Parallel(2, batch_size=1)(delayed(work)(i) for i in range(8)) == list(range(8))
+"""
+
+WORKERS_STAY = """
+import multiprocessing
+from joblib import Parallel, delayed
+
+def test_workers_start():
+    assert Parallel(2)(delayed(abs)(i) for i in range(2)) == [0, 1]
+    assert len(loky_workers()) == 2
+
+def test_and_are_gone():
+    assert not loky_workers()
+
+def loky_workers():
+    from joblib.externals.loky import reusable_executor
+    return dict(reusable_executor._executor._processes or {})
+"""
+
+# A signal's exception would end the wait of the main thread, and not that of the other.
+HANGS = """
+import threading
+
+def test_hangs():
+    never = threading.Event()
+    thread = threading.Thread(target=never.wait)
+    thread.start()
+    thread.join()
+
+def test_passes():
+    pass
+"""
+
+SLOW = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("i", [1, 2])
+def test_takes_long(i):
+    pass
+
+def test_takes_no_time():
+    pass
+"""
+
+
+CONFIGURATION = ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "-rs"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a file of tests under our configuration, and return the exit code and what it says."""
+
+    def run(content, *options):
+        (tmp_path / "test_it.py").write_text(content)
+        command = [sys.executable, "-m", "pytest", *CONFIGURATION, "--rootdir", tmp_path]
+        done = subprocess.run(
+            [*command, *options, tmp_path], capture_output=True, text=True, timeout=120
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_workers_that_stop_early_do_not_hang_a_test(run):
+    """As an error, loky's warning would end the thread that the test waits for."""
+    code, said = run(WORKERS_STOP, "--timeout=60")
+    assert "A worker stopped while some jobs were given" in said
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["alone", "in processes"])
+def test_a_test_that_hangs_is_ended(run, options):
+    code, said = run(HANGS, "--timeout=3", "-o", "faulthandler_timeout=2", *options)
+    assert code != 0
+    assert "in test_hangs" in said  # the stacks, to see where it hung
+    if options:  # another process goes on
+        assert "1 failed, 1 passed" in said
+
+
+def test_workers_end_with_the_test_that_started_them(pytester):
+    pytester.makeconftest((ROOT / "conftest.py").read_text())
+    pytester.makepyfile(test_it=WORKERS_STAY)
+    done = pytester.runpytest_inprocess(*CONFIGURATION, "--rootdir=.", "test_it.py")
+    done.assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passed", "skipped"),
+    [
+        (["."], 1, 2),
+        (["test_it.py"], 1, 2),
+        (["test_it.py::test_takes_long"], 2, 0),
+        (["test_it.py::test_takes_long[2]"], 1, 0),
+        (["test_it.py", "-m", "slow"], 2, 0),
+        (["test_it.py", "-m", "slow or not slow"], 3, 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_slow_tests_are_run_for_those_who_ask(pytester, arguments, passed, skipped):
+    pytester.makeconftest((ROOT / "conftest.py").read_text())
+    pytester.makepyfile(test_it=SLOW)
+    done = pytester.runpytest_inprocess(*CONFIGURATION, "--rootdir=.", *arguments)
+    done.assert_outcomes(passed=passed, skipped=skipped)
+    if skipped:
+        done.stdout.fnmatch_lines(["*slow: ask for it with -m slow*"])
