@@ -303,7 +303,8 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     micro_batch_size : int or None, default=None
         Most queries of a batch to take through the network at a time, where memory is short:
         the gradients of a batch's parts add up. None takes all at once. With
-        ``neighbor_pool='batch'`` the neighbours are those of the part, which needs 2 or more.
+        ``neighbor_pool='batch'`` the neighbours are those of the part, which needs 2 or more, as
+        does `batch_norm`; a row that would be left alone joins another part.
 
     learning_rate_init : float, default=0.01
         Learning rate of AdamW.
@@ -330,7 +331,8 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         What else happens in training: :class:`skorch.callbacks.LRScheduler`,
         :class:`~skorch.callbacks.Freezer`, :class:`~skorch.callbacks.ProgressBar` and so on,
         beside early stopping and the clipping of gradients to a norm of 1. Fits use copies. The
-        extractor's parameters are called ``embedding.extractor.*``.
+        extractor's parameters are called ``embedding.extractor.*``. A KeyboardInterrupt that one
+        raises ends the fit as Ctrl-C does, without a model; early stopping does not.
 
     n_jobs : int or None, default=None
         Number of networks trained at a time, in processes of their own. None means 1, unless
@@ -375,6 +377,12 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     bank_ : NeighborBank
         ``bank_.embeddings``, of shape (n_samples, n_estimators * embedding_dim), and
         ``bank_.targets`` of all rows given to fit, in their order.
+
+    calibration_ : Calibration
+        How the weighted targets become a predictive distribution.
+
+    targets_ : RegressionTargets
+        What `y` is: how it is checked, standardised for training, and answered.
 
     scaler_ : SmoothClipScaler
         Scales the features by their quartiles, and bends outliers back to within 3.
@@ -515,6 +523,12 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
+
+    calibration_ : Calibration
+        How the weighted targets become a predictive distribution.
+
+    targets_ : RegressionTargets
+        What `y` is: how it is checked, standardised for training, and answered.
 
     scaler_ : StandardScaler or None
         Standardises the features of a learned embedding. In the given space it only centres
