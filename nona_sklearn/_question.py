@@ -58,7 +58,11 @@ class Question:
         neighbors = self.neighbors
         excluded = None if self.exclusion is None else self.exclusion.mask()
         return self.head(
-            self.query, neighbors.embeddings, neighbors.values, excluded, neighbors.log_prior
+            self.query,
+            neighbors.embeddings,
+            neighbors.values.to(self.query.dtype),
+            excluded,
+            neighbors.log_prior,
         )
 
     # -- tile by tile ----------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import copy
 import pickle
 import sys
 
@@ -5,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_no_attributes_set_in_init
 
 from nona_sklearn import (
@@ -101,3 +103,41 @@ def test_says_what_to_install(monkeypatch, data):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"pip install nona_sklearn\[approximate\]"):
         ApproximateNeighborsRegressor(NONARegressor()).fit(X, y)
+
+
+def test_the_index_follows_edits_of_the_bank(faiss, fitted, data):
+    """All rows as candidates are exact, whatever has come and gone since the fit."""
+    X, X_test, y = data
+    reg = copy.deepcopy(fitted)
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=1000).fit(X, y)
+    edits = [
+        lambda: reg.set_neighbor_targets(-y),
+        lambda: reg.remove_neighbors(np.arange(0, 300, 2)),
+        lambda: reg.add_neighbors(X_test[:20], np.zeros(20)),
+        lambda: reg.compress(30),
+    ]
+    for edit in edits:
+        edit()
+        np.testing.assert_allclose(fast.predict(X_test), reg.predict(X_test), atol=1e-5)
+        assert fast.compare(X_test)["error"] < 1e-5
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_removed_row_is_not_in_the_pickle(faiss, fitted, data, asked):
+    X, X_test, y = data
+    reg = copy.deepcopy(fitted)
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=50).fit(X, y)
+    secret = reg.bank_.embeddings[17].numpy().tobytes()[:64]
+    assert secret in pickle.dumps(fast)
+    reg.remove_neighbors(17)
+    if asked:
+        fast.predict(X_test)
+    pickled = pickle.dumps(fast)
+    assert secret not in pickled
+    again = pickle.loads(pickled)
+    np.testing.assert_array_equal(again.predict(X_test), fast.predict(X_test))
+
+
+def test_tags_say_what_it_takes():
+    tags = get_tags(ApproximateNeighborsRegressor(NONARegressor()))
+    assert tags.target_tags.multi_output

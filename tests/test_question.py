@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,9 @@ import torch
 
 from nona_sklearn import NONAHead, SoftStep, _evaluation, _question
 from nona_sklearn._bank import NeighborBank
-from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._neighbors import Exclusion, Neighbors
+from nona_sklearn._question import Question
+from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
 
@@ -144,3 +147,47 @@ def test_a_prediction_does_not_depend_on_its_company(monkeypatch):
             start = int((query == some[0]).all(dim=1).nonzero())
             expected = whole[start : start + len(some)]
             torch.testing.assert_close(ask(bank, head, some).mean(), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("exclusion", [None, "itself", "group"])
+@pytest.mark.parametrize("prior", [False, True])
+def test_answers_at_once_and_tile_by_tile_are_one(bank, head, average, exclusion, prior):
+    """What training differentiates is what is evaluated afterwards."""
+    neighbors = bank.neighbors
+    if average:
+        head = AverageHead([head, NONAHead("log_l2")])
+        neighbors = Neighbors(neighbors.embeddings.repeat(1, 2), neighbors.values)
+    if prior:
+        neighbors = replace(neighbors, log_prior=torch.linspace(-1, 1, 40))
+    labels = torch.arange(40) if exclusion == "itself" else torch.arange(40) // 4
+    excluded = exclusion and Exclusion(labels[:12], labels)
+    question = Question(head.eval(), neighbors, neighbors.embeddings[:12], excluded)
+    with torch.no_grad():
+        expected = question.attend().double()
+    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["distance", "uniform"])
+def test_a_prior_of_two_is_the_row_twice(bank, head, weights):
+    if head.step is None:
+        weights = "distance"
+    head = NONAHead("l2", head.step, weights)
+    twice = torch.cat([torch.arange(40), torch.tensor([3, 7])])
+    log_prior = torch.zeros(40)
+    log_prior[[3, 7]] = np.log(2.0)
+    heavier = replace(bank.neighbors, log_prior=log_prior)
+    ours, expected = (
+        Question(head, neighbors, queries(9)).mean()
+        for neighbors in (heavier, bank.neighbors[twice])
+    )
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-6)
+    joined = heavier[:20].join(bank.neighbors[20:])
+    assert torch.equal(joined.log_prior, log_prior)
+
+
+def test_who_meets_nobody_gets_nothing(bank, head):
+    alone = Exclusion(torch.zeros(9, dtype=torch.long), torch.zeros(40, dtype=torch.long))
+    question = Question(head, bank.neighbors, queries(9), alone)
+    assert (question.mean() == 0).all()
+    assert (question.attend() == 0).all()

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nona_sklearn._targets import RegressionTargets
+
+TABLES = st.tuples(st.integers(2, 8), st.sampled_from([None, 1, 3])).flatmap(
+    lambda shape: arrays(
+        float,
+        shape[:1] if shape[1] is None else shape,
+        elements=st.floats(-1e6, 1e6).map(lambda v: round(v, 3)),
+    )
+)
+
+
+def test_on_paper():
+    targets = RegressionTargets().fit([1.0, 3.0])
+    values = targets.values([1.0, 3.0, 5.0])
+    assert values.dtype == torch.float64
+    assert targets.encode(values).tolist() == [-1.0, 1.0, 3.0]
+    assert targets.decode(values).tolist() == [1.0, 3.0, 5.0]
+    assert targets.loss()(torch.tensor([1.0]), torch.tensor([3.0])) == 4
+
+
+@given(TABLES)
+def test_restoring_undoes_encoding(y):
+    targets = RegressionTargets().fit(y)
+    values = targets.values(y)
+    encoded = targets.encode(values)
+    assert encoded.shape == y.shape
+    assert encoded.dtype == torch.float32
+    scale = np.ptp(y, axis=0).max() + 1e-9
+    np.testing.assert_allclose(targets.restore(encoded), y, rtol=0, atol=1e-6 * scale)
+
+
+def test_values_are_a_copy():
+    y = np.arange(3.0)
+    values = RegressionTargets().values(y)
+    y += 1
+    assert values.tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([1.0, np.nan], "Input y contains NaN"),
+        ([1.0, np.inf], "Input y contains infinity"),
+        ([1.0, -1e200], r"Input y contains a value too large to be squared: 1e\+200"),
+        (np.ones((2, 2, 2)), "dim 3"),
+        (["a", "b"], "could not convert string to float: 'a'"),
+    ],
+)
+def test_bad_values(y, message):
+    with pytest.raises(ValueError, match=message):
+        RegressionTargets().values(y)
+
+
+@given(
+    n_units=st.integers(3, 30),
+    size=st.integers(1, 3),
+    n_networks=st.integers(1, 6),
+    fraction=st.floats(0.01, 0.3),
+    seed=st.integers(0, 2**31),
+)
+def test_splits_cover_all_rows_and_share_the_turns(n_units, size, n_networks, fraction, seed):
+    """Each network trains on what it does not validate, and groups stay together."""
+    for groups in (None, np.repeat(np.arange(n_units), size)):
+        n = n_units if groups is None else n_units * size
+        splits = RegressionTargets().split(
+            torch.zeros(n), groups, n_networks, fraction, np.random.RandomState(seed)
+        )
+        units = np.arange(n) if groups is None else groups
+        turns = np.zeros(n_units)
+        for train, valid in splits:
+            assert sorted([*train, *valid]) == list(range(n))
+            assert not np.isin(units[valid], units[train]).any()
+            turns[np.unique(units[valid])] += 1
+        assert turns.max() - turns.min() <= 1
