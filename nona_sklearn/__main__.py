@@ -85,8 +85,8 @@ def load_csv(path, target):
         table = pd.read_csv(path)
     except FileNotFoundError:
         raise DemoError(f"there is no file {str(path)!r}") from None
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as e:
-        raise DemoError(f"{str(path)!r} cannot be read as CSV: {e}") from e
+    except Exception as e:  # pandas opens archives of six kinds, each with errors of its own
+        raise DemoError(f"{str(path)!r} cannot be read as CSV: {e or type(e).__name__}") from e
     if target not in table:
         raise DemoError(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
     if not isinstance(table.index, pd.RangeIndex):

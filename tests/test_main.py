@@ -1,5 +1,10 @@
+import bz2
+import gzip
+import io
+import lzma
 import subprocess
 import sys
+import zipfile
 from functools import partial
 
 import numpy as np
@@ -71,6 +76,36 @@ def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(demo.DemoError, match=message):
         demo.load_csv(path, "price")
+
+
+def archive(ending, content):
+    """Bytes of an archive with a table in it."""
+    if ending == "zip":
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as opened:
+            opened.writestr("t.csv", content)
+        return file.getvalue()
+    compress = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    return compress[ending](content)
+
+
+@pytest.mark.parametrize("ending", ["zip", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "none at all"])
+def test_says_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, ending, damage):
+    table = b"a,price\n" + b"".join(b"%d,%d\n" % (i, 7 * i % 31) for i in range(400))
+    whole = archive(ending, table)
+    path = tmp_path / f"t.csv.{ending}"
+    path.write_bytes(whole)
+    assert len(demo.load_csv(path, "price")[1]) == 400
+    middle = len(whole) // 2
+    damaged = {
+        "cut": whole[:middle],
+        "changed": whole[: middle - 20] + bytes(40) + whole[middle + 20 :],
+        "none at all": b"neither",
+    }[damage]
+    path.write_bytes(damaged)
+    assert demo.main(["--csv", str(path), "--target", "price"]) == 2
+    assert "cannot be read as CSV: " in capsys.readouterr().err
 
 
 def test_says_where_it_cannot_write(tmp_path, capsys):
