@@ -84,9 +84,9 @@ class Workers:
     """Threads in which torch computes by itself, so that a tile is not shared among them.
 
     torch's number of threads is each thread's own, but what is set last is also what threads
-    start with that have yet to begin. So a worker is set once, when it starts, and what new
-    threads begin with is put back at once. Workers stay: a prediction may take less time than
-    their start.
+    start with that have yet to begin. Set anew for each prediction, two predictions at once
+    could leave the process at one thread for good. So workers are set once, when they start, and
+    what new threads begin with is put back in the same moment.
     """
 
     def __init__(self) -> None:
@@ -115,23 +115,31 @@ class Workers:
     def _at_least(self, n_threads: int) -> ThreadPoolExecutor:
         with self._lock.held():
             if self._pool is None or self._size < n_threads:
-                before = _in_new_thread(torch.get_num_threads)
-                everybody = threading.Barrier(n_threads)
-                pool = ThreadPoolExecutor(n_threads, "nona", _compute_alone)
-                list(pool.map(lambda _: everybody.wait(), range(n_threads)))  # all have started
-                _in_new_thread(lambda: torch.set_num_threads(before))
-                self._pool, self._size = pool, n_threads
+                self._pool, self._size = _start_workers(n_threads), n_threads
             return self._pool
 
 
-def _compute_alone() -> None:
-    torch.get_num_threads()  # the first call in a thread takes what all threads start with
-    torch.set_num_threads(1)
+def _start_workers(n_threads: int) -> ThreadPoolExecutor:
+    started, alone = threading.Barrier(n_threads + 1), threading.Barrier(n_threads + 1)
 
+    def compute_alone(_) -> None:
+        torch.get_num_threads()  # a thread's first call takes what all threads start with
+        started.wait()
+        torch.set_num_threads(1)
+        alone.wait()
 
-def _in_new_thread(function: Callable[[], Any]) -> Any:
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result()
+    def put_back() -> None:
+        before = torch.get_num_threads()
+        started.wait()
+        alone.wait()
+        torch.set_num_threads(before)
+
+    last = threading.Thread(target=put_back)
+    last.start()
+    pool = ThreadPoolExecutor(n_threads, "nona")
+    list(pool.map(compute_alone, range(n_threads)))
+    last.join()
+    return pool
 
 
 WORKERS = Workers()

@@ -251,7 +251,9 @@ def test_several_networks_each_have_an_extractor():
     X, y = make_images(60)
     reg = images_regressor(max_iter=2, n_estimators=2, embedding_dim=3).fit(X, y)
     assert reg.transform(X).shape == (60, 6)
-    first, second = (member.extractor[0].weight for member in reg.network_.embedding.members)
+    first, second = (
+        embedding.extractor[0].weight for embedding in reg.network_.embedding.embeddings
+    )
     assert first.dtype == torch.float32
     assert not torch.equal(first, second)
 

@@ -251,11 +251,12 @@ def test_queries_are_embedded_once(plane, monkeypatch):
 
 
 def test_predictions_leave_what_new_threads_start_with(plane):
-    """Also where several threads predict at once, and the workers have yet to start."""
+    """Also where several threads predict at once, and after workers have started anew."""
     X, X_test, y, _ = plane
     torch.set_num_threads(3)
     reg = nona().fit(X, y)
     WORKERS._forget()
+    reg.predict(X_test)
 
     def predict(_):
         reg.predict(X_test)
