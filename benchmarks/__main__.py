@@ -44,7 +44,8 @@ def main(argv=None):
         known = ", ".join(BENCHMARKS)
         print(f"error: there is no benchmark {name!r}; there are {known}", file=sys.stderr)
         return 2
-    if missing := missing_libraries(name, "--quick" in rest):
+    small = not {"--quick", "--help", "-h"}.isdisjoint(rest)
+    if missing := missing_libraries(name, small):
         message = f"error: {name} needs {' and '.join(missing)}"
         print(f"{message}: pip install 'nona_sklearn[benchmark]'", file=sys.stderr)
         return 2
@@ -62,9 +63,9 @@ def overview():
     return "\n".join(lines)
 
 
-def missing_libraries(name, quick):
-    """Name the libraries that a run needs and does not find."""
-    needed = [library for library in BENCHMARKS[name] if not (quick and library in FULL_ONLY)]
+def missing_libraries(name, small):
+    """Name the libraries that a run, or a quick run or the help, needs and does not find."""
+    needed = [library for library in BENCHMARKS[name] if not (small and library in FULL_ONLY)]
     return [library for library in needed if find_spec(library) is None]
 
 

@@ -12,7 +12,7 @@ import torch
 from joblib import Parallel, delayed
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import assert_all_finite, check_array, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -328,16 +328,19 @@ def _check_groups(groups, n_rows: int) -> np.ndarray | None:
     groups = column_or_1d(groups)
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
-    if groups.dtype.kind == "f":
-        assert_all_finite(groups, input_name="groups")
-    if groups.dtype.kind == "O":
-        missing = [i for i, group in enumerate(groups) if group is None or group != group]
-        if missing:
-            raise ValueError(f"groups must not be missing, got {groups[missing[0]]!r} in a row")
+    missing = [row for row, group in enumerate(groups) if _is_missing(group)]
+    if missing:
+        raise ValueError(f"groups must not be missing, got {groups[missing[0]]!r} in a row")
     names, numbers = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"groups must be at least 2, got {len(names)}")
     return numbers
+
+
+def _is_missing(value) -> bool:
+    """Whether a value is None, NaN, or pandas' NA, which does not even say if it equals itself."""
+    equal = value == value
+    return value is None or not (isinstance(equal, bool | np.bool_) and equal)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it

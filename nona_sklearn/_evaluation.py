@@ -241,7 +241,9 @@ def compare(similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES) ->
 
 
 def _power_of_two(length: Tensor) -> Tensor:
-    return 2.0 ** length.clamp_min(torch.finfo(torch.float32).tiny).log2().round()
+    """The next power of two, to the last bit."""
+    length = length.clamp_min(torch.finfo(torch.float32).tiny)
+    return length / torch.frexp(length).mantissa
 
 
 # -- steps without a gradient ------------------------------------------------------------------

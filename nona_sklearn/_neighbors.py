@@ -26,7 +26,8 @@ class Neighbors:
     embeddings: Tensor
     values: Tensor
     log_prior: Tensor | None = None
-    kept: dict = field(default_factory=dict, repr=False, compare=False)  # from call to call
+    # What others prepare of the embeddings, from call to call; of no other embeddings.
+    kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -61,7 +62,9 @@ class Neighbors:
 
     def with_values(self, values: Tensor) -> Neighbors:
         """Give them other values. What was kept of where they are still holds."""
-        return replace(self, values=values)
+        others = replace(self, values=values)
+        others.kept.update(self.kept)
+        return others
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -423,9 +424,15 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
 
 
 def test_warm_start_goes_on_with_the_networks_that_there_are():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2600, 2))
-    reg = NONARegressor(warm_start=True, max_iter=1, random_state=0)
+    X = np.random.default_rng(0).normal(size=(2600, 2))
+    reg = NONARegressor(
+        warm_start=True,
+        max_iter=1,
+        hidden_layer_sizes=(),
+        numerical_embedding=None,
+        pool_size=100,
+        random_state=0,
+    )
     reg.fit(X[:100], X[:100, 0]).fit(X, X[:, 0])
     assert len(reg.network_.head.heads) == 5
 
@@ -469,13 +476,13 @@ def test_tolerance_is_a_number(plane):
         reg.neighbor_weights(plane[1], tolerance=np.nan)
 
 
-@pytest.mark.parametrize(
-    ("missing", "message"), [(np.nan, "Input groups contains NaN"), (None, "got None")]
-)
-def test_missing_groups_say_so(plane, missing, message):
-    groups = [missing, *range(119)]
-    with pytest.raises(ValueError, match=message):
-        nona().fit(plane[0], plane[2], groups)
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, np.datetime64("NaT")], ids=str)
+def test_missing_groups_say_so(plane, missing):
+    names = pd.Series([missing, *map(str, range(119))], dtype=object)
+    with pytest.raises(ValueError, match=r"groups must not be missing, got .* in a row"):
+        nona().fit(plane[0], plane[2], names)
+    with pytest.raises(ValueError, match="groups must not be missing, got nan in a row"):
+        nona().fit(plane[0], plane[2], pd.Series([np.nan, *range(119)]))
 
 
 @pytest.mark.parametrize("callbacks", [["x"], [("name", 3)], [Callback(), object]])
@@ -488,7 +495,12 @@ def test_the_start_does_not_depend_on_the_order_of_the_rows():
     """The first 1,024 rows of a sorted table are all of one corner."""
     X = np.linspace(0, 1, 4000)[:, None] ** 8
     reg = softstep_knn(
-        similarity="l2", softstep_on="similarity", max_iter=1, learning_rate_init=1e-9
+        similarity="l2",
+        softstep_on="similarity",
+        max_iter=1,
+        learning_rate_init=1e-9,
+        pool_size=64,
+        batch_size=4000,
     )
     in_order, shuffled = (
         clone(reg).fit(X[order], X[order, 0]).network_.head.temperature.item()

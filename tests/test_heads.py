@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 import torch
 from sklearn.datasets import load_diabetes
 
-from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn import NONARegressor
+from nona_sklearn._heads import DenseHeadRegressor, HybridHeadRegressor
 
 
 def test_learns_and_repeats_itself():
@@ -12,3 +14,14 @@ def test_learns_and_repeats_itself():
     assert torch.equal(torch.get_rng_state(), before)
     np.testing.assert_array_equal(first.predict(X), second.predict(X))
     assert first.score(X[300:], y[300:]) > 0.3
+
+
+@pytest.mark.parametrize("rival", [DenseHeadRegressor, HybridHeadRegressor])
+def test_rivals_promise_nothing_that_only_neighbours_can_do(rival):
+    """No verb of theirs fails because there is no bank to ask."""
+    assert not issubclass(rival, NONARegressor)
+    verbs = {name for name in dir(rival) if not name.startswith("_")}
+    needs_a_bank = {"kneighbors", "neighbor_weights", "influence", "add_neighbors", "calibrate"}
+    assert not verbs & needs_a_bank
+    assert {"fit", "predict", "score", "transform", "embed"} <= verbs
+    assert rival().get_params() == NONARegressor().get_params()

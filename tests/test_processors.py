@@ -44,6 +44,7 @@ def test_numeric_tests_pass_under_other_instructions(capability):
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
     # Calibration takes long, and asks for statistics, not for digits.
     options = ["-m", "numeric", "-k", "not calibrat", "-q", "-x", "-p", "no:cacheprovider"]
+    options.append("--hypothesis-profile=few")
     command = [sys.executable, "-m", "pytest", *options, "tests"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
