@@ -330,7 +330,9 @@ def _check_groups(groups, n_rows: int) -> np.ndarray | None:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
     missing = [row for row, group in enumerate(groups) if _is_missing(group)]
     if missing:
-        raise ValueError(f"groups must not be missing, got {groups[missing[0]]!r} in a row")
+        raise ValueError(
+            f"groups must not be missing, got {groups[missing[0]]!r} in row {missing[0]}"
+        )
     names, numbers = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"groups must be at least 2, got {len(names)}")

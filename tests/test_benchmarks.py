@@ -22,7 +22,7 @@ def kept_files():
 
 @pytest.mark.parametrize("name", command.BENCHMARKS)
 def test_quick_run_prints_a_table_and_keeps_nothing(name, capsys):
-    if missing := command.missing_libraries(name, quick=True):
+    if missing := command.missing_libraries(name, small=True):
         pytest.skip(f"needs {missing}")
     before = kept_files()
     assert command.main([name, "--quick"]) == 0
@@ -68,7 +68,7 @@ def test_says_what_it_lacks(monkeypatch, capsys):
         "error: uncertainty needs pandas and pyarrow and quantile_forest: "
         "pip install 'nona_sklearn[benchmark]'\n"
     )
-    assert command.missing_libraries("uncertainty", quick=True) == ["pandas"]
+    assert command.missing_libraries("uncertainty", small=True) == ["pandas"]
 
 
 def test_lists_the_options_of_one(capsys):
