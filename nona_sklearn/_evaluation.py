@@ -396,7 +396,10 @@ class Tiles:
 
     def whole(self) -> tuple[Tensor, Tensor | None]:
         """Similarities to all neighbours, (q, n), and who must not meet."""
-        similarity = torch.cat([self.similarities.of(rows) for rows in self.spans], dim=1)
+        # In one piece from the start: small ones kept between tiles would split the heap.
+        similarity = self.query.new_empty(len(self.query), len(self.neighbors))
+        for rows in self.spans:
+            similarity[:, rows] = self.similarities.of(rows)
         if self._excluded is None:
             return similarity, None
         return similarity, leave_out_(torch.zeros_like(similarity).bool(), self._excluded, True)
