@@ -37,10 +37,12 @@ class Display:
 
 
 def _embeddings(estimator, X):
-    """Embeddings of the rows of `X`, or of the bank, as a tensor where the bank is."""
+    """Embeddings of the rows of `X`, or of the bank, as a tensor where the network is."""
     check_is_fitted(estimator)
-    bank = estimator.bank_.embeddings
-    return bank if X is None else torch.tensor(np.asarray(estimator.transform(X))).to(bank)
+    if X is None:
+        return estimator.bank_.embeddings
+    device = next(estimator.network_.parameters()).device
+    return torch.tensor(np.asarray(estimator.transform(X)), device=device)
 
 
 def _check_one_output(shape):

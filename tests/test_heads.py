@@ -3,7 +3,7 @@ import pytest
 import torch
 from sklearn.datasets import load_diabetes
 
-from nona_sklearn import NONARegressor
+from nona_sklearn import EmbeddingDisplay, NONARegressor
 from nona_sklearn._heads import DenseHeadRegressor, HybridHeadRegressor
 
 
@@ -25,3 +25,11 @@ def test_rivals_promise_nothing_that_only_neighbours_can_do(rival):
     assert not verbs & needs_a_bank
     assert {"fit", "predict", "score", "transform", "embed"} <= verbs
     assert rival().get_params() == NONARegressor().get_params()
+
+
+def test_the_space_of_a_rival_can_be_drawn(plane):
+    X, X_test, y, y_test = plane
+    pytest.importorskip("matplotlib").use("agg")
+    rival = DenseHeadRegressor(n_estimators=1, max_iter=2, random_state=0).fit(X, y)
+    display = EmbeddingDisplay.from_estimator(rival, X_test, y_test)
+    assert display.embedding.shape == (30, 2)
