@@ -129,7 +129,7 @@ class ApproximateNeighborsRegressor(
             Predictions.
         """
         index, query = self._ask(X)
-        return _mean(index, self._candidates(index, query))
+        return self.regressor_.targets_.decode(_mean(index, self._candidates(index, query)))
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -148,8 +148,9 @@ class ApproximateNeighborsRegressor(
         """
         index, query = self._ask(X)
         candidates = self._candidates(index, query)
-        exact = index.bank.ask(self.regressor_.network_.head, query).mean().cpu().numpy()
-        difference = _mean(index, candidates) - exact
+        exact = index.bank.ask(self.regressor_.network_.head, query).mean()
+        decode = self.regressor_.targets_.decode
+        difference = decode(_mean(index, candidates)) - decode(exact)
         recalls, shares = [], []
         for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
@@ -282,10 +283,10 @@ def _weigh(head: NONAHead, query: Tensor, candidates: Tensor) -> Tensor:
     return head.weigh(similarity[:, 0].float(), query)
 
 
-def _mean(index: Index, candidates: list[tuple[Tensor, Tensor]]) -> np.ndarray:
-    """Average the candidates' targets by their weights, then the networks."""
+def _mean(index: Index, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Average the candidates' values by their weights, then the networks."""
     targets = index.bank.targets.cpu()
     means = [
         torch.einsum("qk,qk...->q...", weights, targets[rows]) for weights, rows in candidates
     ]
-    return torch.stack(means).mean(dim=0).numpy()
+    return torch.stack(means).mean(dim=0)

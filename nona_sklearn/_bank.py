@@ -61,6 +61,11 @@ class NeighborBank:
         """What they are worth, (n,) or (n, n_outputs)."""
         return self.neighbors.values
 
+    @property
+    def n_units(self) -> int:
+        """How many rows, or groups of rows, can be left out."""
+        return len(self) if self.groups is None else len(self.groups.unique())
+
     # -- asking --------------------------------------------------------------------------
 
     def ask(

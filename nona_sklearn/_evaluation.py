@@ -25,14 +25,15 @@ from torch import Tensor
 
 from ._neighbors import Neighbors
 from .attention import LEAST_LOGIT, NONAHead
-from .similarity import NEAR, SIMILARITIES, near_pairs
+from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
 
-BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile of 2 MB fits a processor's cache
+BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile, 2 MB in float32, fits a processor's cache
 KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
+Similarity = Callable[[Tensor, Tensor], Tensor]
 Pairs = tuple[Tensor, Tensor] | None  # positions of queries, and of neighbours they do not meet
 
 
@@ -122,28 +123,24 @@ class Comparison:
 
     Parameters
     ----------
-    similarity : str
-        Its name in :data:`~nona_sklearn.similarity.SIMILARITIES`.
+    similarity : callable
+        One of :mod:`~nona_sklearn.similarity`'s functions, or another of that kind.
     neighbors : Tensor of shape (n, d)
         Embeddings of all neighbours.
-    kept_bytes : int
-        How much may be kept of what is prepared for them.
     """
 
-    def __init__(self, similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
+    def __init__(self, similarity: Similarity, neighbors: Tensor):
         self.similarity, self.neighbors = similarity, neighbors
 
     def ask(self, query: Tensor) -> Similarities:
         """Prepare a block of queries (q, d)."""
-        return Similarities(SIMILARITIES[self.similarity], query, self.neighbors)
+        return Similarities(self.similarity, query, self.neighbors)
 
 
 class Similarities:
     """Similarities of one block of queries to slices of the neighbours."""
 
-    def __init__(
-        self, function: Callable[[Tensor, Tensor], Tensor], query: Tensor, neighbors: Tensor
-    ):
+    def __init__(self, function: Similarity, query: Tensor, neighbors: Tensor):
         self.function, self.query, self.neighbors = function, query, neighbors
 
     def of(self, rows: slice) -> Tensor:
@@ -162,11 +159,12 @@ class Similarities:
 class EuclideanComparison(Comparison):
     """:class:`Comparison` of l2 and log_l2 in float32, by one matrix product in float64.
 
-    The neighbours' side of the product is prepared once, and kept if it is not too large.
+    The neighbours' side of the product is prepared once, and kept if it takes no more than
+    `kept_bytes`.
     """
 
-    def __init__(self, similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
-        super().__init__(similarity, neighbors, kept_bytes)
+    def __init__(self, similarity: Similarity, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
+        super().__init__(similarity, neighbors)
         # So that very long or short rows do not leave float32. A power of two rounds nothing.
         self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
         n, d = neighbors.shape
@@ -227,17 +225,18 @@ class EuclideanSimilarities(Similarities):
 
     def _finish(self, squares: Tensor) -> Tensor:
         distance = squares.to(self.query.dtype).clamp_min_(0).sqrt_()
-        if self.comparison.similarity == "l2":
+        if self.comparison.similarity is l2:
             return distance.mul_(-self.scale.to(distance.dtype))
         distance.mul_(self.scale.to(distance.dtype))
         return distance.clamp_min_(torch.finfo(distance.dtype).tiny).log_().neg_()
 
 
 def compare(similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES) -> Comparison:
-    """Choose the quickest way to compare with these neighbours (n, d)."""
-    quick = similarity in ("l2", "log_l2") and neighbors.dtype == torch.float32 and len(neighbors)
-    kind = EuclideanComparison if quick else Comparison
-    return kind(similarity, neighbors, kept_bytes)
+    """Choose the quickest way to compare with these neighbours (n, d), by a registered name."""
+    function = SIMILARITIES[similarity]
+    if function in (l2, log_l2) and neighbors.dtype == torch.float32 and len(neighbors):
+        return EuclideanComparison(function, neighbors, kept_bytes)
+    return Comparison(function, neighbors)
 
 
 def _power_of_two(length: Tensor) -> Tensor:
@@ -322,7 +321,6 @@ class Tiles:
         self.similarities = comparison.ask(query)
         self._excluded = excluded
         self.temperature = float(head.temperature)
-        self._thresholds: tuple[Tensor, ...] | None = None
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -383,9 +381,12 @@ class Tiles:
         logits = self.head.weighting.log_weight(similarity.div_(self.temperature))
         return logits if log_step is None else log_step.add_(logits)
 
+    @cached_property
+    def _thresholds(self) -> tuple[Tensor, ...]:
+        assert self.head.step is not None
+        return self.head.step.thresholds(self.query)
+
     def _log_step(self, step: SoftStep, similarity: Tensor) -> Tensor:
-        if self._thresholds is None:
-            self._thresholds = step.thresholds(self.query)
         farthest, slope = self._scale
         return EVALUATION_STEPS[step.step](similarity - farthest, slope, *self._thresholds)
 

@@ -251,6 +251,9 @@ class Question:
         n_threads = torch.get_num_threads() if self.query.device.type == "cpu" else 1
         alone = n_threads == 1
 
+        inference = torch.is_inference_mode_enabled()  # of the caller's thread
+
+        @torch.inference_mode(inference)
         @torch.no_grad()
         def answer_alone(queries):
             excluded = None if self.exclusion is None else self.exclusion.pairs(queries)

@@ -142,11 +142,18 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         -------
         self : object
             With `calibration_` set.
+
+        Raises
+        ------
+        ValueError
+            If `X` or `y` is invalid, or ``X=None`` and the bank has but one row or group.
         """
         check_is_fitted(self)
         query = None if X is None else self._validate_and_embed(X)
         with EDITING.held():
             bank = self.bank_
+            if query is None and bank.n_units < 2:
+                raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
             if query is None:
                 self.bank_ = self._calibrate(bank)
             else:
@@ -168,6 +175,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
 
     def _calibrate(self, bank, splits=None):
         head = self.network_.head
+        if bank.n_units < 2:  # nobody's error is known: a distribution of the targets there are
+            return replace(bank, calibration=Calibration())
         if splits is None or splits[0][1] is None:
             return replace(bank, calibration=calibrate_on_bank(head, bank))
         return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))

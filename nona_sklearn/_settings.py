@@ -120,7 +120,8 @@ class Workers:
 
 
 def _start_workers(n_threads: int) -> ThreadPoolExecutor:
-    started, alone = threading.Barrier(n_threads + 1), threading.Barrier(n_threads + 1)
+    # Where a thread cannot be started, all the others give up rather than wait for it.
+    started, alone = (threading.Barrier(n_threads + 1, timeout=60) for _ in range(2))
 
     def compute_alone(_) -> None:
         torch.get_num_threads()  # a thread's first call takes what all threads start with

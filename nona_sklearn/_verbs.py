@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -77,7 +77,7 @@ class NeighborEstimator(NetworkEstimator):
             If `tolerance` is negative, or leaves a query without neighbours.
         """
         _, question = self._ask(X)
-        if not tolerance >= 0:
+        if not isinstance(tolerance, Real) or not tolerance >= 0:
             raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
         weights = question.sparse_weights(tolerance)
         if (np.diff(weights.indptr) == 0).any():

@@ -14,6 +14,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._targets import RegressionTargets
 
 
 @pytest.fixture
@@ -136,6 +137,29 @@ def test_a_removed_row_is_not_in_the_pickle(faiss, fitted, data, asked):
     assert secret not in pickled
     again = pickle.loads(pickled)
     np.testing.assert_array_equal(again.predict(X_test), fast.predict(X_test))
+
+
+def test_answers_are_decoded(faiss, data):
+    """By the targets of the regressor, whatever they are."""
+
+    class Logarithms(RegressionTargets):
+        def values(self, y):
+            return super().values(y).log()
+
+        def decode(self, means):
+            return np.exp(super().decode(means))
+
+    class Prices(NONARegressor):
+        __init__ = NONARegressor.__init__
+
+        def _make_targets(self):
+            return Logarithms()
+
+    X, X_test, y = data
+    reg = Prices(n_estimators=2, max_iter=2, random_state=0)
+    fast = ApproximateNeighborsRegressor(reg, n_candidates=300).fit(X, np.exp(y))
+    np.testing.assert_allclose(fast.predict(X_test), fast.regressor_.predict(X_test), rtol=1e-4)
+    assert fast.compare(X_test)["error"] < 1e-3
 
 
 def test_tags_say_what_it_takes():

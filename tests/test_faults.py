@@ -21,6 +21,7 @@ from sklearn.preprocessing import OneHotEncoder
 from skorch.callbacks import Callback
 
 from nona_sklearn import (
+    Calibration,
     NONAHead,
     NONARegressor,
     SoftStep,
@@ -31,6 +32,7 @@ from nona_sklearn import (
     _verbs,
 )
 from nona_sklearn._bank import NeighborBank
+from nona_sklearn._calibration import ask_of_rows, fit_calibration
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
 from nona_sklearn._settings import WORKERS
@@ -377,6 +379,43 @@ def test_calibration_on_the_bank_does_not_depend_on_the_order_of_its_rows(plane)
     after = reg.calibrate().calibration_
     assert after.power == before.power
     np.testing.assert_allclose(after.noise, before.noise, rtol=1e-6)
+
+
+def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
+    """One network: the errors are those of its validation rows, asked of its training rows."""
+    X, _, y, _ = plane
+    reg = nona().fit(X, y)
+    [valid], bank, head = reg.validation_indices_, reg.bank_, reg.network_.head
+    rows = np.sort(valid)
+    train = bank.keep(np.setdiff1d(np.arange(len(y)), rows))
+    residual = bank.targets[rows] - train.ask(head, bank.embeddings[rows]).mean()
+    expected = fit_calibration(ask_of_rows(head, bank, rows), residual[:, None])
+    assert reg.calibration_.power == expected.power
+    np.testing.assert_allclose(reg.calibration_.noise, expected.noise, rtol=1e-5)
+
+
+def test_nobody_to_calibrate_on(plane):
+    X, _, y, _ = plane
+    one_row = nona().fit(X, y).remove_neighbors(np.arange(1, 120))
+    one_group = nona().fit(X, y, np.arange(120) // 30).remove_neighbors(np.arange(30, 120))
+    for reg in (one_row, one_group):
+        with pytest.raises(ValueError, match="at least 2 rows, or groups, in the bank, it has 1"):
+            reg.calibrate()
+        reg.set_neighbor_targets(np.full(len(reg.bank_), 3.0))
+        assert reg.calibration_ == Calibration()
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_answers_in_inference_mode(plane, n_threads):
+    X, X_test, y, y_test = plane
+    reg = nona().fit(X, y)
+    expected = reg.influence(X_test, y_test).change
+    torch.set_num_threads(n_threads)
+    with torch.inference_mode():
+        np.testing.assert_allclose(reg.influence(X_test, y_test).change, expected)
+        reg.add_neighbors(X_test, y_test)
+        reg.compress(20)
+    assert np.isfinite(reg.predict(X_test)).all()
 
 
 # -- far away ----------------------------------------------------------------------------------

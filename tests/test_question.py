@@ -1,3 +1,4 @@
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -152,9 +153,13 @@ def test_a_prediction_does_not_depend_on_its_company(monkeypatch):
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("exclusion", [None, "itself", "group"])
 @pytest.mark.parametrize("prior", [False, True])
-def test_answers_at_once_and_tile_by_tile_are_one(bank, head, average, exclusion, prior):
-    """What training differentiates is what is evaluated afterwards."""
+@pytest.mark.parametrize("n_neighbors", [None, 9])
+def test_answers_at_once_and_tile_by_tile_are_one(
+    bank, head, average, exclusion, prior, n_neighbors
+):
+    """What training differentiates is what is evaluated afterwards; also of whole rows."""
     neighbors = bank.neighbors
+    head.n_neighbors = n_neighbors
     if average:
         head = AverageHead([head, NONAHead("log_l2")])
         neighbors = Neighbors(neighbors.embeddings.repeat(1, 2), neighbors.values)
@@ -191,3 +196,24 @@ def test_who_meets_nobody_gets_nothing(bank, head):
     question = Question(head, bank.neighbors, queries(9), alone)
     assert (question.mean() == 0).all()
     assert (question.attend() == 0).all()
+
+
+def test_a_bank_keeps_what_belongs_to_its_rows():
+    """Through a pickle, and edits: groups, prior, names."""
+    neighbors = Neighbors(torch.randn(6, 2), torch.arange(6.0), torch.arange(6.0))
+    bank = NeighborBank(neighbors, groups=torch.tensor([0, 0, 1, 1, 2, 2]))
+    assert bank.n_units == 3
+    smaller = pickle.loads(pickle.dumps(bank.keep(np.array([1, 2, 3, 5]))))
+    assert smaller.groups.tolist() == [0, 1, 1, 2]
+    assert smaller.neighbors.log_prior.tolist() == [1.0, 2.0, 3.0, 5.0]
+    assert smaller.ids.tolist() == [1, 2, 3, 5]
+    larger = smaller.add(Neighbors(torch.randn(2, 2), torch.zeros(2)))
+    assert larger.groups.tolist() == [0, 1, 1, 2, 3, 4]  # nobody's mates
+    assert larger.neighbors.log_prior.tolist() == [1.0, 2.0, 3.0, 5.0, 0.0, 0.0]
+    assert larger.ids.tolist() == [1, 2, 3, 5, 6, 7]
+
+
+def test_a_similarity_put_in_place_of_another_is_the_one_that_counts(bank, monkeypatch):
+    monkeypatch.setitem(SIMILARITIES, "l2", SIMILARITIES["l1"])
+    ours = bank.ask(NONAHead("l2"), queries(5)).mean()
+    torch.testing.assert_close(ours, bank.ask(NONAHead("l1"), queries(5)).mean())

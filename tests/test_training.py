@@ -125,6 +125,15 @@ def test_every_row_may_be_drawn():
     assert drawn == set(range(12)) - {0, 5}
 
 
+def test_a_pool_is_as_large_at_each_step():
+    X, y = make_data(30)
+    pool, network = NEIGHBOR_POOLS["dataset"](X, y, 20, generator()), make_network()
+    for start in range(0, 30, 3):
+        queries = torch.arange(start, start + 3)
+        assert len(pool.ask(network, queries).neighbors) in (20, 19, 18, 17)
+    assert not pool.is_query.any()
+
+
 def test_a_pool_larger_than_the_data_is_all_rows():
     X, y = make_data(7)
     pool = NEIGHBOR_POOLS["dataset"](X, y, 20, generator())
