@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -251,7 +252,10 @@ class Index:
 
 def _import_faiss():
     try:
-        import faiss
+        with warnings.catch_warnings():
+            # Of names in numpy and of SWIG's types: as errors they could even end the process.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import faiss
     except ImportError as error:
         raise ImportError(
             "approximate search needs faiss: pip install nona_sklearn[approximate]"
