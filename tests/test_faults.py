@@ -532,18 +532,18 @@ def test_callbacks_that_are_none_say_so(plane, callbacks):
 
 def test_the_start_does_not_depend_on_the_order_of_the_rows():
     """The first 1,024 rows of a sorted table are all of one corner."""
-    X = np.linspace(0, 1, 4000)[:, None] ** 8
+    X = np.linspace(0, 1, 2100)[:, None] ** 8
     reg = softstep_knn(
         similarity="l2",
         softstep_on="similarity",
         max_iter=1,
         learning_rate_init=1e-9,
         pool_size=64,
-        batch_size=4000,
+        batch_size=2100,
     )
     in_order, shuffled = (
         clone(reg).fit(X[order], X[order, 0]).network_.head.temperature.item()
-        for order in (np.arange(4000), np.random.default_rng(0).permutation(4000))
+        for order in (np.arange(2100), np.random.default_rng(0).permutation(2100))
     )
     assert 0.5 < in_order / shuffled < 2
 
