@@ -362,12 +362,23 @@ def test_intervals_cover_new_groups(early_stopping):
     X = place[groups] + 0.01 * rng.normal(size=(600, 3))
     y = X[:, 0] + effect[groups] + 0.1 * rng.normal(size=600)
     [(train, test)] = GroupShuffleSplit(1, test_size=0.4, random_state=0).split(X, y, groups)
-    reg = nona(max_iter=15, n_estimators=2, early_stopping=early_stopping)
+    reg = softstep_knn(max_iter=15, early_stopping=early_stopping)
     reg.fit(X[train], y[train], groups[train])
     low, high = reg.predict_quantiles(X[test], [0.05, 0.95]).T
     covered = (low <= y[test]) & (y[test] <= high)
     # 48 new groups: a share of .9 of them has a standard error of .043.
     assert covered.mean() > 0.9 - 3 * 0.043
+
+
+def test_calibration_leaves_out_the_group(plane):
+    X, _, y, _ = plane
+    groups = np.arange(120) // 4
+    reg = nona(n_estimators=2).fit(X, y, groups)
+    rows = np.array([7, 50, 119])
+    weights = ask_of_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
+    assert (weights[groups[rows][:, None] == groups] == 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert reg.neighbor_weights(None).toarray()[7, 6] > 0  # answers leave out the row alone
 
 
 def test_calibration_on_the_bank_does_not_depend_on_the_order_of_its_rows(plane):
