@@ -113,14 +113,18 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=place_in_order)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Run torch on one thread, since the tests' tensors are too small to share."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def torch_settings():
-    """Run torch on one thread, since the tests' tensors are too small to share, and seeded."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Seed torch, and put its number of threads back."""
     torch.manual_seed(0)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -47,12 +47,9 @@ def make_models(seed):
             StandardScaler(), TransformedTargetRegressor(mlp, transformer=StandardScaler())
         ),
         "dense head": DenseHeadRegressor(random_state=seed),
-        "dense head + k-NN": make_pipeline(DenseHeadRegressor(random_state=seed), knn),
-        "SoftStep k-NN": make_pipeline(
-            StandardScaler(), SoftStepKNeighborsRegressor(random_state=seed)
-        ),
+        "SoftStep k-NN": SoftStepKNeighborsRegressor(random_state=seed),
         "NONA": NONARegressor(random_state=seed),
-        "NONA + k-NN": make_pipeline(NONARegressor(random_state=seed), knn),
+        "NONA, adjust=False": NONARegressor(adjust=False, random_state=seed),
     }
     if find_spec("catboost"):
         from catboost import CatBoostRegressor

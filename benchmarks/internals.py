@@ -59,10 +59,9 @@ class Standardized(NONARegressor):
 class WideForAll(NONARegressor):
     """Binary columns are widened like the others."""
 
-    def _make_embedding(self, X):
+    def _make_embedding(self, X, n_adjusted):
         periodic = PeriodicEmbedding(X.shape[1])
-        mlp = self._make_mlp(periodic.out_features, skip_connection=True)
-        return nn.Sequential(periodic, mlp)
+        return nn.Sequential(periodic, self._make_layers(periodic.out_features, n_adjusted))
 
 
 class StartedOpen(NONARegressor):

@@ -23,7 +23,7 @@ from ._bank import NeighborBank
 from ._evaluation import spans
 from ._question import QUERY_BLOCK
 from ._regression import NeighborRegressor
-from .attention import AverageHead, NONAHead
+from .attention import AverageHead, NONAHead, adjusted_mean
 from .ranking import largest
 from .similarity import SIMILARITIES
 
@@ -130,7 +130,8 @@ class ApproximateNeighborsRegressor(
             Predictions.
         """
         index, query = self._ask(X)
-        return self.regressor_.targets_.decode(_mean(index, self._candidates(index, query)))
+        mean = _mean(index, query, self._candidates(index, query))
+        return self.regressor_.targets_.decode(mean)
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -151,7 +152,7 @@ class ApproximateNeighborsRegressor(
         candidates = self._candidates(index, query)
         exact = index.bank.ask(self.regressor_.network_.head, query).mean()
         decode = self.regressor_.targets_.decode
-        difference = decode(_mean(index, candidates)) - decode(exact)
+        difference = decode(_mean(index, query, candidates)) - decode(exact)
         recalls, shares = [], []
         for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
@@ -182,6 +183,7 @@ class ApproximateNeighborsRegressor(
         found = []
         for (head, q, neighbors), graph in zip(index.parts(query), index.graphs, strict=True):
             graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
+            q, neighbors = head.compared(q), head.compared(neighbors)
             rows = torch.from_numpy(graph.search(np.ascontiguousarray(q.cpu()), k)[1])
             weights = [
                 _weigh(head, q[block], neighbors[rows[block].to(q.device)])
@@ -233,7 +235,7 @@ class Index:
         """Build the graphs of a fitted regressor's bank."""
         head, bank = regressor.network_.head, regressor.bank_
         parts = head.parts(bank.embeddings[:0], bank.embeddings)
-        return cls(head, bank, [_build_graph(embeddings.cpu()) for _, _, embeddings in parts])
+        return cls(head, bank, [_build_graph(own.compared(z).cpu()) for own, _, z in parts])
 
     def parts(self, query: Tensor) -> list[tuple[NONAHead, Tensor, Tensor]]:
         """List each head with its slices of queries and bank."""
@@ -287,10 +289,18 @@ def _weigh(head: NONAHead, query: Tensor, candidates: Tensor) -> Tensor:
     return head.weigh(similarity[:, 0].float(), query)
 
 
-def _mean(index: Index, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Average the candidates' values by their weights, then the networks."""
-    targets = index.bank.targets.cpu()
-    means = [
-        torch.einsum("qk,qk...->q...", weights, targets[rows]) for weights, rows in candidates
-    ]
-    return torch.stack(means).mean(dim=0)
+def _mean(index: Index, query: Tensor, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Average the candidates' adjusted values by their weights, then the networks."""
+    values, unit = index.bank.neighbors.columns.cpu(), index.bank.neighbors.unit
+    means = []
+    for (head, q, neighbors), (weights, rows) in zip(index.parts(query), candidates, strict=True):
+        mean = torch.einsum("qk,qkc->qc", weights, values[rows])
+        if head.n_adjusted and unit is not None:
+            own, theirs = (unit * head.adjustments(z).double() for z in (q, neighbors))
+            expected = torch.einsum("qk,qkc->qc", weights, theirs.cpu()[rows])
+            nearest = head.compared(neighbors).cpu()[rows[:, 0]]
+            distance = torch.linalg.vector_norm(head.compared(q).cpu() - nearest, dim=1)
+            fade = head.fade(distance[:, None].to(own)).cpu()
+            mean = adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
+        means.append(mean)
+    return torch.stack(means).mean(dim=0).reshape(len(query), *index.bank.targets.shape[1:])

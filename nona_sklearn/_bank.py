@@ -32,6 +32,8 @@ class NeighborBank:
         What the next row will be called. No name is given twice.
     groups : int Tensor of shape (n,), optional
         Which of them belong together.
+    labels : ndarray of shape (n,), optional
+        What they are called in the table that they came from; their ids by default.
     calibration : Calibration, optional
         How their weighted targets become a predictive distribution.
     """
@@ -40,6 +42,7 @@ class NeighborBank:
     ids: Tensor = None  # type: ignore[assignment]  # never None once it is made
     next_id: Tensor = None  # type: ignore[assignment]
     groups: Tensor | None = None
+    labels: np.ndarray | None = None
     calibration: Calibration | None = None
 
     def __post_init__(self):
@@ -106,9 +109,17 @@ class NeighborBank:
             raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
         return np.searchsorted(known, ids)
 
+    def labels_of(self, positions: np.ndarray) -> np.ndarray:
+        """What the rows at these positions are called, shape of `positions`."""
+        labels = self.ids.cpu().numpy() if self.labels is None else self.labels
+        return labels[positions]
+
     def add(self, neighbors: Neighbors) -> NeighborBank:
         """Return a bank with more rows, after those it has; each is a group by itself."""
         new = self.next_id + torch.arange(len(neighbors))
+        labels = self.labels
+        if labels is not None:  # of another table, whose names may be the same
+            labels = np.concatenate([labels.astype(object), new.numpy().astype(object)])
         groups = self.groups
         if groups is not None:
             alone = groups.max() + 1 + torch.arange(len(neighbors), device=groups.device)
@@ -119,6 +130,7 @@ class NeighborBank:
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
             groups=groups,
+            labels=labels,
         )
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
@@ -128,11 +140,19 @@ class NeighborBank:
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order."""
         rows = torch.as_tensor(positions, device=self.ids.device)
-        groups = None if self.groups is None else self.groups[rows]
-        return replace(self, neighbors=self.neighbors[rows], ids=self.ids[rows], groups=groups)
+        return replace(
+            self,
+            neighbors=self.neighbors[rows],
+            ids=self.ids[rows],
+            groups=None if self.groups is None else self.groups[rows],
+            labels=None if self.labels is None else self.labels[positions],
+        )
 
     def with_targets(self, targets: Tensor) -> NeighborBank:
-        """Return a bank of the same rows, worth something else; not calibrated for it."""
+        """Return a bank of the same rows, worth something else.
+
+        Neither their adjustments nor their calibration hold any more.
+        """
         return replace(self, neighbors=self.neighbors.with_values(targets), calibration=None)
 
     # -- pickling ------------------------------------------------------------------------
@@ -143,12 +163,15 @@ class NeighborBank:
             "embeddings": self.embeddings,
             "values": self.targets,
             "log_prior": self.neighbors.log_prior,
+            "unit": self.neighbors.unit,
             "groups": self.groups,
         }
         if len(self) != self.next_id:  # else no row was removed: names are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
-        arrays = {name: t.cpu().numpy() for name, t in tensors.items() if t is not None}
-        return {"arrays": arrays, "calibration": self.calibration}
+        arrays = {
+            name: torch.as_tensor(t).cpu().numpy() for name, t in tensors.items() if t is not None
+        }
+        return {"arrays": arrays, "labels": self.labels, "calibration": self.calibration}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         with warnings.catch_warnings():
@@ -156,7 +179,12 @@ class NeighborBank:
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             tensors = {name: torch.as_tensor(array) for name, array in state["arrays"].items()}
         neighbors = Neighbors(
-            tensors.pop("embeddings"), tensors.pop("values"), tensors.pop("log_prior", None)
+            tensors.pop("embeddings"),
+            tensors.pop("values"),
+            tensors.pop("log_prior", None),
+            tensors.pop("unit", None),
         )
-        made = NeighborBank(neighbors, **tensors, calibration=state["calibration"])
+        made = NeighborBank(
+            neighbors, **tensors, labels=state["labels"], calibration=state["calibration"]
+        )
         vars(self).update(vars(made))

@@ -72,7 +72,7 @@ class NetworkEstimator(
         return SmoothClipScaler()
 
     @abstractmethod
-    def _remember(self, X, values: Tensor, groups, splits: list[Split]) -> None:
+    def _remember(self, X, values: Tensor, groups, splits: list[Split], labels) -> None:
         """Keep what is asked later of the training rows, when the network is trained."""
 
     @abstractmethod
@@ -91,12 +91,12 @@ class NetworkEstimator(
         """Further arguments of :func:`train_network`."""
         return {}
 
-    def _make_mlp(self, n_features: int, **kwargs) -> MLPEmbedding:
+    def _make_mlp(self, n_features: int, n_outputs: int, **kwargs) -> MLPEmbedding:
         """Build the learned embedding from the parameters that all have."""
         sizes = self.hidden_layer_sizes
         if not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
             raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
-        return MLPEmbedding(n_features, self.embedding_dim, sizes, self.activation, **kwargs)
+        return MLPEmbedding(n_features, n_outputs, sizes, self.activation, **kwargs)
 
     # -- fitting -------------------------------------------------------------------------
 
@@ -141,6 +141,7 @@ class NetworkEstimator(
         self._validate_params()
         options = {"neighbor_pool": self._choose_pool(), **self._training_options()}
         device = self._find_device()
+        labels = labels_of(X)
         X, y, scaler = self._take_training_data(X, y)
         targets = self._make_targets().fit(y)
         options["loss"] = targets.loss
@@ -174,7 +175,7 @@ class NetworkEstimator(
         self.scaler_ = scaler
         self.targets_ = targets
         self.validation_indices_ = [valid for _, valid in splits]
-        self._remember(X, values, groups, splits)
+        self._remember(X, values, groups, splits, labels)
         self.history_ = history
         self.n_iter_ = len(history)
         return self
@@ -273,7 +274,7 @@ class NetworkEstimator(
             Embeddings, float32.
         """
         check_is_fitted(self)
-        return self._validate_and_embed(X).cpu().numpy()
+        return self.network_.head.compared(self._validate_and_embed(X)).cpu().numpy()
 
     def _validate_and_embed(self, X) -> Tensor:
         if not isinstance(X, Embedded):
@@ -297,7 +298,7 @@ class NetworkEstimator(
 
     @property
     def _n_features_out(self):
-        return self._training_embeddings().shape[1]
+        return self.network_.head.compared(self._training_embeddings()[:0]).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -311,6 +312,16 @@ class NetworkEstimator(
             state = state.copy()
             state["network_"] = copy.deepcopy(state["network_"]).cpu()
         return state
+
+
+def labels_of(X: Any) -> np.ndarray | None:
+    """What a DataFrame's index calls its rows, (n,); None, if there is none but numbers."""
+    if not hasattr(X, "iloc"):
+        return None
+    labels = np.empty(len(X.index), dtype=object)
+    labels[:] = list(X.index)
+    numbered = all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
+    return None if numbered else labels
 
 
 def _refuse_sparse(X) -> None:

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from ._bank import NeighborBank
-from ._distribution import NOISES, Calibration, NoisyTargets
+from ._distribution import (
+    N_ERRORS,
+    NOISES,
+    Blurred,
+    Calibration,
+    Noise,
+    weighted_mean,
+)
 from ._question import Question
 from .attention import AverageHead, NONAHead
 
@@ -36,26 +43,51 @@ def fit_calibration(question: Question, residual: Tensor) -> Calibration:
     Calibration
         The best of a grid.
     """
-    values = question.neighbors.columns
-    error = residual.square().mean(dim=0).sqrt()
-    outputs = [
-        NoisyTargets(y, e or 1.0)
-        for y, e in zip(values.T.contiguous(), error.tolist(), strict=True)
+    columns = question.neighbors.columns.T
+    scales = residual.square().mean(dim=0).sqrt().tolist()
+    errors = tuple(shape_of(column) for column in residual.T.cpu().numpy())
+    reaches = [float(values.max() - values.min()) for values in columns]
+    noises = [
+        Noise(scale or 1.0, error, reach)
+        for scale, error, reach in zip(scales, errors, reaches, strict=True)
+    ]
+    at_points = [
+        torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]
 
-    def score_block(queries, each):
-        scores = []
-        for weights in each:
-            score = 0.0
-            for behind, column in zip(outputs, residual[queries].T, strict=True):
-                truth = weights @ behind.targets + column  # rather than move the weights' mean
-                score = score + behind.crps(weights, truth) / behind.noise
-            scores.append(score)
-        return torch.stack(scores)
+    def score_block(queries, behind):
+        laws = [
+            Blurred(values, weighted_mean(behind.weights(), values), noise, known)
+            for values, noise, known in zip(
+                behind.values.unbind(2), noises, at_points, strict=True
+            )
+        ]
+        scores = torch.zeros(len(POWERS), len(NOISES)).to(columns)
+        for i, power in enumerate(POWERS):
+            weights = behind.weights(power)
+            for law, column in zip(laws, residual[queries].T, strict=True):
+                # The truth moves rather than the distribution's mean.
+                truth = weighted_mean(weights, law.values) - law.center + column[:, None]
+                scores[i] += crps(law, weights, truth).sum(dim=0) / law.noise.scale
+        return scores
 
-    scores = torch.stack(question.with_weights(POWERS, score_block)).sum(dim=0).cpu().numpy()
+    scores = torch.stack(question.behind(score_block)).sum(dim=0).cpu().numpy()
     power, noise = np.unravel_index(scores.argmin(), scores.shape)
-    return Calibration(POWERS[power], tuple((NOISES[noise] * error).tolist()))
+    return Calibration(POWERS[power], tuple(NOISES[noise] * scale for scale in scales), errors)
+
+
+def crps(law: Blurred, weights: Tensor, truth: Tensor) -> Tensor:
+    """Scores (q, NOISES) of distributions whose truth is so far from their center, (q, 1)."""
+    missed = (truth <= law.points).to(weights)  # (q, points)
+    reached = law.reached(weights).unflatten(1, (len(NOISES), -1))
+    return torch.trapezoid((reached - missed[:, None]).square_(), law.points)
+
+
+def shape_of(errors: np.ndarray) -> tuple[float, ...]:
+    """Quantiles of standardised errors, at equally spaced levels."""
+    levels = (np.arange(N_ERRORS) + 0.5) / N_ERRORS
+    centered = errors - errors.mean()
+    return tuple(np.quantile(centered / (centered.std() or 1.0), levels).tolist())
 
 
 def calibrate_on_held_out(
@@ -65,9 +97,9 @@ def calibrate_on_held_out(
 ) -> Calibration:
     """Calibrate on validation rows, each predicted by a network that did not train on it.
 
-    One network errs more than the average of all does. By how much follows from how far their
-    predictions lie apart: the average's squared error is the networks' mean squared error less
-    their variance about it (Krogh and Vedelsby's decomposition).
+    One network errs more than the average of all does: by the part of its error that it does
+    not share with the others, which averages out. How large that is follows from rows that two
+    networks did not train on.
 
     Parameters
     ----------
@@ -87,25 +119,36 @@ def calibrate_on_held_out(
     networks = one_by_one(head, bank)
     most = _n_rows(bank) // len(networks) + 1
     held_out, residuals = [], []
-    for (own_head, own_bank), (train, valid) in zip(networks, splits, strict=True):
+    for (own_head, own_bank), (_, valid) in zip(networks, splits, strict=True):
         assert valid is not None  # where one network has validation rows, all have
-        rows = valid[:most]
-        seen = own_bank.in_order(train).ask(own_head, own_bank.embeddings[rows])
+        rows = np.sort(valid[:most])
+        # Of the whole bank, as queries will be; each without itself.
+        mean = ask_of_rows(own_head, own_bank, rows).mean()
         held_out.append(rows)
-        residuals.append((bank.targets[rows] - seen.mean()).reshape(len(rows), -1))
+        residuals.append((bank.targets[rows] - mean).reshape(len(rows), -1))
     rows, first = np.unique(np.concatenate(held_out), return_index=True)  # rows may be shared
     residual = torch.cat(residuals)[first]
-
-    means = torch.stack(
-        [
-            ask_of_rows(own_head, own_bank, rows).mean().reshape(len(rows), -1)
-            for own_head, own_bank in networks
-        ]
+    share = 1 - _averaged_out(held_out, residuals) / residual.square().mean(dim=0).clamp_min(
+        1e-300
     )
-    apart = means.var(dim=0, correction=0).mean(dim=0)
-    share = 1 - apart / residual.square().mean(dim=0).clamp_min(1e-300)
     residual = residual * share.clamp(0.25, 1).sqrt()
     return fit_calibration(ask_of_rows(head, bank, rows), residual)
+
+
+def _averaged_out(held_out: list[np.ndarray], residuals: list[Tensor]) -> Tensor:
+    """What an average of K networks spares of one network's mean squared error, (c,).
+
+    If v is the variance of what a network does not share with another, two differ by 2 v in the
+    mean square, and the average of K keeps ``v / K``.
+    """
+    differences = [residuals[0][:0]]
+    for k in range(len(held_out) - 1):
+        _, ours, theirs = np.intersect1d(held_out[k], held_out[k + 1], return_indices=True)
+        differences.append(residuals[k][ours] - residuals[k + 1][theirs])
+    squares = torch.cat(differences).square()
+    if len(squares) == 0:
+        return squares.sum(dim=0)
+    return squares.mean(dim=0) / 2 * (1 - 1 / len(held_out))
 
 
 def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calibration:

@@ -11,11 +11,15 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from ._heads import DenseHeadRegressor, HybridHeadRegressor
+from ._heads import DenseHeadRegressor
 from ._regressor import NONARegressor
 from ._validation import check_choice
 
-HEADS = {"dense": DenseHeadRegressor, "nona": NONARegressor, "hybrid": HybridHeadRegressor}
+HEADS = {
+    "dense": (DenseHeadRegressor, {}),
+    "nona": (NONARegressor, {"adjust": False}),
+    "adjusted": (NONARegressor, {"adjust": True}),
+}
 N_NEIGHBORS = [1, 3, 5, 10, 20, 40, 80]
 
 
@@ -24,7 +28,7 @@ def compare_heads(
     X,
     y,
     *,
-    heads=("dense", "nona"),
+    heads=("dense", "nona", "adjusted"),
     cv=None,
     groups=None,
     scoring="neg_mean_squared_error",
@@ -43,9 +47,10 @@ def compare_heads(
         Rows.
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Targets.
-    heads : sequence of {'dense', 'nona', 'hybrid'}, default=('dense', 'nona')
-        'dense' is a ReLU and a linear layer; 'nona' is `estimator` itself; 'hybrid' a linear
-        layer plus a plain neighbour head on what it leaves, learned together.
+    heads : sequence of {'dense', 'nona', 'adjusted'}, default=('dense', 'nona', 'adjusted')
+        'dense' is a ReLU and a linear layer; 'nona' the papers' mean of targets as they are;
+        'adjusted' that of targets moved by what the network itself holds of the difference
+        to the query (``adjust=True``), whatever `estimator` says of it.
     cv : int, cross-validation generator or iterable, default=None
         Determines the splits, as for :func:`sklearn.model_selection.cross_validate`. None:
         five folds. An int makes folds of whole groups, where there are any.
@@ -79,7 +84,7 @@ def compare_heads(
     >>> reg = NONARegressor(n_estimators=1, max_iter=5, random_state=0)
     >>> scores = compare_heads(reg, X, y, cv=2)
     >>> list(scores)
-    ['dense', 'dense + k-NN', 'nona', 'nona + k-NN']
+    ['dense', 'dense + k-NN', 'nona', 'nona + k-NN', 'adjusted', 'adjusted + k-NN']
     >>> scores["nona"].shape
     (2,)
     """
@@ -104,14 +109,16 @@ def compare_heads(
     return Bunch(**columns)
 
 
-def _score_head(regressor_class, estimator, X, y, groups, split, scorer):
+def _score_head(head, estimator, X, y, groups, split, scorer):
     """Fit on one split: the scores of the head, and of k-NN on its embeddings."""
-    regressor = clone(regressor_class(**estimator.get_params(deep=False)))
+    regressor_class, changes = head
+    regressor = clone(regressor_class(**estimator.get_params(deep=False) | changes))
     (X_train, X_test), (y_train, y_test) = (
         [_safe_indexing(part, rows) for rows in split] for part in (X, y)
     )
     regressor.fit(X_train, y_train, None if groups is None else np.asarray(groups)[split[0]])
-    knn = tune_knn(regressor._training_embeddings().cpu().numpy(), y_train, _folds(regressor))
+    embeddings = regressor.network_.head.compared(regressor._training_embeddings())
+    knn = tune_knn(embeddings.cpu().numpy(), y_train, _folds(regressor))
     return (
         scorer(regressor, X_test, y_test),
         scorer(knn, regressor.transform(X_test), y_test),

@@ -6,6 +6,8 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ._explanation import Explanation
+from ._verbs import check_n_neighbors
 from .softstep import STEPS
 
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
@@ -37,10 +39,10 @@ class Display:
 
 
 def _embeddings(estimator, X):
-    """Embeddings of the rows of `X`, or of the bank, as a tensor where the network is."""
+    """Where the rows of `X`, or of the bank, are compared, as a tensor where the network is."""
     check_is_fitted(estimator)
     if X is None:
-        return estimator.bank_.embeddings
+        return estimator.network_.head.compared(estimator.bank_.embeddings)
     device = next(estimator.network_.parameters()).device
     return torch.tensor(np.asarray(estimator.transform(X)), device=device)
 
@@ -52,6 +54,8 @@ def _check_one_output(shape):
 
 class NeighborsDisplay(Display):
     """The neighbours behind one prediction: the weight of each against its target.
+
+    A dotted line leads from a target to where it was adjusted to.
 
     It is recommended to use :meth:`from_estimator`.
 
@@ -67,6 +71,8 @@ class NeighborsDisplay(Display):
         The prediction, over all neighbours.
     y_true : float, optional
         The true target.
+    adjusted_targets : ndarray of shape (n_neighbors,), optional
+        The targets as they were moved for the query; None: not at all.
 
     Attributes
     ----------
@@ -86,12 +92,13 @@ class NeighborsDisplay(Display):
     10
     """
 
-    def __init__(self, weights, targets, names, prediction, y_true=None):
+    def __init__(self, weights, targets, names, prediction, y_true=None, adjusted_targets=None):
         self.weights = weights
         self.targets = targets
         self.names = names
         self.prediction = prediction
         self.y_true = y_true
+        self.adjusted_targets = adjusted_targets
 
     @classmethod
     def from_estimator(cls, estimator, X, y_true=None, *, n_neighbors=10, row_names=None, ax=None):
@@ -108,7 +115,8 @@ class NeighborsDisplay(Display):
         n_neighbors : int, default=10
             Number of neighbours to draw; all, if the bank holds fewer.
         row_names : array-like of shape (n_samples,), optional
-            Names of the rows given to fit; their numbers by default.
+            Names of the rows given to fit; by default those in the index of their DataFrame, or
+            their numbers.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -127,15 +135,26 @@ class NeighborsDisplay(Display):
             raise ValueError(
                 f"X must be one query and y one output, got predictions {prediction.shape}"
             )
-        n_neighbors = min(n_neighbors, len(estimator.bank_))
-        weights, ids = estimator.kneighbors(X, n_neighbors)
-        targets = estimator.bank_.targets.cpu().numpy()[estimator.bank_.positions(ids[0])]
-        names = ids[0] if row_names is None else np.asarray(row_names)[ids[0]]
-        return cls(weights[0], targets, names, prediction[0], y_true).plot(ax)
+        bank, question = estimator._ask(X)
+        n_neighbors = min(n_neighbors, len(bank))
+        check_n_neighbors(n_neighbors, len(bank))
+        behind = Explanation.of(question, n_neighbors)
+        positions = behind.positions[0]
+        names = bank.labels_of(positions)
+        if row_names is not None:
+            names = np.asarray(row_names)[bank.ids.cpu().numpy()[positions]]
+        targets, adjusted = behind.targets[0, :-1, 0], behind.adjusted[0, :-1, 0]
+        moved = None if np.array_equal(targets, adjusted) else adjusted
+        weights = behind.weights[0, :-1]
+        return cls(weights, targets, names, prediction[0], y_true, moved).plot(ax)
 
     def _draw(self, ax):
-        ax.vlines(self.targets, 0, self.weights, color="tab:blue", alpha=0.5)
+        ends = self.targets if self.adjusted_targets is None else self.adjusted_targets
+        ax.vlines(ends, 0, self.weights, color="tab:blue", alpha=0.5)
         ax.plot(self.targets, self.weights, "o", color="tab:blue", label="neighbour")
+        if self.adjusted_targets is not None:
+            ax.plot(ends, self.weights, "o", mfc="none", color="tab:blue", label="adjusted")
+            ax.hlines(self.weights, self.targets, ends, color="tab:blue", linestyle=":")
         ax.axvline(self.prediction, color="tab:orange", label="prediction")
         if self.y_true is not None:
             ax.axvline(self.y_true, color="tab:green", linestyle="--", label="true target")

@@ -1,26 +1,29 @@
-"""The distribution behind a prediction: the neighbours' targets, with their weights.
+"""The distribution behind a prediction: the neighbours' adjusted values, with their weights.
 
-The targets as they are, weighted as they are, have the prediction as their mean, but not the
+The values as they are, weighted as they are, have the prediction as their mean, but not the
 spread of its error: a network learns weights for the mean alone. So a predictive distribution
 takes the weights to a `power`, which sharpens or flattens them, moves what comes of it back to
-the prediction, and adds a normal `noise`. Both are chosen after training, in
-:mod:`~nona_sklearn._calibration`.
+the prediction, and adds `noise` of the shape that errors have on rows that were not trained on.
+All are chosen after training, in :mod:`~nona_sklearn._calibration`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
+from scipy.special import ndtr
 from torch import Tensor
 
 from ._question import Question
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error
-N_CELLS = 200  # that targets are sorted into where noise blurs them anyway
+N_POINTS = 256  # where a distribution with noise is looked at
+N_ERRORS = 101  # quantiles that say what shape errors have
+NORMAL = (0.0,)  # the shape of errors of which nothing is known
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,10 @@ class Calibration:
     power : float, default=1.0
         Exponent of the weights: below 1, more rows count.
     noise : tuple of float, default=()
-        Standard deviation of what is added to each output's targets; none by default.
+        Standard deviation of what is added to each output's values; none by default.
+    errors : tuple of tuple of float, default=()
+        The shape of the noise, for each output: quantiles of errors of deviation 1, at equally
+        spaced levels. Normal by default.
 
     Examples
     --------
@@ -43,115 +49,176 @@ class Calibration:
 
     power: float = 1.0
     noise: tuple[float, ...] = ()
+    errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
 
-class SortedTargets:
-    """Targets of one output, whose weighted distributions are asked for.
+class Exact:
+    """Distributions of weighted values of one output, as they are.
 
     Every method takes weights of shape (q, n) that sum to 1, and returns (q, k).
 
     Parameters
     ----------
-    targets : Tensor of shape (n,)
-        The values that the weights are of.
+    values : Tensor of shape (q, n) or (1, n)
+        The values that the weights are of, for each query or for all.
     """
 
-    def __init__(self, targets: Tensor):
-        self.targets = targets
-        self.values, self.order = targets.sort()
+    def __init__(self, values: Tensor):
+        self.values = values
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        return self.values.sort(dim=1)
 
     def std(self, weights: Tensor) -> Tensor:
         """Standard deviations, k = 1."""
-        return _variance(weights, self.targets).sqrt()
+        return variance(weights, self.values).sqrt()
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         tiny = torch.finfo(levels.dtype).tiny  # a quantile of level 0 has a weight
         levels = levels.clamp_min(tiny).expand(len(weights), -1).contiguous()
-        return self.values[torch.searchsorted(self._cumulated(weights), levels)]
+        places = torch.searchsorted(self._cumulated(weights), levels)
+        return self._sorted[0].expand(len(weights), -1).gather(1, places)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         """Probabilities not to exceed the points (q, k)."""
-        count = torch.searchsorted(self.values, points, right=True)
+        values = self._sorted[0].expand(len(points), -1).contiguous()
+        count = torch.searchsorted(values, points.contiguous(), right=True)
         reached = self._cumulated(weights).gather(1, (count - 1).clamp_min(0))
         return torch.where(count > 0, reached, 0.0)
 
-    def _cumulated(self, weights):
-        cumulated = weights.index_select(1, self.order).cumsum(dim=1)
+    def _cumulated(self, weights: Tensor) -> Tensor:
+        cumulated = weights.gather(1, self._sorted[1].expand_as(weights)).cumsum(dim=1)
         return cumulated.div_(cumulated[:, -1:].clone())
 
 
-class NoisyTargets:
-    """Targets with normal noise, in cells that are small beside it. As :class:`SortedTargets`.
+class Noise:
+    """Normal distributions of one width around the quantiles of some errors, all alike.
+
+    It knows the distribution function of whatever it is added to at N_POINTS points, close
+    together where the noise is and farther apart outside.
 
     Parameters
     ----------
-    targets : Tensor of shape (n,)
-        The values that the weights are of.
-    noise : float
-        Standard deviation of the noise, or of the largest that will be asked for.
+    scale : float
+        Its standard deviation.
+    errors : sequence of float
+        Quantiles of standardised errors.
+    reach : float
+        How far from their prediction values may be.
     """
 
-    def __init__(self, targets: Tensor, noise: float):
-        self.targets, self.noise = targets, float(noise)
-        n_cells = min(N_CELLS, len(targets))
-        ranks = torch.linspace(0, len(targets) - 1, n_cells).round().long().to(targets.device)
-        cells = targets.sort().values[ranks]
-        ends = cells[0] - 5 * self.noise, cells[-1] + 5 * self.noise
-        even = torch.linspace(0, 1, N_CELLS).to(targets) * (ends[1] - ends[0]) + ends[0]
-        self.points = torch.cat([cells, even]).sort().values  # where a CDF is looked at
-        self.cell = torch.bucketize(targets, (cells[1:] + cells[:-1]) / 2)  # (n,)
-        count = torch.zeros_like(cells).index_add_(0, self.cell, torch.ones_like(targets))
-        total = torch.zeros_like(cells).index_add_(0, self.cell, targets)
-        self.centers = torch.where(count > 0, total / count, cells)
+    def __init__(self, scale: float, errors: Sequence[float], reach: float):
+        self.scale = scale
+        quantiles = np.asarray(errors)
+        spread = min(quantiles.std(), np.subtract(*np.quantile(quantiles, [0.75, 0.25])) / 1.34)
+        # Silverman's rule of thumb; a distribution without errors is a normal one.
+        self.width = 0.9 * spread * len(quantiles) ** -0.2 if spread > 0 else 1.0
+        self.shrink = np.hypot(quantiles.std(), self.width)  # to a deviation of 1
+        self.quantiles = quantiles
+        self.end = np.arcsinh(10 + reach / scale)
+
+    @cached_property
+    def points(self) -> Tensor:
+        """Distances from the prediction, ascending, (N_POINTS,)."""
+        steps = torch.linspace(-self.end, self.end, N_POINTS, dtype=torch.float64)
+        return self.scale * steps.sinh()
+
+    def at_points(self, share: float = 1.0) -> Tensor:
+        """Distribution function of each point plus a share of the noise, at the points.
+
+        Of shape (N_POINTS, N_POINTS): a row for each point that the noise is added to.
+        """
+        difference = (self.points - self.points[:, None]).numpy() / self.scale
+        if share == 0:
+            return torch.from_numpy(np.where(difference < 0, 0.0, 1.0))
+        return torch.from_numpy(np.interp(difference / share, *self._known))
+
+    @cached_property
+    def _known(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distances in units of the scale, and the distribution function there."""
+        x = np.linspace(-10, 10, 2001)  # beyond, there is nothing
+        places = (x[:, None] * self.shrink - self.quantiles) / self.width
+        return x, ndtr(places).mean(axis=1)
+
+    def draw(self, random: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw from it."""
+        centers = random.choice(self.quantiles, size=shape)
+        return self.scale * (centers + self.width * random.normal(size=shape)) / self.shrink
+
+
+class Blurred:
+    """Distributions of weighted values of one output plus noise. As :class:`Exact`.
+
+    Parameters
+    ----------
+    values : Tensor of shape (q, n) or (1, n)
+        The values that the weights are of, for each query or for all.
+    center : Tensor of shape (q, 1)
+        Where they are looked at most closely: the predictions.
+    noise : Noise
+        What is added.
+    at_points : Tensor
+        What :meth:`Noise.at_points` says of it.
+    """
+
+    def __init__(self, values: Tensor, center: Tensor, noise: Noise, at_points: Tensor):
+        self.values, self.center, self.noise, self.at_points = values, center, noise, at_points
+        self.points = noise.points.to(center)
 
     def std(self, weights: Tensor) -> Tensor:
-        return (_variance(weights, self.targets) + self.noise**2).sqrt()
+        return (variance(weights, self.values) + self.noise.scale**2).sqrt()
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
-        cdf = self._mass(weights) @ self._at_points
+        cdf = self.reached(weights)
         levels = levels.expand(len(weights), -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
         share = ((levels - low) / (high - low)).nan_to_num(1.0).clamp(0, 1)
-        return torch.lerp(self.points[after - 1], self.points[after], share)
+        return self.center + torch.lerp(self.points[after - 1], self.points[after], share)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
-        below = self._normal_cdf(points[:, None], self.noise)  # (q, n_cells, k)
-        return torch.einsum("qc,qck->qk", self._mass(weights), below)
+        place = (points - self.center).contiguous()
+        after = torch.searchsorted(self.points, place).clamp(1, len(self.points) - 1)
+        low, high = self.points[after - 1], self.points[after]
+        share = ((place - low) / (high - low)).clamp(0, 1)
+        cdf = self.reached(weights)
+        return torch.lerp(cdf.gather(1, after - 1), cdf.gather(1, after), share)
 
-    def crps(self, weights: Tensor, truth: Tensor) -> Tensor:
-        """Sum over the queries, whose truth is of shape (q,), for each of NOISES."""
-        reached = (truth[:, None] <= self.points).to(weights)
-        misses = self._mass(weights) @ self._by_noise - reached  # (n_noises, q, n_points)
-        return torch.trapezoid(misses.square_(), self.points).sum(dim=1)
+    def reached(self, weights: Tensor) -> Tensor:
+        """Probabilities not to exceed the noise's points, (q, N_POINTS)."""
+        return self.mass(weights) @ self.at_points
+
+    def mass(self, weights: Tensor) -> Tensor:
+        """Weights of the points, (q, N_POINTS): each value's, shared by its two neighbours."""
+        before, share = self._places
+        after = weights * share
+        mass = weights.new_zeros(len(weights), len(self.points))
+        mass.scatter_add_(1, before, weights - after)
+        return mass.scatter_add_(1, before + 1, after)
 
     @cached_property
-    def _at_points(self):
-        """Distribution function of each cell at the points, (n_cells, n_points)."""
-        return self._normal_cdf(self.points[None], self.noise)
-
-    @cached_property
-    def _by_noise(self):
-        """Distribution functions of each cell at the points, (n_noises, n_cells, n_points)."""
-        points = self.points[None]
-        return torch.stack([self._normal_cdf(points, share * self.noise) for share in NOISES])
-
-    def _mass(self, weights):
-        """Weights of the cells, (q, n_cells)."""
-        mass = weights.new_zeros(len(weights), len(self.centers))
-        return mass.index_add_(1, self.cell, weights)
-
-    def _normal_cdf(self, points, noise):
-        """Probability that each cell's target plus noise is at most the points (..., 1, k)."""
-        smallest = 1e-9 * (self.noise or 1.0)
-        return torch.special.ndtr((points - self.centers[:, None]) / max(noise, smallest))
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """The point before each value, and how far it is towards the next, (q, n) each."""
+        place = self.values - self.center  # (q, n)
+        step = 2 * self.noise.end / (len(self.points) - 1)
+        before = ((place / self.noise.scale).asinh_() + self.noise.end).div_(step)
+        before = before.long().clamp_(0, len(self.points) - 2)
+        low = self.points[before]
+        share = (place - low).div_(self.points[before + 1] - low)
+        return before, share.clamp_(0, 1)
 
 
-def _variance(weights: Tensor, targets: Tensor) -> Tensor:
-    """Variances (q, 1) of targets (n,) with weights (q, n)."""
-    deviations = targets - (weights @ targets)[:, None]  # (q, n)
-    return (weights * deviations.square()).sum(dim=1, keepdim=True)
+def variance(weights: Tensor, values: Tensor) -> Tensor:
+    """Variances (q, 1) of values (q, n) or (1, n) with weights (q, n)."""
+    deviations = values - weighted_mean(weights, values)
+    return weighted_mean(weights, deviations.square())
+
+
+def weighted_mean(weights: Tensor, values: Tensor) -> Tensor:
+    """Means (q, 1) of values (q, n) or (1, n) with weights (q, n)."""
+    return (weights * values).sum(dim=1, keepdim=True)
 
 
 class Distribution:
@@ -163,78 +230,89 @@ class Distribution:
     Parameters
     ----------
     question : Question
-        The queries, and the neighbours whose values their targets are drawn from.
+        The queries, and the neighbours whose adjusted values their targets are drawn from.
     calibration : Calibration
         How weighted values become a distribution.
     """
 
     def __init__(self, question: Question, calibration: Calibration):
         self.question, self.power = question, calibration.power
-        self.values = question.neighbors.columns
-        self.noise = self.values.new_tensor(calibration.noise or [0.0] * self.values.shape[1])
-
-    @cached_property
-    def outputs(self) -> list[SortedTargets | NoisyTargets]:
-        """The values of each output, prepared once for all blocks of queries."""
-        columns = zip(self.values.T.contiguous(), self.noise, strict=True)
-        return [NoisyTargets(y, noise) if noise else SortedTargets(y) for y, noise in columns]
+        outputs = question.neighbors.columns.T
+        noises = calibration.noise or (0.0,) * len(outputs)
+        errors = calibration.errors or (NORMAL,) * len(outputs)
+        reaches = [float(values.max() - values.min()) for values in outputs]
+        self.noises = [
+            Noise(*noise) if noise[0] else None
+            for noise in zip(noises, errors, reaches, strict=True)
+        ]
+        self.at_points = [noise and noise.at_points().to(outputs) for noise in self.noises]
 
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1."""
-        return self._describe(lambda behind, weights, _: behind.std(weights))
+        return self._describe(lambda law, weights, _: law.std(weights))
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         return self._describe(
-            lambda behind, weights, shift: shift + behind.quantiles(weights, levels.to(weights))
+            lambda law, weights, shift: shift + law.quantiles(weights, levels.to(weights))
         )
 
     def cdf(self, points: Tensor) -> np.ndarray:
         """Probabilities not to exceed the points (k,)."""
         return self._describe(
-            lambda behind, weights, shift: behind.cdf(weights, points.to(weights) - shift)
+            lambda law, weights, shift: law.cdf(weights, points.to(weights) - shift)
         )
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
         """Draw values: (q, k) or (q, n_outputs, k). The outputs of a draw are of one neighbour."""
         shape = len(self.question), n_samples
         uniform = torch.from_numpy(random_state.uniform(size=shape))
-        normal = torch.from_numpy(random_state.normal(size=(*shape, self.values.shape[1])))
+        noise = torch.stack(
+            [
+                torch.zeros(shape, dtype=torch.float64)
+                if noise is None
+                else torch.from_numpy(noise.draw(random_state, shape))
+                for noise in self.noises
+            ],
+            dim=2,
+        )
 
-        def draw(queries, weights, shift):
+        def draw(queries, behind):
+            weights, values = behind.weights(self.power), behind.values
             cumulated = weights.cumsum(dim=1)
             height = uniform[queries].to(cumulated) * cumulated[:, -1:]
             drawn = torch.searchsorted(cumulated, height, right=True)
             last = (weights > 0).cumsum(dim=1).argmax(dim=1, keepdim=True)  # rounding beyond it
-            values = self.values[drawn.minimum(last)]
-            values = values + self.noise * normal[queries].to(cumulated)
-            return (shift[:, None] + values).transpose(1, 2)
+            drawn = drawn.minimum(last)[..., None].expand(-1, -1, values.shape[2])
+            shift = _means(behind.weights(), values) - _means(weights, values)
+            drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
+            return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
 
-        return self._join(self._blocks(draw), output_axis=1)
+        return self._join(self.question.behind(draw), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
-        """Ask each output for (q, k), by its values, their weights (q, n) and a shift (q, 1)."""
+        """Ask each output for (q, k), by its law, weights (q, n) and a shift (q, 1)."""
 
-        def answer(_, weights, shift):
-            answers = [
-                describe(behind, weights, shift[:, [j]].contiguous())
-                for j, behind in enumerate(self.outputs)
-            ]
+        def answer(_, behind):
+            weights = behind.weights(self.power)
+            means = _means(behind.weights(), behind.values)
+            # Zero without calibration, so that values are targets to the last bit.
+            shifts = means - _means(weights, behind.values)
+            answers = []
+            for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
+                values, mean = behind.values[..., j], means[:, [j]]
+                law = Exact(values) if noise is None else Blurred(values, mean, noise, at_points)
+                answers.append(describe(law, weights, shifts[:, [j]]))
             return torch.stack(answers, dim=2)
 
-        return self._join(self._blocks(answer), output_axis=2)
-
-    def _blocks(self, answer: Callable[[slice, Tensor, Tensor], Tensor]) -> list[Tensor]:
-        """Answer from weights (q, n), and from how far a distribution is to be moved, (q, c)."""
-
-        def answer_block(queries: slice, each: Iterator[Tensor]) -> Tensor:
-            plain, weights = each
-            # Zero without calibration, so that values are targets to the last bit.
-            return answer(queries, weights, plain @ self.values - weights @ self.values)
-
-        return self.question.with_weights((1.0, self.power), answer_block)
+        return self._join(self.question.behind(answer), output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         answers = torch.cat(blocks).cpu().numpy()
         single = self.question.neighbors.values.ndim == 1
         return answers.squeeze(output_axis) if single else answers
+
+
+def _means(weights: Tensor, values: Tensor) -> Tensor:
+    """Means (q, c) of values (q, n, c) or (1, n, c) with weights (q, n)."""
+    return torch.cat([weighted_mean(weights, column) for column in values.unbind(dim=2)], dim=1)

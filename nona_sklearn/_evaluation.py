@@ -16,7 +16,7 @@ SIMD register's body and in its tail.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ._neighbors import Neighbors
-from .attention import LEAST_LOGIT, NONAHead
+from .attention import LEAST_LOGIT, NONAHead, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
 
@@ -103,6 +103,11 @@ class Partial:
     def total(self) -> Tensor:
         """Sum of the weights, (q, 1); not 0, so that who is alone has weights of 0."""
         return self.sums[:, :1].clamp_min(torch.finfo(torch.float32).tiny)
+
+    @property
+    def share(self) -> Tensor:
+        """Sum of the weights after they are normalised, (q, 1): 1, or 0 of nobody."""
+        return self.sums[:, :1] / self.total
 
     @property
     def mean(self) -> Tensor:
@@ -302,9 +307,9 @@ class Tiles:
     query : Tensor of shape (q, d)
         The queries, where this head looks.
     neighbors : Neighbors
-        All of them.
+        All of them, where this head looks.
     comparison : Comparison
-        Of this head's similarity, with the slice of their embeddings that it looks at.
+        Of this head's similarity, with what it compares of their embeddings.
     excluded : tuple of two int Tensor, optional
         Positions of these queries, and of the neighbours that each must not meet.
     """
@@ -317,10 +322,12 @@ class Tiles:
         comparison: Comparison,
         excluded: Pairs = None,
     ):
-        self.head, self.query, self.neighbors = head, query, neighbors
-        self.similarities = comparison.ask(query)
+        self.head, self.query, self.neighbors = head, head.compared(query), neighbors
+        self.similarities = comparison.ask(self.query)
         self._excluded = excluded
         self.temperature = float(head.temperature)
+        self.unit = neighbors.unit if head.n_adjusted else None
+        self.own = self._adjustments(query)  # (q, c), or (q, 0) where nothing is adjusted
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -412,16 +419,86 @@ class Tiles:
         return self.head.step(similarity, self.query, excluded).double().exp().sum(dim=1)
 
     def partial(self, values: Tensor | None = None) -> Partial:
-        """Sums over the whole bank, of :func:`with_ones` of values, or of the weights alone."""
-        if values is None:
-            values = self.query.new_ones(1, len(self.neighbors), dtype=torch.float64)
-        return reduce(
+        """Sums over the whole bank.
+
+        Of :func:`with_ones` of some values and, behind them, of the adjustments, if there are
+        any; by default of the weights alone.
+        """
+
+        def summed(rows):
+            if values is None:
+                return torch.ones(1, rows.stop - rows.start).to(self.query.device, torch.float64)
+            if not self.adjusts:
+                return values[:, rows]
+            theirs = self._adjustments(self.neighbors.embeddings, rows)
+            return torch.cat([values[:, rows], theirs.T])
+
+        partial = reduce(
             Partial.merge,
             (
-                Partial.of_tile(logits, values[:, rows], self.excluded(rows))
+                Partial.of_tile(logits, summed(rows), self.excluded(rows))
                 for rows, logits in self.logits()
             ),
         )
+        if self.head.is_plain and self.neighbors.log_prior is None:
+            self.nearest = partial.peak * self.temperature  # spares another look at the pairs
+        return partial
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Weighted means of values, (q, c), given as :func:`with_ones` of them; adjusted."""
+        partial = self.partial(values)
+        if not self.adjusts:
+            return partial.mean
+        plain, expected = partial.mean.tensor_split([len(values) - 1], dim=1)
+        return adjusted_mean(plain, expected, partial.share, self.own, self._fade)
+
+    def shift(self, rows: slice | Tensor) -> Tensor:
+        """By how much some rows' values are moved for each query, ``g(q) - g(j)``, faded.
+
+        Parameters
+        ----------
+        rows : slice or int Tensor of shape (q, b)
+            The same b rows for all queries, or b for each.
+
+        Returns
+        -------
+        Tensor of shape (q, b, c)
+            In units of the values; zeros, if nothing is adjusted.
+        """
+        theirs = self._adjustments(self.neighbors.embeddings, rows)
+        if not self.adjusts:
+            return theirs
+        return self._fade[:, :, None] * (self.own[:, None] - theirs)
+
+    def _adjustments(self, embeddings: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
+        """What the network holds of some rows' values, (n, c), in their units; or zeros."""
+        if self.unit is None:
+            return self.neighbors.columns.new_zeros(1, self.neighbors.columns.shape[1])
+        return self.unit * self.head.adjustments(embeddings)[rows].double()
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether values are moved."""
+        return self.unit is not None
+
+    @cached_property
+    def _fade(self) -> Tensor:
+        """How much of each query's shift is left, (q, 1)."""
+        if not self.head.reach.isfinite():
+            return self.own.new_ones(len(self.own), 1)
+        return self.head.fade(-self.nearest.double())
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """Similarity l2 of the nearest neighbour, (q, 1)."""
+        if self.head.similarity == "l2":
+            return self.extremes.nearest
+        compared = self.head.compared(self.neighbors.embeddings)
+        nearest = [
+            leave_out_(l2(self.query, compared[rows]), self.excluded(rows), -math.inf).amax(dim=1)
+            for rows in self.spans
+        ]
+        return torch.stack(nearest, dim=1).amax(dim=1, keepdim=True)
 
     def weights(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts."""
@@ -430,13 +507,16 @@ class Tiles:
         for rows, logits in self.logits():
             yield rows, _exp_(logits.sub_(partial.peak)).div_(total)
 
-    def whole_weights(self, powers: Sequence[float]) -> Iterator[Tensor]:
-        """Yield the weights (q, n) of the whole bank in float64, once for each power of them."""
+    def whole_logits(self) -> Tensor:
+        """Logarithms of the weights in the whole bank, (q, n), relative to the largest."""
         logits = torch.cat([tile for _, tile in self.logits()], dim=1)
-        logits.sub_(logits.amax(dim=1, keepdim=True))
-        for power in powers:
-            weights = _exp_(logits * power).double()
-            yield weights / weights.sum(dim=1, keepdim=True)
+        return logits.sub_(logits.amax(dim=1, keepdim=True))
+
+
+def weights_of(logits: Tensor, power: float = 1.0) -> Tensor:
+    """Weights of all neighbours to a power, (q, n) in float64, from :meth:`Tiles.whole_logits`."""
+    weights = _exp_(logits * power).double()
+    return weights / weights.sum(dim=1, keepdim=True)
 
 
 def _exp_(logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rivals of the neighbour head on the same embedding, trained by the same loop."""
+"""A rival of the neighbour head on the same embedding, trained by the same loop."""
 
 import torch
 from sklearn.base import RegressorMixin
@@ -6,9 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from ._neighbors import Neighbors
-from ._question import Question
 from ._regressor import NONANetworks
-from .attention import NONAHead
 
 
 class DenseHead(nn.Module):
@@ -27,6 +25,8 @@ class DenseHead(nn.Module):
     query alone.
     """
 
+    n_adjusted = 0
+
     def __init__(self, embedding_dim: int, n_outputs: int | None):
         super().__init__()
         self.n_outputs = n_outputs
@@ -36,38 +36,21 @@ class DenseHead(nn.Module):
         """List each head with what it looks at: this one, at all."""
         return [(self, query, neighbors)]
 
+    def compared(self, embeddings: Tensor) -> Tensor:
+        """Where rows would be compared: all of the embedding."""
+        return embeddings
+
     def forward(
-        self, query: Tensor, neighbors=None, targets=None, excluded=None, log_prior=None
+        self,
+        query: Tensor,
+        neighbors=None,
+        targets=None,
+        excluded=None,
+        log_prior=None,
+        unit=None,
     ) -> Tensor:
         prediction = self.linear(query.relu())
         return prediction[:, 0] if self.n_outputs is None else prediction
-
-
-class HybridHead(nn.Module):
-    """A linear layer, and neighbours for what it leaves.
-
-    ``linear(z) + sum_j w_j (y_j - linear(z_j))``: from the NONA paper's list of open questions.
-
-    Parameters
-    ----------
-    linear : DenseHead
-        The linear part.
-    neighbors : NONAHead
-        Weighs the neighbours' residuals.
-    """
-
-    def __init__(self, linear: DenseHead, neighbors: NONAHead):
-        super().__init__()
-        self.linear = linear
-        self.neighbors = neighbors
-
-    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
-        """List each head with what it looks at: this one, at all."""
-        return [(self, query, neighbors)]
-
-    def forward(self, query, neighbors, targets, excluded=None, log_prior=None) -> Tensor:
-        left = targets - self.linear(neighbors)
-        return self.linear(query) + self.neighbors(query, neighbors, left, excluded, log_prior)
 
 
 class DenseHeadRegressor(RegressorMixin, NONANetworks):
@@ -80,10 +63,13 @@ class DenseHeadRegressor(RegressorMixin, NONANetworks):
     def _choose_pool(self):
         return "batch"  # the cheapest: nobody looks at it
 
+    def _count_adjusted(self, n_outputs):
+        return 0
+
     def _make_head(self, n_outputs):
         return DenseHead(self.embedding_dim, n_outputs)
 
-    def _remember(self, X, values, groups, splits):
+    def _remember(self, X, values, groups, splits, labels):
         embeddings = self._embed(X)
         self.neighbors_ = Neighbors(embeddings, self.targets_.encode(values).to(embeddings.device))
 
@@ -95,28 +81,10 @@ class DenseHeadRegressor(RegressorMixin, NONANetworks):
         check_is_fitted(self)
         query = self._validate_and_embed(X)
         parts = self.network_.head.parts(query, self.neighbors_.embeddings)
-        encoded = torch.stack([self._predict_part(*part) for part in parts]).mean(dim=0)
+        encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
         return self.targets_.decode(self.targets_.restore(encoded))
-
-    def _predict_part(self, head, query, embeddings):
-        """Predict encoded targets by one of the networks."""
-        return head(query)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-class HybridHeadRegressor(DenseHeadRegressor):
-    """A linear and a neighbour head in one network: for comparisons."""
-
-    _choose_pool = NONANetworks._choose_pool
-
-    def _make_head(self, n_outputs):
-        neighbors = NONAHead(self.similarity, learn_temperature=self.learn_temperature)
-        return HybridHead(super()._make_head(n_outputs), neighbors)
-
-    def _predict_part(self, head, query, embeddings):
-        left = Neighbors(embeddings, self.neighbors_.values - head.linear(embeddings))
-        return head.linear(query) + Question(head.neighbors, left, query).mean()

@@ -21,11 +21,15 @@ class Neighbors:
         What is averaged.
     log_prior : Tensor of shape (n,), optional
         Logarithm of what each weighs before its similarity is looked at; None: all the same.
+    unit : Tensor of shape () or (n_outputs,), or None
+        What one of a head's adjustments is worth in units of the values; 1 in training. None:
+        they were learned for other values, and leave these alone.
     """
 
     embeddings: Tensor
     values: Tensor
     log_prior: Tensor | None = None
+    unit: Tensor | float | None = 1.0
     # What others prepare of the embeddings, from call to call; of no other embeddings.
     kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -35,7 +39,7 @@ class Neighbors:
     def __getitem__(self, rows: Tensor | slice) -> Neighbors:
         """Select some of them."""
         prior = None if self.log_prior is None else self.log_prior[rows]
-        return Neighbors(self.embeddings[rows], self.values[rows], prior)
+        return Neighbors(self.embeddings[rows], self.values[rows], prior, self.unit)
 
     def join(self, others: Neighbors) -> Neighbors:
         """Put others behind these."""
@@ -46,6 +50,7 @@ class Neighbors:
             torch.cat([self.embeddings, others.embeddings]),
             torch.cat([self.values, others.values]),
             prior,
+            self.unit,
         )
 
     @property
@@ -61,8 +66,8 @@ class Neighbors:
         return self.values.double().reshape(len(self), -1)
 
     def with_values(self, values: Tensor) -> Neighbors:
-        """Give them other values. What was kept of where they are still holds."""
-        others = replace(self, values=values)
+        """Give them other values, not to be adjusted. What was kept of where they are holds."""
+        others = replace(self, values=values, unit=None)
         others.kept.update(self.kept)
         return others
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -13,7 +14,16 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ._evaluation import KEPT_BYTES, Comparison, Tiles, compare, leave_out_, spans, with_ones
+from ._evaluation import (
+    KEPT_BYTES,
+    Comparison,
+    Tiles,
+    compare,
+    leave_out_,
+    spans,
+    weights_of,
+    with_ones,
+)
 from ._neighbors import Exclusion, Neighbors
 from ._settings import WORKERS
 from .attention import AverageHead, NONAHead
@@ -57,12 +67,16 @@ class Question:
         """Weighted means of the neighbours' values, (q,) or (q, n_outputs), by definition."""
         neighbors = self.neighbors
         excluded = None if self.exclusion is None else self.exclusion.mask()
+        unit = neighbors.unit
+        if isinstance(unit, Tensor):
+            unit = unit.to(self.query.dtype)
         return self.head(
             self.query,
             neighbors.embeddings,
             neighbors.values.to(self.query.dtype),
             excluded,
             neighbors.log_prior,
+            unit,
         )
 
     # -- tile by tile ----------------------------------------------------------------------
@@ -73,7 +87,7 @@ class Question:
         values = with_ones(columns)
 
         def answer(_, parts):
-            return torch.stack([tiles.partial(values).mean for tiles in parts]).mean(dim=0)
+            return torch.stack([tiles.mean(values) for tiles in parts]).mean(dim=0)
 
         shape = len(self), *self.neighbors.values.shape[1:]
         return self._rows(answer, columns[:0]).reshape(shape)
@@ -93,21 +107,38 @@ class Question:
         weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
         return weights
 
-    def heaviest(self, k: int) -> tuple[Tensor, Tensor]:
-        """Weights and positions of the k heaviest neighbours, (q, k) each, heaviest first."""
+    def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Find the k heaviest neighbours, heaviest first.
+
+        Returns
+        -------
+        weights : Tensor of shape (q, k)
+            Their weights.
+        positions : int Tensor of shape (q, k)
+            Where they are.
+        values : Tensor of shape (q, k, n_outputs)
+            Their values, adjusted to the query.
+        """
+        columns = self.neighbors.columns
 
         def answer(queries, parts):
-            weights = self.query.new_full((queries.stop - queries.start, k), -1.0)
-            indices = torch.zeros_like(weights, dtype=torch.long)
-            for rows, tile in _mean_weights(parts):
-                leave_out_(tile, parts[0].excluded(rows), -1.0)  # last, even among those of 0
-                values, positions = largest(tile, min(k, tile.shape[1]))
-                weights, best = torch.cat([weights, values], dim=1).topk(k, dim=1)
-                indices = torch.cat([indices, positions + rows.start], dim=1).gather(1, best)
-            return torch.cat([weights.double(), indices.double()], dim=1)
+            n_queries = queries.stop - queries.start
+            weights = self.query.new_full((n_queries, k), -1.0)
+            positions = torch.zeros_like(weights, dtype=torch.long)
+            each = weights.new_zeros(len(parts), n_queries, k)
+            for rows, tiles in _each_network(parts):
+                mean = leave_out_(_mean(tiles), parts[0].excluded(rows), -1.0)  # last, even of 0
+                found, places = largest(mean, min(k, mean.shape[1]))
+                weights, best = torch.cat([weights, found], dim=1).topk(k, dim=1)
+                positions = torch.cat([positions, places + rows.start], dim=1).gather(1, best)
+                here = torch.stack([tile.gather(1, places) for tile in tiles])
+                each = torch.cat([each, here], dim=2).gather(2, best.expand(len(parts), -1, -1))
+            values = columns[positions] + _mean_shift(parts, positions, each)
+            return torch.cat([weights[:, None], positions[:, None], values.mT], dim=1)
 
-        weights, indices = self._rows(answer, self.query.new_zeros(0, 2 * k)).split(k, dim=1)
-        return weights, indices.long()
+        empty = self.query.new_zeros(0, 2 + columns.shape[1], k)
+        weights, positions, values = self._rows(answer, empty).tensor_split([1, 2], dim=1)
+        return weights[:, 0], positions[:, 0].long(), values.mT
 
     def effective_sizes(self) -> Tensor:
         """One over the sum of squared weights, (q,)."""
@@ -117,6 +148,15 @@ class Question:
             return sum(squares).reciprocal()
 
         return self._rows(answer, self.query.new_zeros(0))
+
+    def distances(self) -> Tensor:
+        """Euclidean distances to the nearest neighbour where each network compares, (q, K)."""
+
+        def answer(_, parts):
+            return torch.cat([-tiles.nearest for tiles in parts], dim=1).double()
+
+        n_networks = len(self.head.parts(self.query, self.neighbors.embeddings))
+        return self._rows(answer, self.query.new_zeros(0, n_networks))
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
@@ -129,8 +169,8 @@ class Question:
     def influence(self, residuals: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What each neighbour does to the predictions.
 
-        Without neighbour j, the others share its weight: the prediction m changes by
-        ``w_j (m - y_j) / (1 - w_j)``.
+        Without neighbour j, the others share its weight: a network's prediction m changes by
+        ``w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted.
 
         Parameters
         ----------
@@ -152,15 +192,16 @@ class Question:
         totals, adding = values.new_zeros(len(values), 3), Lock()
 
         def answer(queries, parts):
-            means = [tiles.partial(sums).mean for tiles in parts]
+            means = [tiles.mean(sums) for tiles in parts]
             for rows, each in _each_network(parts):
                 weight = sum(each).double().sum(dim=0) / len(parts)
                 said = torch.stack([weight, 0 * weight, 0 * weight], dim=1)
                 shares = [_share_of_the_rest(tile) for tile in each]
+                shifts = [tiles.shift(rows) for tiles in parts]
                 for j, column in enumerate(values[rows].T):
                     change = sum(
-                        share * (mean[:, j, None] - column)
-                        for share, mean in zip(shares, means, strict=True)
+                        share * (mean[:, j, None] - column - shift[..., j])
+                        for share, mean, shift in zip(shares, means, shifts, strict=True)
                     ) / len(parts)
                     residual = 0.0 if residuals is None else residuals[queries, j, None]
                     said[:, 1] += change.square().sum(dim=0)
@@ -204,29 +245,20 @@ class Question:
             kept[shuffled[gain[shuffled].topk(missing).indices]] = 1.0
         return kept.nonzero()[:, 0].cpu().numpy()
 
-    def with_weights(
-        self, powers: tuple[float, ...], answer: Callable[[slice, Iterator[Tensor]], Tensor]
-    ) -> list[Tensor]:
-        """Answer from the weights (q, n) of the whole bank, in float64.
+    def behind(self, answer: Callable[[slice, Behind], Any]) -> list[Any]:
+        """Answer from what is behind each prediction: all weights, and all adjusted values.
 
         Parameters
         ----------
-        powers : tuple of float
-            Exponents to take each network's weights to.
         answer : callable
-            Takes a slice of the queries and their weights, once for each power.
+            Takes a slice of the queries, and what is behind their predictions.
 
         Returns
         -------
         list
             What `answer` returned, block by block.
         """
-
-        def answer_block(queries, parts):
-            each = zip(*(tiles.whole_weights(powers) for tiles in parts), strict=True)
-            return answer(queries, (sum(weights) / len(parts) for weights in each))
-
-        return self._blocks(answer_block, whole_rows=True)
+        return self._blocks(lambda queries, parts: answer(queries, Behind(parts)), whole_rows=True)
 
     # -- blocks of queries -----------------------------------------------------------------
 
@@ -258,8 +290,8 @@ class Question:
         def answer_alone(queries):
             excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
             tiles = [
-                Tiles(head, query[queries], neighbors, comparison, excluded)
-                for (head, query, _), comparison in zip(parts, comparisons, strict=True)
+                Tiles(head, query[queries], replace(neighbors, embeddings=z), comparison, excluded)
+                for (head, query, z), comparison in zip(parts, comparisons, strict=True)
             ]
             return answer(queries, tiles)
 
@@ -279,7 +311,8 @@ class Question:
         if similarities not in kept:
             kept_bytes = KEPT_BYTES // len(parts)
             kept[similarities] = [
-                compare(head.similarity, embeddings, kept_bytes) for head, _, embeddings in parts
+                compare(head.similarity, head.compared(embeddings), kept_bytes)
+                for head, _, embeddings in parts
             ]
         return kept[similarities]
 
@@ -288,10 +321,49 @@ class Question:
         return torch.cat([empty.double(), *self._blocks(answer, whole_rows)])
 
 
+class Behind:
+    """What is behind the predictions of a block of queries, in the whole bank, in float64."""
+
+    def __init__(self, parts: list[Tiles]):
+        self.parts = parts
+        self.logits = [tiles.whole_logits() for tiles in parts]
+
+    def weights(self, power: float = 1.0) -> Tensor:
+        """The mean of the networks' weights, each taken to a power, (q, n)."""
+        return _mean([weights_of(logits, power) for logits in self.logits])
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Adjusted values, (q, n, n_outputs), or (1, n, n_outputs) where nothing is adjusted."""
+        values = self.parts[0].neighbors.columns[None]
+        if not self.parts[0].adjusts:
+            return values
+        everyone = slice(0, values.shape[1])
+        each = torch.stack([weights_of(logits) for logits in self.logits])
+        return values + _mean_shift(self.parts, everyone, each)
+
+
+def _mean_shift(parts: list[Tiles], rows: slice | Tensor, weights: Tensor) -> Tensor:
+    """By how much rows' values are moved, (q, b, c): a mean over networks, by their weights.
+
+    `weights` are of shape (networks, q, b). Where all are 0, the networks count alike.
+    """
+    total = weights.sum(dim=0)
+    share = torch.where(total > 0, weights / total, 1 / len(parts))
+    return sum(
+        s[..., None] * tiles.shift(rows) for s, tiles in zip(share.double(), parts, strict=True)
+    )
+
+
+def _mean(each: list[Tensor]) -> Tensor:
+    """The mean of the networks' tiles; a single one is returned as it is."""
+    return sum(each[1:], each[0]).div_(len(each))
+
+
 def _mean_weights(parts: list[Tiles]) -> Iterator[tuple[slice, Tensor]]:
     """Yield (rows of the bank, the networks' mean weights (q, b)), tile by tile."""
     for rows, each in _each_network(parts):
-        yield rows, sum(each[1:], each[0]).div_(len(parts))
+        yield rows, _mean(each)
 
 
 def _each_network(parts: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:

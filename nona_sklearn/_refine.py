@@ -1,54 +1,83 @@
-"""Refinement after training: the temperature, against the whole bank."""
+"""Refinement after training: what depends on the whole bank, which training does not see."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from ._inputs import Rows
-from ._neighbors import Neighbors
-from ._network import NeighborNetwork
 from ._question import Question
 from .attention import NONAHead
 
-TEMPERATURE_MULTIPLES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1)
-REFINE_ENTRIES = 2**27  # pairs that a choice of temperature weighs, for each candidate
+TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)
+STEP_MULTIPLES = (1.0, 0.7, 0.5, 0.35, 0.25)
+REACH = 2.0  # at 1, the few farthest of the test rows lost what trends gain
+REFINE_ENTRIES = 2**27  # pairs that a choice weighs, for each candidate
+ALONE_ENTRIES = 2**22  # the same where training rows are asked about: few parameters need few
 
 
 @torch.no_grad()
-def refine_temperature(
-    network: NeighborNetwork,
-    neighbors: Neighbors,
-    X: Tensor | Rows,
-    values: Tensor,
-    loss: nn.Module,
-) -> None:
-    """Choose the multiple of the temperature that predicts validation rows best.
+def find_reach(question: Question) -> None:
+    """Note how far from its nearest neighbour a query may be until its adjustment fades.
 
-    It was learned on pools, whose rows lie farther apart than those of the whole bank. Of many
-    rows, some tell enough; they come shuffled.
+    REACH times as far as any row that we ask about: beyond, the adjustment is an extrapolation.
 
     Parameters
     ----------
-    network : NeighborNetwork
-        The trained network, whose temperature is changed.
-    neighbors : Neighbors
-        All training rows.
-    X, values : (n, n_features) and (n,) or (n, n_outputs)
-        The validation rows, and what they are worth.
+    question : Question
+        Rows that the head was not trained on, or each without itself, asked of all training
+        rows. Its head is changed.
+    """
+    head, distance = question.head, question.distances()
+    assert isinstance(head, NONAHead)  # of one network: they are not averaged yet
+    head.reach.fill_(REACH * distance[distance.isfinite()].max())
+
+
+@torch.no_grad()
+def refine(question: Question, values: Tensor, loss: nn.Module) -> None:
+    """Choose the multiples of step and temperature that answer a question best.
+
+    Both were learned on pools, whose rows lie farther apart than those of the whole bank: a
+    share of a pool that a step keeps is too many of them, a temperature too high.
+
+    Parameters
+    ----------
+    question : Question
+        As for :func:`find_reach`. Its head is changed.
+    values : Tensor of shape (q,) or (q, n_outputs)
+        What the rows are worth.
     loss : Module
         What is best: the training's loss.
     """
-    enough = max(1, REFINE_ENTRIES // len(neighbors))
-    assert isinstance(network.head, NONAHead)  # of one network: they are not averaged yet
-    temperature = network.head.log_temperature
-    learned, values = temperature.clone(), values[:enough]
-    question = Question(network.head, neighbors, network.embed(X[:enough]))
-    losses = []
-    for multiple in TEMPERATURE_MULTIPLES:
-        temperature.copy_(learned + math.log(multiple))
-        losses.append(loss(question.mean(), values.double()))
-    best = TEMPERATURE_MULTIPLES[int(torch.stack(losses).argmin())]
-    temperature.copy_(learned + math.log(best))
+    head = question.head
+    assert isinstance(head, NONAHead)
+
+    def score() -> Tensor:
+        return loss(question.mean(), values.double())
+
+    if head.step is not None:
+        candidates = head.step.narrowing * torch.tensor(STEP_MULTIPLES, dtype=torch.float64).to(
+            head.step.narrowing
+        )
+        _choose(head.step.narrowing, candidates, score)
+    if hasattr(head, "log_temperature"):
+        learned = head.log_temperature
+        candidates = learned + torch.tensor(TEMPERATURE_MULTIPLES, dtype=torch.float64).log().to(
+            learned
+        )
+        _choose(head.log_temperature, candidates, score)
+
+
+def _choose(parameter: Tensor, candidates: Tensor, score: Callable) -> None:
+    """Set a parameter to the candidate of the lowest score."""
+    scores = []
+    for candidate in candidates:
+        parameter.fill_(candidate)
+        scores.append(score())
+    parameter.fill_(candidates[int(torch.stack(scores).argmin())])
+
+
+def how_many(n_neighbors: int, held_out: bool) -> int:
+    """How many rows to ask about, held out or of the bank itself."""
+    return max(1, (REFINE_ENTRIES if held_out else ALONE_ENTRIES) // n_neighbors)

@@ -12,9 +12,11 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ._base import labels_of
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
-from ._verbs import EDITING, NeighborEstimator
+from ._explanation import Explanation
+from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
 
 
 class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
@@ -43,6 +45,51 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         if not return_std:
             return mean
         return mean, Distribution(question, bank.calibration or Calibration()).std()[:, 0]
+
+    def explain(self, X=None, n_neighbors=5):
+        """Table of the rows behind each prediction: what they say, and how it was adjusted.
+
+        Like an appraiser's: comparable sales, what each went for, and what it would have gone
+        for as the property in question. Contributions of a query sum to its prediction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours to name, heaviest first; one more row stands for all others.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
+            (their names in the index of the DataFrames that they came from, else their numbers,
+            and "others"), ``weight``, ``target``, ``adjusted_target``, and ``contribution``, the
+            product of the weight and the adjusted target. With several outputs the last three
+            are numbered, ``target_0`` and so on.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows that are admitted.
+
+        Notes
+        -----
+        With ``adjust=True`` a network moves a neighbour's target by what it holds of the
+        difference between it and the query; with several, an adjusted target is the mean over
+        the networks, by the weights that they give the row. What all others say is their
+        weighted mean. It is NaN where they weigh nothing.
+
+        :meth:`remove_neighbors` takes the ids that :meth:`kneighbors` gives, not the names of an
+        index. Where ``targets_.decode`` is not the identity, contributions sum to what it decodes.
+        """
+        bank, question = self._ask(X)
+        check_n_neighbors(n_neighbors, len(bank) - (X is None))
+        explanation = Explanation.of(question, n_neighbors)
+        queries = np.arange(len(question)) if X is not None else bank.labels_of(slice(None))
+        if labels_of(X) is not None:
+            queries = labels_of(X)
+        return explanation.table(queries, bank.labels_of(explanation.positions))
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.

@@ -9,20 +9,20 @@ from numbers import Integral, Real
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import nn
 
 from ._base import NetworkEstimator
 from ._extractor import ExtractorEmbedding, count_features, make_extractor
 from ._inputs import Rows
-from ._network import NeighborNetwork
+from ._network import Concatenation, NeighborNetwork
 from ._pools import NEIGHBOR_POOLS
 from ._regression import NeighborRegressor
 from ._settings import local_seed
 from ._targets import check_lengths
 from ._training import check_callbacks, count_networks
 from .attention import NONAHead
-from .embedding import PeriodicEmbedding
+from .embedding import FeatureWeights, PeriodicEmbedding
 from .similarity import SIMILARITIES
 from .softstep import STEP_SCALES, STEPS, SoftStep
 from .weighting import WEIGHTINGS
@@ -37,6 +37,7 @@ class NONANetworks(NetworkEstimator):
     _parameter_constraints: dict = {
         **NetworkEstimator._parameter_constraints,
         "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "adjust": ["boolean"],
         "hidden_layer_sizes": ["array-like"],
         "skip_connection": ["boolean"],
         "batch_norm": ["boolean"],
@@ -60,6 +61,7 @@ class NONANetworks(NetworkEstimator):
         *,
         collate_fn=None,
         extractor_learning_rate=1e-4,
+        adjust=True,
         n_estimators="auto",
         hidden_layer_sizes=(128,),
         embedding_dim=32,
@@ -80,7 +82,7 @@ class NONANetworks(NetworkEstimator):
         max_iter=200,
         early_stopping=True,
         validation_fraction=0.15,
-        n_iter_no_change=12,
+        n_iter_no_change=10,
         callbacks=None,
         n_jobs=None,
         device="auto",
@@ -93,6 +95,7 @@ class NONANetworks(NetworkEstimator):
         self.feature_extractor = feature_extractor
         self.collate_fn = collate_fn
         self.extractor_learning_rate = extractor_learning_rate
+        self.adjust = adjust
         self.n_estimators = n_estimators
         self.hidden_layer_sizes = hidden_layer_sizes
         self.embedding_dim = embedding_dim
@@ -187,27 +190,50 @@ class NONANetworks(NetworkEstimator):
             ),
         }
 
-    def _make_embedding(self, X):
-        options = {"batch_norm": self.batch_norm, "skip_connection": self.skip_connection}
+    def _make_embedding(self, X, n_adjusted):
         if self.feature_extractor is not None:
             extractor = make_extractor(self.feature_extractor)
-            mlp = self._make_mlp(count_features(extractor, X), **options)
-            return ExtractorEmbedding(extractor, mlp, self.precision)
+            layers = self._make_layers(count_features(extractor, X), n_adjusted)
+            return ExtractorEmbedding(extractor, layers, self.precision)
         if self.numerical_embedding is None:
-            return self._make_mlp(X.shape[1], **options)
+            return self._make_layers(X.shape[1], n_adjusted)
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         periodic = PeriodicEmbedding(X.shape[1], real_valued)
-        return nn.Sequential(periodic, self._make_mlp(periodic.out_features, **options))
+        return nn.Sequential(periodic, self._make_layers(periodic.out_features, n_adjusted))
+
+    def _make_layers(self, n_features, n_adjusted):
+        """Build what embeds rows and, beside it, what holds of their targets."""
+        compared = self._make_mlp(n_features, self.embedding_dim)
+        if not n_adjusted:
+            return compared
+        return Concatenation([compared, self._make_mlp(n_features, n_adjusted)])
+
+    def _make_mlp(self, n_features, n_outputs):
+        return super()._make_mlp(
+            n_features,
+            n_outputs,
+            batch_norm=self.batch_norm,
+            skip_connection=self.skip_connection,
+        )
 
     def _make_network(self, X, n_outputs):
-        head = self._make_head(n_outputs)
-        return NeighborNetwork(self._make_embedding(X), head)
+        embedding = self._make_embedding(X, self._count_adjusted(n_outputs))
+        return NeighborNetwork(embedding, self._make_head(n_outputs))
+
+    def _count_adjusted(self, n_outputs: int | None) -> int:
+        """How many outputs the network itself is to know something of."""
+        return (n_outputs or 1) if self.adjust else 0
 
     def _make_head(self, n_outputs: int | None) -> nn.Module:
         step = None
         if self.softstep is not None:
             step = SoftStep(self.softstep, self.softstep_params, embedding_dim=self.embedding_dim)
-        return NONAHead(self.similarity, step, learn_temperature=self.learn_temperature)
+        return NONAHead(
+            self.similarity,
+            step,
+            learn_temperature=self.learn_temperature,
+            n_adjusted=self._count_adjusted(n_outputs),
+        )
 
 
 class NONARegressor(NONANetworks, NeighborRegressor):
@@ -215,10 +241,11 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 
     A neural network learns the space in which neighbours are worth averaging; a prediction
     is the softmax-weighted mean of the training targets there ("Nearness of Neighbors
-    Attention", arXiv 2506.08139v1). Several such networks, trained on different validation
-    splits, average their weights. Features and targets are scaled inside, so raw features are
-    welcome. With a `feature_extractor` rows may be images, texts or anything else that a torch
-    module takes, and the module is fine-tuned along.
+    Attention", arXiv 2506.08139v1), each moved by what the network itself holds of the
+    difference between its row and the query (`adjust`). Several such networks, trained on
+    different validation splits, average their weights. Features and targets are scaled inside,
+    so raw features are welcome. With a `feature_extractor` rows may be images, texts or
+    anything else that a torch module takes, and the module is fine-tuned along.
 
     Read more in the user guide, ``docs/user_guide.md`` and ``docs/fine_tuning.md``.
 
@@ -240,6 +267,14 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     extractor_learning_rate : float, default=1e-4
         Learning rate of the extractor: small for pretrained weights, that of the other layers
         for new ones.
+
+    adjust : bool, default=True
+        Whether to move each neighbour's target by the difference that the network itself sees
+        between it and the query, as an appraiser adjusts comparable sales:
+        ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the network, learned
+        along. :meth:`explain` says by how much. Predictions may leave the range of the
+        targets; far from all training rows the shift fades. False is the papers' estimator,
+        ``weights @ y``.
 
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
@@ -324,7 +359,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Share of the rows to set aside; at least one row. Unused with
         ``early_stopping=False``.
 
-    n_iter_no_change : int, default=12
+    n_iter_no_change : int, default=10
         Stop after this many epochs without improvement.
 
     callbacks : list of skorch callbacks or None, default=None
@@ -375,8 +410,10 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         ``network_.head.heads`` one head for each.
 
     bank_ : NeighborBank
-        ``bank_.embeddings``, of shape (n_samples, n_estimators * embedding_dim), and
-        ``bank_.targets`` of all rows given to fit, in their order.
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
+        Embeddings are of shape (n_samples, n_estimators * (embedding_dim + n_adjusted)): with
+        ``adjust=True``, g of each output stands behind the dimensions that are compared, which
+        :meth:`transform` gives alone.
 
     calibration_ : Calibration
         How the weighted targets become a predictive distribution.
@@ -415,6 +452,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     >>> weights, indices = reg.kneighbors(X[400:402], n_neighbors=3)
     >>> indices.shape
     (2, 3)
+    >>> behind = reg.explain(X[400:402], n_neighbors=3)
+    >>> bool(abs(behind["contribution"][:4].sum() - reg.predict(X[400:401])[0]) < 1e-6)
+    True
     """
 
 
@@ -423,8 +463,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
     rejects the rows that are too far, softly and, if asked, for each query anew. The space is
-    the given one, precomputed embeddings for example, unless `hidden_layer_sizes` asks for a
-    learned embedding as well.
+    that of the features, each of which learns how much it counts; or the given one, of
+    precomputed embeddings for example; or an embedding that is learned as well
+    (`hidden_layer_sizes`).
 
     Read more in the user guide, ``docs/user_guide.md``.
 
@@ -455,9 +496,16 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     softstep_params : {'global', 'pointwise'}, default='global'
         Whether the step's parameters are the same for all queries or depend on the query.
 
+    learn_feature_weights : bool, default=True
+        Whether to learn a positive weight of each feature, a diagonal metric, by the same
+        leave-one-out loss, from equal weights of standardised features: no scaler is needed.
+        False takes the space as it is given, for embeddings. Unused with
+        `hidden_layer_sizes`. With ``weights='uniform'`` and ``softstep_on='rank'`` the weights
+        stay as they start, since ranks have no gradient.
+
     hidden_layer_sizes : array-like of int or None, default=None
-        None compares rows in the given space. A sequence learns an embedding with these
-        hidden layers, ``()`` a linear one, of standardised features.
+        None compares rows in the space of their features. A sequence learns an embedding with
+        these hidden layers, ``()`` a linear one, of standardised features.
 
     embedding_dim : int, default=32
         Number of dimensions of the learned embedding. Unused, like `activation`, with
@@ -469,9 +517,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours of a training step, as for :class:`NONARegressor`.
 
-    pool_size : int, default=2048
+    pool_size : int, default=1024
         Number of neighbours of each step, its batch among them; all training rows, if there
-        are fewer.
+        are fewer. After training the step is narrowed to what suits the whole bank.
 
     batch_size : int, default=256
         Number of queries of each step.
@@ -495,7 +543,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Share of the rows to set aside; at least one row. Unused with
         ``early_stopping=False``.
 
-    n_iter_no_change : int, default=16
+    n_iter_no_change : int, default=10
         Stop after this many epochs without improvement.
 
     device : str or torch.device, default='auto'
@@ -530,9 +578,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     targets_ : RegressionTargets
         What `y` is: how it is checked, standardised for training, and answered.
 
-    scaler_ : StandardScaler or None
-        Standardises the features of a learned embedding. In the given space it only centres
-        them, for l2 and l1, which leaves distances as they are; for dot and cosine, None.
+    scaler_ : StandardScaler or SmoothClipScaler
+        Standardises the features before they are weighted, without centring them for dot and
+        cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
+        distances as they are. Before a learned embedding it is that of :class:`NONARegressor`.
 
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without
@@ -545,6 +594,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     n_iter_ : int
         Number of epochs run.
 
+    feature_importances_ : ndarray of shape (`n_features_in_`,)
+        Share of each feature in the mean squared distance between two rows; sums to 1. Only
+        with learned feature weights.
+
     See Also
     --------
     NONARegressor : Learns the space as well.
@@ -552,8 +605,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     Notes
     -----
-    As for any nearest neighbours method, features of different units need scaling first: put
-    a :class:`~sklearn.preprocessing.StandardScaler` before it.
+    With ``learn_feature_weights=False``, as for any nearest neighbours method, features of
+    different units need scaling first: put a :class:`~sklearn.preprocessing.StandardScaler`
+    before it.
 
     Examples
     --------
@@ -571,6 +625,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         "weights": [StrOptions(WEIGHTINGS.keys())],
         "softstep": [StrOptions(STEPS.keys())],
         "softstep_on": [StrOptions(STEP_SCALES.keys())],
+        "learn_feature_weights": ["boolean"],
         "hidden_layer_sizes": ["array-like", None],
     }
 
@@ -583,18 +638,19 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         softstep="s1",
         softstep_on="rank",
         softstep_params="global",
+        learn_feature_weights=True,
         hidden_layer_sizes=None,
         embedding_dim=32,
         activation="relu",
         neighbor_pool="dataset",
-        pool_size=2048,
+        pool_size=1024,
         batch_size=256,
         learning_rate_init=0.03,
         weight_decay=1e-4,
         max_iter=200,
         early_stopping=False,
         validation_fraction=0.15,
-        n_iter_no_change=16,
+        n_iter_no_change=10,
         device="auto",
         warm_start=False,
         verbose=False,
@@ -606,6 +662,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         self.softstep = softstep
         self.softstep_on = softstep_on
         self.softstep_params = softstep_params
+        self.learn_feature_weights = learn_feature_weights
         self.hidden_layer_sizes = hidden_layer_sizes
         self.embedding_dim = embedding_dim
         self.activation = activation
@@ -623,18 +680,38 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         self.verbose = verbose
         self.random_state = random_state
 
+    @property
+    def feature_importances_(self):
+        """What each feature counts where rows are compared, (n_features,), summing to 1.
+
+        Its share in the mean squared distance between two rows.
+        """
+        check_is_fitted(self)
+        embedding = self.network_.embedding
+        if not isinstance(embedding, FeatureWeights):
+            raise AttributeError(
+                "feature_importances_ needs learn_feature_weights=True and "
+                f"hidden_layer_sizes=None, got {self.learn_feature_weights} and "
+                f"{self.hidden_layer_sizes}"
+            )
+        squares = embedding.weight.square().cpu().numpy() * (self.scaler_.var_ > 0)
+        return squares / (squares.sum() or 1.0)
+
+    def _training_options(self):
+        return {"refine_on_training": self.hidden_layer_sizes is None}
+
     def _make_scaler(self):
         if self.hidden_layer_sizes is not None:
             return super()._make_scaler()
         # Distances do not mind a shift, and float32 does not hold one: think of timestamps.
-        return (
-            StandardScaler(with_std=False) if self.similarity in ("l2", "log_l2", "l1") else None
-        )
+        with_mean, with_std = self.similarity not in ("dot", "cosine"), self.learn_feature_weights
+        return StandardScaler(with_mean=with_mean, with_std=with_std)
 
     def _make_network(self, X, n_outputs):
         n_features = X.shape[1]
         if self.hidden_layer_sizes is None:
-            embedding, embedding_dim = nn.Identity(), n_features
+            embedding_dim = n_features
+            embedding = FeatureWeights(n_features) if self.learn_feature_weights else nn.Identity()
         elif self.weights == "uniform" and self.softstep_on == "rank":
             raise ValueError(
                 "hidden_layer_sizes must be None with weights='uniform' and softstep_on='rank', "
@@ -642,7 +719,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
                 "use softstep_on='similarity'"
             )
         else:
-            embedding, embedding_dim = self._make_mlp(n_features), self.embedding_dim
+            embedding_dim = self.embedding_dim
+            embedding = self._make_mlp(n_features, embedding_dim)
         step = SoftStep(self.softstep, self.softstep_params, self.softstep_on, embedding_dim)
         head = NONAHead(
             self.similarity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from torch import Tensor, nn
 
+SHARED = 0.25  # of a network's validation rows, with the next one
 LARGEST = 1e150  # whose square float64 still holds
 
 Split = tuple[np.ndarray, "np.ndarray | None"]  # numbers of training and of validation rows
@@ -59,6 +61,11 @@ class RegressionTargets:
         scaled = self.scaler.transform(_columns(values))
         return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
 
+    @property
+    def unit(self) -> Tensor:
+        """What 1 of the encoded values is worth, (n_outputs,): nothing where all are the same."""
+        return torch.from_numpy(self.scaler.scale_ * (self.scaler.var_ > 0))
+
     def restore(self, encoded: Tensor) -> Tensor:
         """Turn what a network says of encoded values into values: :meth:`encode`'s inverse."""
         columns = self.scaler.inverse_transform(_columns(encoded.double()))
@@ -78,7 +85,8 @@ class RegressionTargets:
     ) -> list[Split]:
         """Split row numbers into training and validation rows, once for each network.
 
-        Groups stay together. No row is validation twice as long as there are others.
+        Groups stay together. A quarter of a network's validation rows are the next one's too, so
+        that there are rows on which two networks can be compared that trained on neither.
 
         Raises
         ------
@@ -99,7 +107,7 @@ class RegressionTargets:
         order = random_state.permutation(n_units)
         splits: list[Split] = []
         for i in range(n_networks):
-            turn = np.roll(order, -i * n_valid)
+            turn = np.roll(order, -i * math.ceil((1 - SHARED) * n_valid))
             rows = turn if groups is None else random_state.permutation(n_samples)
             held_out = np.isin(units[rows], turn[:n_valid])
             splits.append((rows[~held_out], rows[held_out]))

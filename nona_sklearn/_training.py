@@ -19,14 +19,16 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ._inputs import Rows
-from ._neighbors import Neighbors
+from ._neighbors import Exclusion, Neighbors
 from ._network import NeighborNetwork
-from ._pools import NEIGHBOR_POOLS
+from ._pools import NEIGHBOR_POOLS, DatasetPool
 from ._question import Question
-from ._refine import refine_temperature
+from ._refine import find_reach, how_many, refine
+from .attention import NONAHead
 
 MAX_GRADIENT_NORM = 1.0
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
+
 MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
 
 
@@ -190,6 +192,7 @@ def train_network(
     micro_batch_size: int | None = None,
     callbacks: Sequence = (),
     accelerator: Callable | None = None,
+    refine_on_training: bool = False,
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -208,6 +211,9 @@ def train_network(
         What to minimise, of predictions and encoded targets.
     seed : int
         Seed of the batches' order and of the pools' draws.
+    refine_on_training : bool, default=False
+        Whether training rows, each without itself, say what fits the whole bank where there
+        are no validation rows: a space with few parameters does not know them by heart.
 
     Returns
     -------
@@ -273,10 +279,38 @@ def train_network(
             f"training diverged with learning_rate_init={learning_rate_init}: "
             "its loss is no longer finite; try a smaller learning_rate_init"
         )
-    if X_valid is not None and y_valid is not None and hasattr(network.head, "log_temperature"):
-        refine_temperature(network, Neighbors(network.embed(X), y), X_valid, y_valid, loss())
+    if isinstance(network.head, NONAHead):
+        refined = X_valid is not None or (refine_on_training and len(X) > pool_size)
+        if network.head.n_adjusted or refined:
+            question, truth = _ask_whole_bank(network, pool, X_valid, y_valid, generator)
+        if network.head.n_adjusted:
+            find_reach(question)
+        if refined:
+            refine(question, truth, loss())
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
+
+
+def _ask_whole_bank(
+    network: NeighborNetwork,
+    pool: DatasetPool,
+    X_valid: Tensor | Rows | None,
+    y_valid: Tensor | None,
+    generator: Generator,
+) -> tuple[Question, Tensor]:
+    """Ask all training rows about some validation rows, or about their own, without themselves.
+
+    Validation rows come shuffled. Returns the question, and what the rows are worth.
+    """
+    neighbors = Neighbors(network.embed(pool.X), pool.values)
+    n_queries = how_many(len(neighbors), held_out=X_valid is not None)
+    if X_valid is not None and y_valid is not None:
+        query = network.embed(X_valid[:n_queries])
+        return Question(network.head, neighbors, query), y_valid[:n_queries]
+    some = torch.randperm(len(neighbors), generator=generator)[:n_queries]
+    some = some.to(pool.labels.device)
+    itself = Exclusion(pool.labels[some], pool.labels)
+    return Question(network.head, neighbors, neighbors.embeddings[some], itself), pool.values[some]
 
 
 def _net_options(

@@ -28,11 +28,16 @@ class NeighborEstimator(NetworkEstimator):
     A verb reads ``bank_`` once: another thread may put an edited one in its place.
     """
 
-    def _remember(self, X, values, groups, splits):
+    def _remember(self, X, values, groups, splits, labels):
         embeddings = self._embed(X)
         bank = NeighborBank(
-            Neighbors(embeddings, values.to(embeddings.device)),
+            Neighbors(
+                embeddings,
+                values.to(embeddings.device),
+                unit=self.targets_.unit.to(embeddings.device),
+            ),
             groups=None if groups is None else torch.as_tensor(groups, device=embeddings.device),
+            labels=labels,
         )
         self.bank_ = self._calibrate(bank, splits)
 
@@ -67,9 +72,9 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         sparse CSR array of shape (n_queries, n_neighbors)
-            Weights; each row sums to 1, and the product with the bank's targets, those given
-            to fit, is the prediction: to rounding with ``tolerance=0``. Column j is the j-th
-            row of the bank.
+            Weights; each row sums to 1. Column j is the j-th row of the bank. The product with the
+            bank's targets, those given to fit, is the prediction, to rounding, where nothing is
+            adjusted and ``tolerance=0``.
 
         Raises
         ------
@@ -110,12 +115,8 @@ class NeighborEstimator(NetworkEstimator):
             less than all with ``X=None``.
         """
         bank, question = self._ask(X)
-        n_admitted = len(bank) - (X is None)
-        if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
-            raise ValueError(
-                f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
-            )
-        weights, positions = question.heaviest(n_neighbors)
+        check_n_neighbors(n_neighbors, len(bank) - (X is None))
+        weights, positions, _ = question.heaviest(n_neighbors)
         return weights.cpu().numpy(), bank.ids[positions].cpu().numpy()
 
     def effective_n_neighbors(self, X=None):
@@ -174,8 +175,11 @@ class NeighborEstimator(NetworkEstimator):
             Euclidean distances between embeddings, those of several networks side by side.
         """
         bank, question = self._ask(X)
-        nearest = NearestNeighbors(n_neighbors=1).fit(bank.embeddings.cpu().numpy())
-        return nearest.kneighbors(None if X is None else question.query.cpu().numpy())[0][:, 0]
+        embeddings, query = (
+            self.network_.head.compared(z).cpu().numpy() for z in (bank.embeddings, question.query)
+        )
+        nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
+        return nearest.kneighbors(None if X is None else query)[0][:, 0]
 
     def influence(self, X=None, y=None):
         """What each row of the bank does to the predictions of some queries.
@@ -199,7 +203,8 @@ class NeighborEstimator(NetworkEstimator):
         Notes
         -----
         In closed form: without row j a network's prediction m becomes
-        ``m + w_j (m - y_j) / (1 - w_j)``. With a step, this holds its scale fixed.
+        ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted. This holds fixed the scale of a
+        step, and for a query beyond the reach of adjustments how far they fade.
         """
         bank, question = self._ask(X)
         truth = bank.targets if X is None else None
@@ -276,6 +281,9 @@ class NeighborEstimator(NetworkEstimator):
 
     def set_neighbor_targets(self, y):
         """Predict something else by the same neighbours.
+
+        Nothing is adjusted from then on: what the network holds of a row is of the targets
+        that it was trained on, and says nothing of others. Predictions are ``weights @ y``.
 
         Parameters
         ----------
@@ -358,6 +366,14 @@ class NeighborEstimator(NetworkEstimator):
                 f"y must have the bank's shape (n, {outputs}), got {tuple(values.shape)}"
             )
         return values.to(bank.targets.device)
+
+
+def check_n_neighbors(n_neighbors, n_admitted):
+    """Refuse a number of neighbours that there are not."""
+    if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
+        raise ValueError(
+            f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
+        )
 
 
 def _check_ids(ids):

@@ -115,13 +115,37 @@ def neighbor_attention(
     return neighbor_weights(similarity(query, neighbors), excluded) @ targets
 
 
+def adjusted_mean(
+    plain: Tensor, expected: Tensor, total: Tensor | float, own: Tensor, fade: Tensor | float
+) -> Tensor:
+    """``sum_j w_j (y_j + fade (g(q) - g(j)))``, from sums over the neighbours.
+
+    Parameters
+    ----------
+    plain, expected : Tensor of shape (q, c)
+        Weighted means of the targets, and of the neighbours' adjustments g(j).
+    total : Tensor of shape (q, 1) or float
+        Sum of the weights: 1, or 0 where nobody is admitted.
+    own : Tensor of shape (q, c)
+        The queries' adjustments g(q).
+    fade : Tensor of shape (q, 1) or float
+        How much of a shift is left.
+
+    Returns
+    -------
+    Tensor of shape (q, c)
+        Predictions.
+    """
+    return plain + fade * (total * own - expected)
+
+
 class L2Attention(torch.autograd.Function):
     """:func:`neighbor_attention` with l2 and a temperature, in the fewest passes over the pairs.
 
     ``L2Attention.apply(query, neighbors, targets, temperature, excluded)`` takes half the time
     of autograd's chain of functions, most of which goes into new memory. For training: the
-    distances are rounded as :func:`~nona_sklearn.similarity.rounded_l2`'s are, and there is
-    neither a second derivative nor one for `targets`.
+    distances are rounded as :func:`~nona_sklearn.similarity.rounded_l2`'s are, and there is no
+    second derivative.
     """
 
     @staticmethod
@@ -161,7 +185,10 @@ class L2Attention(torch.autograd.Function):
         pairs.div_(distance)
         d_query = pairs @ neighbors - pairs.sum(dim=1, keepdim=True) * query
         d_neighbors = pairs.T @ query - pairs.sum(dim=0)[:, None] * neighbors
-        return d_query / temperature, d_neighbors / temperature, None, d_temperature, None
+        d_targets = None
+        if ctx.needs_input_grad[2]:
+            d_targets = (weights.T @ grad).view_as(targets)
+        return d_query / temperature, d_neighbors / temperature, d_targets, d_temperature, None
 
 
 class NONAHead(nn.Module):
@@ -180,19 +207,34 @@ class NONAHead(nn.Module):
         Whether the temperature is learned; otherwise it is 1, as in the papers.
     n_neighbors : int, optional
         Admit only this many nearest neighbours of each query; None admits all.
+    n_adjusted : int, default=0
+        The last columns of the embeddings, as many as there are outputs, are not compared:
+        they are what the network itself holds of a row's targets, `g`. Each neighbour's target
+        is moved by the difference to the query, ``y_j + g(q) - g(j)``. 0: targets as they are.
+
+    Attributes
+    ----------
+    reach : Tensor of shape ()
+        Only if it adjusts. In evaluation, a query whose nearest neighbour is farther than this
+        (Euclidean, where they are compared) has its shift multiplied by
+        ``(reach / distance) ** 2``. Infinite until it is set.
 
     Raises
     ------
     ValueError
-        If `similarity` or `weights` is unknown, `n_neighbors` is below 1, or nothing would
-        weigh the neighbours: ``weights='uniform'`` without a `step` and without `n_neighbors`.
+        If `similarity` or `weights` is unknown, `n_neighbors` is below 1, `n_adjusted` below 0,
+        or nothing would weigh the neighbours: ``weights='uniform'`` without a `step` and
+        without `n_neighbors`.
 
     Notes
     -----
     Shape:
 
-    - query: (q, d); neighbors: (n, d); targets: (n,) or (n, n_outputs); excluded: bool (q, n);
-      log_prior: (n,), the logarithm of what each neighbour weighs beforehand
+    - query: (q, d + n_adjusted); neighbors: (n, d + n_adjusted); targets: (n,) or
+      (n, n_outputs); excluded: bool (q, n)
+    - log_prior: (n,), the logarithm of what each neighbour weighs beforehand
+    - unit: float or (n_outputs,), what one of `g` is worth in units of the targets; None leaves
+      targets as they are
     - output: (q,) or (q, n_outputs)
 
     Examples
@@ -212,6 +254,7 @@ class NONAHead(nn.Module):
         weights: str = "distance",
         learn_temperature: bool = False,
         n_neighbors: int | None = None,
+        n_adjusted: int = 0,
     ):
         super().__init__()
         check_choice("similarity", similarity, SIMILARITIES)
@@ -220,10 +263,16 @@ class NONAHead(nn.Module):
             raise ValueError("weights='uniform' needs a step or n_neighbors, got neither")
         if n_neighbors is not None and n_neighbors < 1:
             raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+        if n_adjusted < 0:
+            raise ValueError(f"n_adjusted must be at least 0, got {n_adjusted}")
         self.similarity = similarity
         self.step: SoftStep | None = step
         self.weights = weights
         self.n_neighbors = n_neighbors
+        self.n_adjusted = n_adjusted
+        if n_adjusted:
+            self.reach: Tensor
+            self.register_buffer("reach", torch.tensor(math.inf))
         if learn_temperature and self.weighting.tempered:
             self.log_temperature: Tensor = nn.Parameter(torch.zeros(()))
 
@@ -243,9 +292,27 @@ class NONAHead(nn.Module):
         ranks = self.n_neighbors is not None or (self.step is not None and self.step.on == "rank")
         return ranks or self.weighting.normalize is not None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the softmax of distances over a temperature, and nothing else."""
+        plain = (self.similarity, self.weights) == ("l2", "distance")
+        return plain and self.step is None and self.n_neighbors is None
+
     def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple["NONAHead", Tensor, Tensor]]:
         """List each head with what it looks at: this one, at all."""
         return [(self, query, neighbors)]
+
+    def compared(self, embeddings: Tensor) -> Tensor:
+        """Where rows are compared, (n, d): all but the last columns."""
+        return embeddings[:, : embeddings.shape[1] - self.n_adjusted]
+
+    def adjustments(self, embeddings: Tensor) -> Tensor:
+        """What the network itself holds of rows' targets, `g`, (n, n_adjusted)."""
+        return embeddings[:, embeddings.shape[1] - self.n_adjusted :]
+
+    def fade(self, distance: Tensor) -> Tensor:
+        """How much of a shift is left, at some distances of the nearest neighbour."""
+        return torch.where(distance > self.reach, self.reach / distance, 1.0).square()
 
     def neighbor_weights(
         self,
@@ -258,6 +325,7 @@ class NONAHead(nn.Module):
         function = SIMILARITIES[self.similarity]
         if self.training:
             function = TRAINING_SIMILARITIES.get(self.similarity, function)
+        query, neighbors = self.compared(query), self.compared(neighbors)
         return self.weigh(function(query, neighbors), query, excluded, log_prior)
 
     def weigh(
@@ -286,10 +354,41 @@ class NONAHead(nn.Module):
         targets: Tensor,
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
+        unit: Tensor | float | None = 1.0,
     ) -> Tensor:
-        plain_l2 = (self.similarity, self.weights) == ("l2", "distance")
-        plain_l2 = plain_l2 and self.step is None and self.n_neighbors is None
-        if self.training and plain_l2 and log_prior is None and not targets.requires_grad:
+        if not self.n_adjusted or unit is None:
+            return self._attend(query, neighbors, targets, excluded, log_prior)
+        ours, theirs = unit * self.adjustments(query), unit * self.adjustments(neighbors)
+        values = targets.reshape(len(targets), -1)
+        if self.training:  # nothing fades, so that a column for each output will do
+            said = self._attend(query, neighbors, values - theirs, excluded, log_prior)
+            alone = None if excluded is None else excluded.all(dim=1, keepdim=True)
+            ours = ours if alone is None else ours.masked_fill(alone, 0.0)
+            return (said + ours).reshape(len(query), *targets.shape[1:])
+        ones = values.new_ones(len(values), 1)  # sum to 1, or to 0 where nobody is admitted
+        sums = torch.cat([values, theirs, ones], dim=1)
+        said = self._attend(query, neighbors, sums, excluded, log_prior)
+        plain, expected, total = said.tensor_split([values.shape[1], -1], dim=1)
+        fade: Tensor | float = 1.0
+        if self.reach.isfinite():
+            distance = -l2(self.compared(query), self.compared(neighbors))
+            if excluded is not None:
+                distance = distance.masked_fill(excluded, math.inf)
+            fade = self.fade(distance.amin(dim=1, keepdim=True))
+        mean = adjusted_mean(plain, expected, total, ours, fade)
+        return mean.reshape(len(query), *targets.shape[1:])
+
+    def _attend(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | None,
+        log_prior: Tensor | None,
+    ) -> Tensor:
+        """Weighted means of the targets."""
+        if self.training and self.is_plain and log_prior is None:
+            query, neighbors = self.compared(query), self.compared(neighbors)
             temperature = torch.as_tensor(self.temperature, device=query.device)
             return L2Attention.apply(query, neighbors, targets, temperature, excluded)
         return self.neighbor_weights(query, neighbors, excluded, log_prior) @ targets
@@ -297,7 +396,7 @@ class NONAHead(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"similarity={self.similarity!r}, weights={self.weights!r}, "
-            f"n_neighbors={self.n_neighbors}"
+            f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
         )
 
 
@@ -340,6 +439,12 @@ class AverageHead(nn.Module):
         heads = cast("list[NONAHead]", list(self.heads))
         return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
 
+    def compared(self, embeddings: Tensor) -> Tensor:
+        """Where rows are compared by each head, side by side: all but the adjustments."""
+        return torch.cat(
+            [head.compared(z) for head, z, _ in self.parts(embeddings, embeddings)], 1
+        )
+
     def neighbor_weights(
         self,
         query: Tensor,
@@ -361,5 +466,10 @@ class AverageHead(nn.Module):
         targets: Tensor,
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
+        unit: Tensor | float | None = 1.0,
     ) -> Tensor:
-        return self.neighbor_weights(query, neighbors, excluded, log_prior) @ targets
+        means = [
+            head(q, n, targets, excluded, log_prior, unit)
+            for head, q, n in self.parts(query, neighbors)
+        ]
+        return torch.stack(means).mean(dim=0)

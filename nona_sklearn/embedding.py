@@ -1,7 +1,8 @@
 """Embeddings: where neighbours are worth averaging.
 
 :class:`MLPEmbedding` maps features to the space of the neighbours; before it,
-:class:`PeriodicEmbedding` may widen each numerical feature.
+:class:`PeriodicEmbedding` may widen each numerical feature. :class:`FeatureWeights` leaves the
+features as they are, but for how much each counts.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from ._validation import check_choice
 
-__all__ = ["ACTIVATIONS", "MLPEmbedding", "PeriodicEmbedding"]
+__all__ = ["ACTIVATIONS", "FeatureWeights", "MLPEmbedding", "PeriodicEmbedding"]
 
 #: Activations by the names that scikit-learn's MLPRegressor uses.
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -24,6 +25,42 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 SMALL_START = 0.1  # of the last layer's usual initial weights, beside a skip connection
+
+
+class FeatureWeights(nn.Module):
+    """Each feature times a positive number that is learned: a diagonal metric.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features; expected to be standardised, since all weights start at 1.
+
+    Notes
+    -----
+    Shape:
+
+    - input: (n, n_features)
+    - output: (n, n_features)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.embedding import FeatureWeights
+    >>> FeatureWeights(3)(torch.ones(1, 3))
+    tensor([[1., 1., 1.]], grad_fn=<MulBackward0>)
+    """
+
+    def __init__(self, n_features: int):
+        super().__init__()
+        self.log_weight = nn.Parameter(torch.zeros(n_features))
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights, (n_features,)."""
+        return self.log_weight.exp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
 
 
 class MLPEmbedding(nn.Module):

@@ -233,6 +233,12 @@ class SoftStep(nn.Module):
         If `step`, `params` or `on` is unknown, or ``params='pointwise'`` comes without
         `embedding_dim`.
 
+    Attributes
+    ----------
+    narrowing : Tensor of shape ()
+        What is left of the distance of the thresholds from the nearest neighbour, x = 1: 1, or
+        less where a step that was learned on few neighbours meets many.
+
     Notes
     -----
     Shape:
@@ -263,6 +269,8 @@ class SoftStep(nn.Module):
         self.step = step
         self.params = params
         self.on = on
+        self.narrowing: Tensor
+        self.register_buffer("narrowing", torch.ones(()))
         n_params = 3 if step == "s1" else 2  # (a, b, t) or (b, t)
         if params == "global":
             self.logits = nn.Parameter(torch.zeros(n_params))
@@ -293,10 +301,15 @@ class SoftStep(nn.Module):
         eps = max(1e-12, torch.finfo(logits.dtype).eps)  # the published code's, if it has room
         params = logits.sigmoid().clamp(eps, 1 - eps)
         if self.step == "s2":
-            return tuple(params)
+            b, t = params
+            return self._narrowed(b), t
         a, b, t = params
         a = a - eps
-        return a, a + b * (1 - a), t
+        return self._narrowed(a), self._narrowed(a + b * (1 - a)), t
+
+    def _narrowed(self, threshold: Tensor) -> Tensor:
+        narrowed = threshold + (1 - self.narrowing) * (1 - threshold)
+        return narrowed.clamp_max(1 - torch.finfo(threshold.dtype).eps)  # the nearest stays
 
     def start_at(self, x: float) -> None:
         """Reset the parameters so that every query gives half weight at `x`.

@@ -46,6 +46,20 @@ def test_all_rows_as_candidates_are_exact(faiss, fitted, data):
     assert fast.n_features_in_ == 4
 
 
+def test_shifts_of_far_queries_fade_as_they_do_exactly(faiss, fitted, data):
+    """More than half of them are beyond a reach that we make shorter."""
+    X, X_test, y = data
+    reg = copy.deepcopy(fitted)
+    _, question = reg._ask(X_test)
+    medians = question.distances().median(dim=0).values
+    for head, distance in zip(reg.network_.head.heads, medians, strict=True):
+        head.reach.copy_(distance / 2)
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=1000).fit(X, y)
+    np.testing.assert_allclose(fast.predict(X_test), reg.predict(X_test), atol=1e-5)
+    assert np.abs(reg.predict(X_test) - fitted.predict(X_test)).max() > 1e-3
+    assert fast.compare(X_test)["error"] < 1e-5
+
+
 def test_compare_tells_what_few_candidates_lose(faiss, fitted, data):
     X, X_test, y = data
     fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=5).fit(X, y)

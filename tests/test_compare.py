@@ -5,7 +5,7 @@ from torch import nn
 
 from nona_sklearn import NONARegressor, Rows, compare_heads
 from nona_sklearn._compare import tune_knn
-from nona_sklearn._heads import DenseHeadRegressor, HybridHeadRegressor
+from nona_sklearn._heads import DenseHeadRegressor
 
 
 def regressor(**kwargs):
@@ -16,11 +16,16 @@ def regressor(**kwargs):
 def test_columns_are_what_one_would_do_by_hand(plane):
     X, _, y, _ = plane
     cv = KFold(2, shuffle=True, random_state=0)
-    scores = compare_heads(regressor(), X, y, cv=cv, scoring="r2", heads=["nona", "dense"])
-    assert list(scores) == ["nona", "nona + k-NN", "dense", "dense + k-NN"]
+    heads = ["nona", "adjusted", "dense"]
+    scores = compare_heads(regressor(), X, y, cv=cv, scoring="r2", heads=heads)
+    assert list(scores) == [name for head in heads for name in (head, f"{head} + k-NN")]
     for i, (train, test) in enumerate(cv.split(X)):
-        for name, cls in [("nona", NONARegressor), ("dense", DenseHeadRegressor)]:
-            reg = cls(**regressor().get_params()).fit(X[train], y[train])
+        for name, reg in [
+            ("nona", regressor(adjust=False)),
+            ("adjusted", regressor(adjust=True)),
+            ("dense", DenseHeadRegressor(**regressor().get_params())),
+        ]:
+            reg.fit(X[train], y[train])
             np.testing.assert_allclose(scores[name][i], reg.score(X[test], y[test]))
             folds = np.full(len(train), -1)
             folds[reg.validation_indices_[0]] = 0
@@ -30,7 +35,20 @@ def test_columns_are_what_one_would_do_by_hand(plane):
             )
 
 
-@pytest.mark.parametrize("head", ["dense", "nona", "hybrid"])
+@pytest.mark.parametrize("adjust", [True, False])
+def test_all_heads_by_default_whatever_the_estimator_says_of_adjustments(plane, adjust):
+    X, _, y, _ = plane
+    reg, other = (regressor(adjust=own, max_iter=1) for own in (adjust, not adjust))
+    scores, expected = (compare_heads(each, X, y, cv=2) for each in (reg, other))
+    names = ["dense", "nona", "adjusted"]
+    assert list(scores) == [name for head in names for name in (head, f"{head} + k-NN")]
+    for name in scores:
+        np.testing.assert_array_equal(scores[name], expected[name])
+    assert (scores["nona"] != scores["adjusted"]).all()
+    assert reg.adjust == adjust
+
+
+@pytest.mark.parametrize("head", ["dense", "nona", "adjusted"])
 def test_every_head_learns(plane, head):
     X = plane[0]
     y = np.sin(3 * X[:, 0]) + X[:, 1]
@@ -41,23 +59,10 @@ def test_every_head_learns(plane, head):
     assert scores[f"{head} + k-NN"] > 0.8
 
 
-def test_the_hybrid_follows_a_line_beyond_the_bank():
-    """Neighbours alone cannot leave the range of their targets."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 3))
-    y = X @ [1.0, 2.0, 3.0]
-    far = np.array([[1.5, 2.0, 2.5]])  # 13; the bank ends at about 10
-    params = regressor(max_iter=60, numerical_embedding=None, hidden_layer_sizes=()).get_params()
-    hybrid, nona = (cls(**params).fit(X, y) for cls in (HybridHeadRegressor, NONARegressor))
-    assert nona.predict(far)[0] < y.max()
-    assert hybrid.predict(far)[0] > y.max()
-    assert hybrid.score(X, y) > 0.99
-
-
 def test_several_outputs(plane):
     X, X_test, y, _ = plane
     Y = np.column_stack([y, 10 - 3 * y])
-    for cls in (DenseHeadRegressor, HybridHeadRegressor):
+    for cls in (DenseHeadRegressor, NONARegressor):
         reg = cls(n_estimators=2, max_iter=30, random_state=0).fit(X, Y)
         predictions = reg.predict(X_test)
         assert predictions.shape == (30, 2)
@@ -66,9 +71,8 @@ def test_several_outputs(plane):
 
 def test_constant_targets(plane):
     y = np.full(120, 7.0)
-    for cls in (DenseHeadRegressor, HybridHeadRegressor):
-        reg = cls(n_estimators=1, max_iter=2, random_state=0).fit(plane[0], y)
-        np.testing.assert_allclose(reg.predict(plane[1]), 7.0, atol=2)
+    reg = DenseHeadRegressor(n_estimators=1, max_iter=2, random_state=0).fit(plane[0], y)
+    np.testing.assert_allclose(reg.predict(plane[1]), 7.0, atol=2)
 
 
 def test_rows_may_be_given():
@@ -111,5 +115,5 @@ def test_neighbours_are_chosen_where_they_were_not_trained_on():
 
 
 def test_unknown_heads_are_refused(plane):
-    with pytest.raises(ValueError, match=r"heads must be one of \['dense', 'hybrid', 'nona'\]"):
-        compare_heads(regressor(), plane[0], plane[2], heads=["linear"])
+    with pytest.raises(ValueError, match=r"heads must be one of \['adjusted', 'dense', 'nona'\]"):
+        compare_heads(regressor(), plane[0], plane[2], heads=["hybrid"])

@@ -34,6 +34,7 @@ LAYERS = [
     "_evaluation",
     "_question",
     "_distribution",
+    "_explanation",
     "_bank",
     "_calibration",
     "_targets",
@@ -80,7 +81,7 @@ def test_imports_go_one_way(layer):
         ("skorch", {"_training"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
-        ("pandas", {"__main__"}),
+        ("pandas", {"_explanation", "__main__"}),
     ],
 )
 def test_where_libraries_are_imported(library, files):

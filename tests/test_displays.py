@@ -56,7 +56,21 @@ def test_shows_the_heaviest_neighbours(reg, plane, ax):
     drawn = ax.lines[0].get_xydata()
     np.testing.assert_array_equal(drawn, np.column_stack([y[indices[0]], weights[0]]))
     assert [text.get_text() for text in ax.texts] == [str(i) for i in indices[0]]
-    assert legend_of(ax) == ["neighbour", "prediction", "true target"]
+    assert legend_of(ax) == ["neighbour", "adjusted", "prediction", "true target"]
+    table = reg.explain(X_test[:1], 4)
+    np.testing.assert_array_equal(display.adjusted_targets, table["adjusted_target"][:4])
+    moved = ax.lines[1].get_xydata()
+    np.testing.assert_array_equal(moved, np.column_stack([display.adjusted_targets, weights[0]]))
+
+
+def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
+    _, X_test, y, _ = plane
+    plain = copy.deepcopy(reg).set_neighbor_targets(y)  # nothing is adjusted from then on
+    display = NeighborsDisplay.from_estimator(plain, X_test[:1], n_neighbors=4, ax=ax)
+    assert display.adjusted_targets is None
+    assert legend_of(ax) == ["neighbour", "prediction"]
+    drawn = ax.lines[0].get_xydata()
+    np.testing.assert_array_equal(drawn, np.column_stack([display.targets, display.weights]))
 
 
 def test_names_and_small_banks(reg, plane, ax):
@@ -66,6 +80,21 @@ def test_names_and_small_banks(reg, plane, ax):
     )
     assert sorted(display.names) == sorted(names)
     assert "100% of the weight" in ax.get_title()
+
+
+def test_rows_of_a_frame_go_by_its_index(plane, ax):
+    X, X_test, y, _ = plane
+    frame = pd.DataFrame(X, columns=["a", "b"], index=[f"house {i}" for i in range(120)])
+    reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0).fit(frame, y)
+    query = pd.DataFrame(X_test[:1], columns=["a", "b"])
+    display = NeighborsDisplay.from_estimator(reg, query, n_neighbors=3, ax=ax)
+    ids = reg.kneighbors(query, 3)[1][0]
+    assert display.names.tolist() == [f"house {i}" for i in ids]
+    assert [text.get_text() for text in ax.texts] == display.names.tolist()
+    named = NeighborsDisplay.from_estimator(
+        reg, query, n_neighbors=3, row_names=range(1000, 1120), ax=ax
+    )
+    np.testing.assert_array_equal(named.names, 1000 + ids)  # said, it counts more
 
 
 def test_names_survive_the_removal_of_rows(reg, plane, ax):

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -7,12 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _question
-from nona_sklearn._distribution import (
-    NOISES,
-    Calibration,
-    NoisyTargets,
-    SortedTargets,
-)
+from nona_sklearn._calibration import crps, shape_of
+from nona_sklearn._distribution import NOISES, NORMAL, Blurred, Calibration, Exact, Noise
 from nona_sklearn.datasets import make_plane_regression
 
 
@@ -27,9 +25,9 @@ def reg(plane):
 
 
 @pytest.fixture(scope="module")
-def raw(plane):
-    """Without calibration, distributions are the weighted targets themselves."""
-    reg = nona(n_estimators=2).fit(plane[0], plane[2])
+def raw(reg):
+    """Without calibration, distributions are the weighted adjusted targets themselves."""
+    reg = copy.deepcopy(reg)
     reg.calibration_ = Calibration()
     return reg
 
@@ -37,7 +35,9 @@ def raw(plane):
 @pytest.fixture(scope="module")
 def both(plane):
     X, X_test, y, _ = plane
-    return nona(n_estimators=1).fit(X, np.column_stack([y, -3 * y])), X_test
+    # Adjustments would be learned for each output by itself.
+    reg = nona(n_estimators=1, adjust=False)
+    return reg.fit(X, np.column_stack([y, -3 * y])), X_test
 
 
 def tensors(*values):
@@ -47,35 +47,71 @@ def tensors(*values):
 # -- weighted targets ------------------------------------------------------------------------
 
 
+def blur(weights, values, scale, errors=NORMAL, share=1.0):
+    """The law of values (n,) or (q, n) with noise, seen from their means."""
+    values = values.expand(len(weights), -1)
+    noise = Noise(scale, errors, reach=float(values.max() - values.min()))
+    center = (weights * values).sum(dim=1, keepdim=True)
+    return Blurred(values, center, noise, noise.at_points(share))
+
+
 def test_on_paper():
     weights, targets, levels, points = tensors(
         [[0.5, 0.25, 0.25]],
-        [3.0, 1.0, 2.0],
+        [[3.0, 1.0, 2.0]],
         [0.0, 0.25, 0.3, 0.5, 0.51, 1.0],
         [[0.9, 1.0, 2.5, 3.0]],
     )
-    behind = SortedTargets(targets)
-    assert behind.quantiles(weights, levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
-    assert behind.cdf(weights, points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
-    assert behind.std(weights).item() == pytest.approx(np.sqrt(0.6875))
+    law = Exact(targets)
+    assert law.quantiles(weights, levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
+    assert law.cdf(weights, points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
+    assert law.std(weights).item() == pytest.approx(np.sqrt(0.6875))
 
 
-def test_noise_is_normal():
+def test_each_query_may_have_values_of_its_own():
+    weights, values, levels, points = tensors(
+        [[0.5, 0.5], [0.5, 0.5]], [[1.0, 2.0], [9.0, 5.0]], [0.4, 0.9], [[1.5], [4.0]]
+    )
+    law = Exact(values)
+    assert law.quantiles(weights, levels).tolist() == [[1.0, 2.0], [5.0, 9.0]]
+    assert law.cdf(weights, points).tolist() == [[0.5], [0.0]]
+    assert law.std(weights).tolist() == [[0.5], [2.0]]
+
+
+def test_noise_without_errors_is_normal():
     weights, targets, levels = tensors([[0.5, 0.5, 0.0]], [1.0, 1.0, 9.0], [0.1, 0.3, 0.5, 0.8])
-    behind, normal = NoisyTargets(targets, noise=2.0), scipy.stats.norm(1.0, 2.0)
-    assert behind.std(weights).item() == pytest.approx(2.0)
-    quantiles = behind.quantiles(weights, levels)
-    np.testing.assert_allclose(quantiles[0], normal.ppf(levels), atol=0.01)
-    np.testing.assert_allclose(behind.cdf(weights, quantiles)[0], levels, atol=0.002)
+    law, normal = blur(weights, targets, 2.0), scipy.stats.norm(1.0, 2.0)
+    assert law.std(weights).item() == pytest.approx(2.0)
+    quantiles = law.quantiles(weights, levels)
+    np.testing.assert_allclose(quantiles[0], normal.ppf(levels), atol=0.02)
+    np.testing.assert_allclose(law.cdf(weights, quantiles)[0], levels, atol=1e-9)
 
 
-def test_many_targets_in_cells_keep_their_distribution():
+def test_noise_has_the_shape_of_the_errors():
+    """Skewed errors give skewed noise, of the deviation asked for, on paper and drawn."""
+    errors = np.random.default_rng(0).exponential(size=4000)
+    shape = shape_of(errors)
+    assert np.mean(shape) == pytest.approx(0, abs=0.02)
+    weights, value, levels = tensors([[1.0]], [5.0], [0.05, 0.3, 0.5, 0.9])
+    law = blur(weights, value, 3.0, shape)
+    expected = 5 + 3 * (np.quantile(errors, levels) - errors.mean()) / errors.std()
+    np.testing.assert_allclose(law.quantiles(weights, levels)[0], expected, atol=0.5)
+    assert law.std(weights).item() == 3
+    draws = law.noise.draw(np.random.RandomState(0), (20000,))
+    assert draws.mean() == pytest.approx(0, abs=0.1)
+    assert draws.std() == pytest.approx(3, rel=0.03)
+    np.testing.assert_allclose(np.quantile(5 + draws, levels), expected, atol=0.5)
+
+
+def test_many_targets_at_points_keep_their_distribution():
     rng = np.random.default_rng(0)
     targets, weights = tensors(rng.lognormal(size=3000), rng.dirichlet(np.ones(3000), size=2))
-    behind, points = NoisyTargets(targets, 0.3), np.array([0.1, 1.0, 4.0])
+    law, points = blur(weights, targets, 0.3), np.array([0.1, 1.0, 4.0])
     below = scipy.stats.norm.cdf((points - targets.numpy()[:, None]) / 0.3)
-    ours = behind.cdf(weights, torch.tensor(points).expand(2, -1))
-    np.testing.assert_allclose(ours, weights.numpy() @ below, atol=0.002)
+    ours = law.cdf(weights, torch.tensor(points).expand(2, -1))
+    np.testing.assert_allclose(ours, weights.numpy() @ below, atol=0.005)
+    moments = law.mass(weights) @ law.points  # what is shared between two points stays where it is
+    np.testing.assert_allclose(moments, 0, atol=1e-9)
 
 
 samples = st.integers(2, 12).flatmap(
@@ -93,8 +129,10 @@ def test_crps_is_its_definition(sample):
     weights, targets, residual = sample
     weights = weights / weights.sum(axis=1, keepdims=True)
     truth = weights @ targets + residual
-    behind = NoisyTargets(torch.tensor(targets), noise=1.0)
-    ours = behind.crps(torch.tensor(weights), torch.tensor(truth))
+    weights_, targets_ = torch.tensor(weights), torch.tensor(targets)
+    law = blur(weights_, targets_, 1.0)
+    law.at_points = torch.cat([law.noise.at_points(share) for share in NOISES], dim=1)
+    ours = crps(law, weights_, torch.tensor(residual)[:, None]).sum(dim=0)
     for noise, score in zip(NOISES, ours, strict=True):
         z = scipy.stats.norm.ppf((np.arange(60) + 0.5) / 60) * noise
         values, share = (targets[:, None] + z).ravel(), np.repeat(weights, 60, axis=1) / 60
@@ -107,7 +145,7 @@ def test_crps_is_its_definition(sample):
 def test_quantiles_are_numpy_s(sample, level):
     weights, targets, _ = sample
     weights = weights / weights.sum(axis=1, keepdims=True)
-    ours = SortedTargets(torch.tensor(targets)).quantiles(
+    ours = Exact(torch.tensor(targets)[None]).quantiles(
         torch.tensor(weights), torch.tensor([level]).double()
     )[:, 0]
     # Where the level is a sum of weights to the last bit, rounding may decide otherwise.
@@ -121,8 +159,10 @@ def test_quantiles_are_numpy_s(sample, level):
 # -- verbs -----------------------------------------------------------------------------------
 
 
-def test_without_calibration_it_is_the_weighted_targets(raw, plane):
-    _, X_test, y, _ = plane
+def test_without_calibration_it_is_the_weighted_targets(plane):
+    X, X_test, y, _ = plane
+    raw = nona(n_estimators=2, adjust=False).fit(X, y)
+    raw.calibration_ = Calibration()
     weights = raw.neighbor_weights(X_test).toarray()
     levels = [0.1, 0.5, 0.93]
     expected = [np.quantile(y, levels, weights=w, method="inverted_cdf") for w in weights]
@@ -135,6 +175,26 @@ def test_without_calibration_it_is_the_weighted_targets(raw, plane):
     expected = np.sqrt(weights @ y**2 - (weights @ y) ** 2)
     np.testing.assert_allclose(std, expected, atol=1e-5)
     assert np.isin(raw.sample_y(X_test, 7), y).all()
+
+
+def test_without_calibration_it_is_the_adjusted_targets(raw, plane):
+    X_test = plane[1]
+    table = raw.explain(X_test, len(raw.bank_))
+    weights, adjusted = (
+        table[name].to_numpy().reshape(len(X_test), -1)[:, :-1]
+        for name in ("weight", "adjusted_target")
+    )
+    mean, std = raw.predict(X_test, return_std=True)
+    np.testing.assert_allclose(
+        std**2, (weights * (adjusted - mean[:, None]) ** 2).sum(axis=1), atol=1e-4
+    )
+    quantiles = raw.predict_quantiles(X_test, 0.3)
+    near = {"rtol": 0, "atol": 1e-6}  # the table's weights are float32
+    assert np.isclose(quantiles[:, None], adjusted, **near).any(axis=1).all()
+    assert ((weights * (adjusted < quantiles[:, None] + 1e-6)).sum(axis=1) > 0.3 - 1e-5).all()
+    assert ((weights * (adjusted < quantiles[:, None] - 1e-6)).sum(axis=1) < 0.3 + 1e-5).all()
+    drawn = raw.sample_y(X_test, 5)
+    assert np.isclose(drawn[:, :, None], adjusted[:, None], **near).any(axis=2).all()
 
 
 def test_calibration_keeps_the_mean(raw, reg, plane):

@@ -18,9 +18,14 @@ def reg(plane):
 def test_added_rows_are_neighbours_like_the_others(reg, plane):
     X, X_test, y, _ = plane
     assert reg.add_neighbors(X[80:], y[80:]).tolist() == list(range(80, 120))
-    np.testing.assert_array_equal(reg.bank_.embeddings, reg.transform(X))
+    np.testing.assert_array_equal(reg.bank_.embeddings, reg.embed(X).embeddings)
+    compared = reg.network_.head.compared(reg.bank_.embeddings)
+    np.testing.assert_array_equal(compared, reg.transform(X))
     np.testing.assert_array_equal(reg.bank_.targets, y)
+    sums = reg.explain(X_test, 120).groupby("query")["contribution"].sum()
+    np.testing.assert_allclose(sums, reg.predict(X_test), atol=1e-6)
     weights = reg.neighbor_weights(X_test)
+    reg.set_neighbor_targets(y)  # from now on as they are
     np.testing.assert_allclose(weights @ y, reg.predict(X_test), atol=1e-6)
 
 
@@ -42,7 +47,7 @@ def test_names_stay_and_are_given_once(reg, plane):
     assert reg.add_neighbors(X[82:83], y[82:83]).tolist() == [82]
     names = reg.kneighbors(X, 80)[1]
     assert (np.sort(names, axis=1) == [*range(1, 79), 80, 82]).all()
-    sharp = [reg.transform(X[[i]]) for i in (5, 82)]
+    sharp = [reg.embed(X[[i]]).embeddings for i in (5, 82)]
     for embedding, name in zip(sharp, (5, 82), strict=True):
         position = reg.bank_.positions(np.array([name]))
         np.testing.assert_array_equal(reg.bank_.embeddings[position], embedding)
@@ -97,9 +102,13 @@ def test_a_bad_edit_changes_nothing(reg, plane, edit, message):
 
 def test_an_emptied_bank_has_no_leave_one_out(reg):
     reg.remove_neighbors(np.arange(1, 80))
-    assert reg.predict(np.zeros((2, 2))).tolist() == [float(reg.bank_.targets)] * 2
+    query = np.zeros((2, 2))
+    adjusted = reg.explain(query, 1)["adjusted_target"][::2]  # of the only row, and of none
+    np.testing.assert_allclose(reg.predict(query), adjusted)
     with pytest.raises(ValueError, match="needs at least 2 rows in the bank, it has 1"):
         reg.predict(None)
+    reg.set_neighbor_targets(reg.bank_.targets)
+    assert reg.predict(query).tolist() == [float(reg.bank_.targets)] * 2
 
 
 def test_readers_and_writers_at_once(reg, plane):
@@ -146,12 +155,23 @@ def test_influence_is_what_leaving_a_row_out_does(reg, plane, X):
 
 def test_influence_of_several_outputs_adds_up(reg, plane):
     X_test = plane[1]
-    one = reg.influence(X_test)
-    assert "error" not in one
     y = reg.bank_.targets.numpy()
+    one = reg.set_neighbor_targets(y).influence(X_test)
+    assert "error" not in one
     two = reg.set_neighbor_targets(np.column_stack([y, 2 * y])).influence(X_test)
     np.testing.assert_allclose(two.change, np.sqrt(5) * one.change, rtol=1e-6)
     np.testing.assert_allclose(two.weight, one.weight)
+
+
+def test_influence_of_several_adjusted_outputs_adds_up(plane):
+    X, X_test, y, _ = plane
+    params = {"n_estimators": 2, "max_iter": 2, "hidden_layer_sizes": (16,), "random_state": 0}
+    reg = NONARegressor(**params).fit(X[:80], np.column_stack([y, -3 * y**2])[:80])
+    found, before = reg.influence(X_test), reg.predict(X_test)
+    for name in (5, 61):
+        smaller = copy.deepcopy(reg).remove_neighbors(name)
+        change = ((smaller.predict(X_test) - before) ** 2).sum(axis=1).mean()
+        np.testing.assert_allclose(found.change[name], np.sqrt(change), rtol=1e-4)
 
 
 def test_a_lonely_neighbour_has_finite_influence(plane):

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from nona_sklearn import MLPEmbedding, PeriodicEmbedding
-from nona_sklearn.embedding import ACTIVATIONS
+from nona_sklearn.embedding import ACTIVATIONS, FeatureWeights
 
 
 def test_no_hidden_layer_is_linear():
@@ -70,6 +70,16 @@ def test_features_outside_columns_pass_by():
     alone = PeriodicEmbedding(1, width=4)
     alone.load_state_dict({**embedding.state_dict(), "widened": torch.tensor([True])})
     assert torch.equal(output[:, :4], alone(x[:, 2:]))
+
+
+def test_feature_weights_are_positive_and_start_equal():
+    embedding = FeatureWeights(3).double()
+    x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(embedding(x), x)
+    embedding.log_weight.data = torch.tensor([0.5, -9.0, 0.0]).double()
+    assert (embedding.weight > 0).all()
+    torch.testing.assert_close(embedding(x), x @ embedding.weight.diag())
+    assert gradcheck(lambda x, *_: embedding(x), (x, *embedding.parameters()))
 
 
 def test_batch_norm_normalises_hidden_layers():

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
@@ -71,12 +71,24 @@ LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1
     similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
     weights=st.sampled_from(["distance", "uniform"]),
     logits=st.tuples(LOGITS, LOGITS, LOGITS),
+    narrowing=st.sampled_from([1.0, 0.125]),
     scale=st.sampled_from([0.0, 1e-20, 1.0, 1e10]),
 )
-def test_streamed_weights_are_numbers_at_both_ends(step, similarity, weights, logits, scale):
+@example(
+    step="s1",
+    similarity="l2",
+    weights="uniform",
+    logits=(17.0, 0.0, 0.0),
+    narrowing=0.125,
+    scale=1.0,
+)
+def test_streamed_weights_are_numbers_at_both_ends(
+    step, similarity, weights, logits, narrowing, scale
+):
     """And sum to 1, and are those of the definition where it is not at the edge of a step."""
     head = NONAHead(similarity, SoftStep(step), weights).eval()
     head.step.logits.data = torch.tensor(logits[: len(head.step.logits)])
+    head.step.narrowing.fill_(narrowing)
     z = scale * torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
     bank = NeighborBank(Neighbors(z, torch.arange(30.0)))
     for question in (bank.ask(head), bank.ask(head, z[:5] + scale)):
@@ -192,7 +204,7 @@ def edit_once(reg, X, y):
     return edit
 
 
-@pytest.mark.parametrize("answer", ["mean", "with_weights"])
+@pytest.mark.parametrize("answer", ["mean", "behind"])
 @pytest.mark.parametrize(
     "ask",
     [
@@ -200,8 +212,9 @@ def edit_once(reg, X, y):
         lambda reg: reg.sample_y(None, 2),
         lambda reg: reg.predict_quantiles(None),
         lambda reg: reg.influence().weight,
+        lambda reg: reg.explain(None)["contribution"],
     ],
-    ids=["return_std", "sample_y", "quantiles", "influence"],
+    ids=["return_std", "sample_y", "quantiles", "influence", "explain"],
 )
 def test_an_edit_between_two_steps_of_an_answer_is_not_in_it(plane, monkeypatch, answer, ask):
     X, _, y, _ = plane
@@ -393,13 +406,12 @@ def test_calibration_on_the_bank_does_not_depend_on_the_order_of_its_rows(plane)
 
 
 def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
-    """One network: the errors are those of its validation rows, asked of its training rows."""
+    """One network: the errors are those of its validation rows, each without itself."""
     X, _, y, _ = plane
     reg = nona().fit(X, y)
     [valid], bank, head = reg.validation_indices_, reg.bank_, reg.network_.head
     rows = np.sort(valid)
-    train = bank.keep(np.setdiff1d(np.arange(len(y)), rows))
-    residual = bank.targets[rows] - train.ask(head, bank.embeddings[rows]).mean()
+    residual = torch.from_numpy((y - reg.predict(None))[rows])
     expected = fit_calibration(ask_of_rows(head, bank, rows), residual[:, None])
     assert reg.calibration_.power == expected.power
     np.testing.assert_allclose(reg.calibration_.noise, expected.noise, rtol=1e-5)

@@ -44,14 +44,15 @@ def queries(n):
 def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, blocks):
     query = bank.embeddings if leave_one_out else queries(25)
     whole = ask(bank, head, query, leave_one_out).mean()
-    heaviest, rows = ask(bank, head, query, leave_one_out).heaviest(5)
+    heaviest, rows, _ = ask(bank, head, query, leave_one_out).heaviest(5)
     monkeypatch.setattr(_question, "QUERY_BLOCK", blocks[0])
     monkeypatch.setitem(_evaluation.BANK_BLOCK, "cpu", blocks[1])
     ours = ask(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
-    ours, our_rows = ask(bank, head, query, leave_one_out).heaviest(5)
+    ours, our_rows, values = ask(bank, head, query, leave_one_out).heaviest(5)
     torch.testing.assert_close(ours, heaviest, rtol=0, atol=1e-6)
     assert torch.equal(our_rows[heaviest > 0], rows[heaviest > 0])
+    assert torch.equal(values, bank.targets[our_rows][..., None])  # nothing is adjusted
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)

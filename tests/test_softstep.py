@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 from torch.autograd import gradcheck
@@ -219,6 +219,39 @@ def test_start_at_gives_half_weight_there(step, params, x):
     torch.testing.assert_close(half, scalar(0.5), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+@pytest.mark.parametrize("step", ["s1", "s2"])
+def test_narrowing_is_what_is_left_of_the_distance_from_the_nearest(step, params):
+    """The transition stays, and half a narrowing narrows by half."""
+    module, query = SoftStep(step, params, embedding_dim=2).double(), torch.randn(4, 2).double()
+    *learned, transition = module.thresholds(query)
+    similarity = torch.linspace(0, 1, 50, dtype=torch.float64).expand(4, -1)
+    before = module(similarity, query).exp()
+    module.narrowing.fill_(0.25)
+    *narrowed, same = module.thresholds(query)
+    assert torch.equal(same, transition)
+    for wide, narrow in zip(learned, narrowed, strict=True):
+        torch.testing.assert_close(1 - narrow, 0.25 * (1 - wide))
+    after = module(similarity, query).exp()
+    assert (after <= before).all()
+    assert (after[:, -1] == 1).all()
+    assert (after.sum(dim=1) < before.sum(dim=1)).all()
+    if step == "s1":  # the same S, drawn together
+        x = 1 - (1 - similarity) / 0.25
+        expected = log_s1(x, *learned, transition).exp()
+        torch.testing.assert_close(after, expected)
+
+
+def test_narrowing_is_a_part_of_the_state_and_not_trained():
+    module = SoftStep("s1")
+    assert module.narrowing == 1
+    module.narrowing.fill_(0.5)
+    again = SoftStep("s1")
+    again.load_state_dict(module.state_dict())
+    assert again.narrowing == 0.5
+    assert "narrowing" not in dict(module.named_parameters())
+
+
 LOGITS = st.sampled_from([-1000.0, -80.0, -5.0, 0.0, 5.0, 80.0, 1000.0])
 
 
@@ -226,15 +259,29 @@ LOGITS = st.sampled_from([-1000.0, -80.0, -5.0, 0.0, 5.0, 80.0, 1000.0])
     step=st.sampled_from(["s1", "s2"]),
     on=st.sampled_from(["similarity", "rank"]),
     logits=st.tuples(LOGITS, LOGITS, LOGITS),
+    narrowing=st.sampled_from([1.0, 0.5, 0.125, 0.01]),
     similarities=st.lists(
         st.sampled_from([-1e20, -3.0, -1.0, -1e-20, 0.0, 1e-20, 1.0, 1e20]), min_size=1, max_size=6
     ),
     n_excluded=st.integers(0, 6),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_always_finite_and_keeps_the_nearest(step, on, logits, similarities, n_excluded, dtype):
+# A threshold next to 1, narrowed: rounding must not let it reach the nearest.
+@example(
+    step="s1",
+    on="similarity",
+    logits=(80.0, 0.0, 0.0),
+    narrowing=0.125,
+    similarities=[1.0, 0.0],
+    n_excluded=0,
+    dtype=torch.float32,
+)
+def test_always_finite_and_keeps_the_nearest(
+    step, on, logits, narrowing, similarities, n_excluded, dtype
+):
     """Ties, one neighbour, no neighbour, extremes of a, b, t and of the similarities."""
     module = SoftStep(step, on=on).to(dtype)
+    module.narrowing.fill_(narrowing)
     module.logits.data = torch.tensor(logits[: len(module.logits)], dtype=dtype)
     similarity = torch.tensor([similarities], dtype=dtype).requires_grad_()
     excluded = torch.arange(len(similarities))[None] < n_excluded

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -66,7 +68,11 @@ def test_bad_values(y, message):
     seed=st.integers(0, 2**31),
 )
 def test_splits_cover_all_rows_and_share_the_turns(n_units, size, n_networks, fraction, seed):
-    """Each network trains on what it does not validate, and groups stay together."""
+    """Each network trains on what it does not validate, and groups stay together.
+
+    A quarter of the validation rows, or groups, are those of the next network as well, so that two
+    can be compared on rows that neither has seen.
+    """
     for groups in (None, np.repeat(np.arange(n_units), size)):
         n = n_units if groups is None else n_units * size
         splits = RegressionTargets().split(
@@ -78,4 +84,13 @@ def test_splits_cover_all_rows_and_share_the_turns(n_units, size, n_networks, fr
             assert sorted([*train, *valid]) == list(range(n))
             assert not np.isin(units[valid], units[train]).any()
             turns[np.unique(units[valid])] += 1
-        assert turns.max() - turns.min() <= 1
+        held_out = [set(units[valid]) for _, valid in splits]
+        n_valid = len(held_out[0])
+        n_shared = n_valid // 4
+        for ours, next_ones in pairwise(held_out):
+            assert len(next_ones) == n_valid
+            assert len(ours & next_ones) >= n_shared
+        if n_networks * (n_valid - n_shared) + n_shared <= n_units:  # once around at most
+            assert turns.sum() == n_networks * n_valid
+            assert turns.max() <= 2
+            assert (turns == 2).sum() == (n_networks - 1) * n_shared

@@ -7,11 +7,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from nona_sklearn import MLPEmbedding, NONAHead, SoftStep
-from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._network import NeighborNetwork
 from nona_sklearn._pools import NEIGHBOR_POOLS
 from nona_sklearn._question import Question
-from nona_sklearn._refine import TEMPERATURE_MULTIPLES, refine_temperature
+from nona_sklearn._refine import REACH, STEP_MULTIPLES, TEMPERATURE_MULTIPLES, refine
 from nona_sklearn._training import (
     NONANet,
     RowBatches,
@@ -22,11 +22,13 @@ from nona_sklearn._training import (
 )
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
+ADJUSTED = pytest.mark.parametrize("n_adjusted", [0, 1], ids=["plain", "adjusted"])
 
 
-def make_network(step=None):
+def make_network(step=None, n_adjusted=0):
     torch.manual_seed(0)
-    return NeighborNetwork(MLPEmbedding(2, 3, (8,)), NONAHead(step=step, learn_temperature=True))
+    head = NONAHead(step=step, learn_temperature=True, n_adjusted=n_adjusted)
+    return NeighborNetwork(MLPEmbedding(2, 3 + n_adjusted, (8,)), head)
 
 
 def make_data(n=50, seed=0):
@@ -63,14 +65,15 @@ def train(network, train, valid=None, **kwargs):
 
 
 @POOLS
+@ADJUSTED
 @pytest.mark.parametrize("step", [None, "s1", "s2"])
-def test_no_row_sees_its_own_target(neighbor_pool, step):
+def test_no_row_sees_its_own_target(neighbor_pool, step, n_adjusted):
     """The prediction of a query must not change with the query's own target."""
     X, y = make_data(12)
     X[1] = X[0]  # a twin: excluded rows are known by identity, not by their features
     y.requires_grad_()
     net = NONANet(
-        make_network(step and SoftStep(step)),
+        make_network(step and SoftStep(step), n_adjusted),
         pool=NEIGHBOR_POOLS[neighbor_pool](X, y, 12, generator()),
         criterion=nn.MSELoss,
     ).initialize()
@@ -86,13 +89,14 @@ def test_no_row_sees_its_own_target(neighbor_pool, step):
 
 
 @POOLS
-def test_noise_cannot_be_learned(neighbor_pool):
+@ADJUSTED
+def test_noise_cannot_be_learned(neighbor_pool, n_adjusted):
     """With a leak, each row would find its own random target: the loss would go to 0."""
     X, _ = make_data(200)
     y = torch.randn(200, generator=generator(1))
     y = (y - y.mean()) / y.std()
     history = train(
-        make_network(),
+        make_network(n_adjusted=n_adjusted),
         (X, y),
         neighbor_pool=neighbor_pool,
         pool_size=200,
@@ -241,12 +245,13 @@ def test_rows_are_embedded_in_eval_mode():
 
 
 @POOLS
+@ADJUSTED
 @pytest.mark.parametrize("pool_size", [5, 100])
-def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size):
+def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size, n_adjusted):
     """Against the same training rows each time, as many as the pool may hold."""
     X, y = make_data()
     X_valid, y_valid = make_data(15, seed=1)
-    network = make_network()
+    network = make_network(n_adjusted=n_adjusted)
     history = train(
         network,
         (X, y),
@@ -255,6 +260,8 @@ def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size):
         pool_size=pool_size,
         max_iter=1,
     )
+    if n_adjusted:
+        network.head.reach.fill_(np.inf)  # it is found after training: nothing has faded yet
     neighbors = Neighbors(network.embed(X)[:pool_size], y[:pool_size])
     question = Question(network.head, neighbors, network.embed(X_valid))
     refined = network.head.log_temperature.clone()
@@ -265,22 +272,78 @@ def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size):
     assert np.isclose(losses, history[0]["valid_loss"], rtol=1e-5).sum() == 1
 
 
-def test_the_temperature_is_refined_on_the_whole_bank():
-    """The best of the multiples stays; nothing else changes."""
+def best_of(tensor, candidates, question, truth):
+    """The candidate of a head's tensor that predicts best; it stays."""
+    losses = []
+    for candidate in candidates:
+        tensor.data.fill_(candidate)
+        losses.append((question.mean() - truth).square().mean().item())
+    best = candidates[int(np.argmin(losses))]
+    tensor.data.fill_(best)
+    return best
+
+
+@ADJUSTED
+@pytest.mark.parametrize("step", [None, "s1", "s2"])
+def test_step_and_temperature_are_refined_on_the_whole_bank(step, n_adjusted):
+    """The best multiples of those learned stay, the step's first; nothing else changes."""
     X, y = make_data(60)
     X_valid, y_valid = make_data(30, seed=1)
-    network = make_network()
-    neighbors = Neighbors(network.embed(X), y)
-    question = Question(network.head, neighbors, network.embed(X_valid))
-    losses = []
-    for multiple in TEMPERATURE_MULTIPLES:
-        network.head.log_temperature.data.fill_(np.log(multiple))
-        losses.append((question.mean() - y_valid).square().mean().item())
-    network.head.log_temperature.data.fill_(0.0)
-    refine_temperature(network, neighbors, X_valid, y_valid, nn.MSELoss())
-    best = TEMPERATURE_MULTIPLES[int(np.argmin(losses))]
-    np.testing.assert_allclose(network.head.temperature.item(), best, rtol=1e-6)
-    assert torch.equal(network.embed(X), neighbors.embeddings)
+    network = make_network(step and SoftStep(step), n_adjusted)
+    head = network.head
+    head.log_temperature.data.fill_(0.3)
+    changed = {"head.log_temperature"}
+    if step is not None:
+        head.step.narrowing.fill_(0.8)
+        changed.add("head.step.narrowing")
+    learned = {name: value.clone() for name, value in network.state_dict().items()}
+    question = Question(head, Neighbors(network.embed(X), y), network.embed(X_valid))
+    if step is not None:
+        narrowings = [0.8 * multiple for multiple in STEP_MULTIPLES]
+        narrowing = best_of(head.step.narrowing, narrowings, question, y_valid)
+    temperatures = [0.3 + np.log(multiple) for multiple in TEMPERATURE_MULTIPLES]
+    log_temperature = best_of(head.log_temperature, temperatures, question, y_valid)
+
+    network.load_state_dict(learned)
+    refine(question, y_valid, nn.MSELoss())
+    assert head.log_temperature.item() == pytest.approx(log_temperature, rel=1e-6)
+    if step is not None:
+        assert head.step.narrowing.item() == pytest.approx(narrowing, rel=1e-6)
+    for name, value in network.state_dict().items():
+        assert name in changed or torch.equal(value, learned[name])
+
+
+@pytest.mark.parametrize("pool_size", [20, 60])
+def test_training_rows_say_what_fits_a_bank_that_no_pool_holds(pool_size):
+    """Each without itself, if asked for, where there are no validation rows."""
+    X, y = make_data(60)
+    plain, refined = make_network(SoftStep("s1")), make_network(SoftStep("s1"))
+    train(plain, (X, y), pool_size=pool_size)
+    train(refined, (X, y), pool_size=pool_size, refine_on_training=True)
+    assert torch.equal(refined.embed(X), plain.embed(X))
+    if pool_size < 60:
+        rows, head = torch.arange(60), plain.head
+        neighbors = Neighbors(plain.embed(X), y)
+        question = Question(head, neighbors, neighbors.embeddings, Exclusion(rows, rows))
+        best_of(head.step.narrowing, STEP_MULTIPLES, question, y)
+        learned = head.log_temperature.item()
+        temperatures = [learned + np.log(multiple) for multiple in TEMPERATURE_MULTIPLES]
+        best_of(head.log_temperature, temperatures, question, y)
+        assert head.step.narrowing < 1  # else nothing would be refined
+    torch.testing.assert_close(refined.head.state_dict(), plain.head.state_dict())
+
+
+def test_the_reach_is_that_of_other_groups():
+    """Without validation rows: a row's mates say nothing of how far new groups are."""
+    X, y = make_data(20)
+    X = torch.cat([X, X + 1e-3])
+    groups = torch.arange(20).repeat(2)
+    network = make_network(n_adjusted=1)
+    train(network, (X, torch.cat([y, y])), groups=groups)
+    z = network.head.compared(network.embed(X))
+    assert z.shape == (40, 3)
+    distance = torch.cdist(z, z).masked_fill(groups[:, None] == groups, np.inf).amin(dim=1)
+    torch.testing.assert_close(network.head.reach, REACH * distance.max(), rtol=1e-4, atol=0)
 
 
 def test_batch_size_follows_the_rows():
@@ -325,9 +388,11 @@ def test_gradients_are_clipped():
     np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
 
 
-def test_training_improves_the_loss():
+@ADJUSTED
+def test_training_improves_the_loss(n_adjusted):
     X, y = make_data(200)
-    history = train(make_network(), (X, y), max_iter=30, n_iter_no_change=30)
+    network = make_network(n_adjusted=n_adjusted)
+    history = train(network, (X, y), max_iter=30, n_iter_no_change=30)
     assert history[-1]["train_loss"] < 0.5 * history[0]["train_loss"]
 
 

@@ -51,8 +51,10 @@ def test_all_answers_follow_the_definition(weights, step, leave_one_out):
         expected = head.neighbor_weights(question.query, embeddings, excluded).double()
     np.testing.assert_allclose(question.sparse_weights().toarray(), expected, atol=1e-6)
     torch.testing.assert_close(question.mean(), expected @ bank.targets, rtol=0, atol=1e-5)
-    heaviest, _ = question.heaviest(3)
+    heaviest, rows, values = question.heaviest(3)
     torch.testing.assert_close(heaviest, expected.topk(3, dim=1).values, rtol=0, atol=1e-6)
+    torch.testing.assert_close(expected.gather(1, rows), heaviest, rtol=0, atol=1e-6)
+    assert torch.equal(values, bank.targets[rows][..., None])  # nothing is adjusted
     sizes = 1 / expected.square().sum(dim=1)
     torch.testing.assert_close(question.effective_sizes(), sizes, rtol=1e-4, atol=0)
     assert head.needs_whole_rows == (weights == "sharpened")
@@ -80,5 +82,8 @@ def test_a_similarity_from_outside_needs_no_subclass(plane, monkeypatch):
 
     X, X_test, y, _ = plane
     monkeypatch.setitem(SIMILARITIES, "half_l2", lambda q, n: l2(q, n) / 2)
-    reg = NONARegressor(similarity="half_l2", n_estimators=1, max_iter=2).fit(X, y)
+    reg = NONARegressor(similarity="half_l2", n_estimators=1, max_iter=2, adjust=False).fit(X, y)
     np.testing.assert_allclose(reg.neighbor_weights(X_test) @ y, reg.predict(X_test), atol=1e-6)
+    adjusted = NONARegressor(similarity="half_l2", n_estimators=1, max_iter=2).fit(X, y)
+    sums = adjusted.explain(X_test, 4)["contribution"].to_numpy().reshape(30, 5).sum(axis=1)
+    np.testing.assert_allclose(sums, adjusted.predict(X_test), atol=1e-6)
