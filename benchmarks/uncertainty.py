@@ -40,10 +40,9 @@ def nona(X, y, queries, **params):
 
 
 def soft_neighbors(X, y, queries, **params):
-    """Predict the quantiles of soft k-NN on standardized features."""
-    knn = SoftStepKNeighborsRegressor(random_state=0, **params)
-    model = make_pipeline(StandardScaler(), knn).fit(X, y)
-    return model[-1].predict_quantiles(model[:-1].transform(queries), LEVELS)
+    """Predict the quantiles of soft k-NN."""
+    knn = SoftStepKNeighborsRegressor(random_state=0, **params).fit(X, y)
+    return knn.predict_quantiles(queries, LEVELS)
 
 
 def forest(X, y, queries, **params):

@@ -134,7 +134,7 @@ def make_encoder():
 
 
 def contestants():
-    """Name and build the regressors to compare: defaults, on standardised data."""
+    """Name and build the regressors to compare, all at their defaults."""
     mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=0)
     return {
         "k-NN (k=5)": make_pipeline(StandardScaler(), KNeighborsRegressor()),
@@ -142,9 +142,7 @@ def contestants():
             StandardScaler(), TransformedTargetRegressor(mlp, transformer=StandardScaler())
         ),
         "dense head": DenseHeadRegressor(random_state=0),
-        "SoftStepKNeighborsRegressor": make_pipeline(
-            StandardScaler(), SoftStepKNeighborsRegressor(random_state=0)
-        ),
+        "SoftStepKNeighborsRegressor": SoftStepKNeighborsRegressor(random_state=0),
         "NONARegressor": NONARegressor(random_state=0),
     }
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _question
-from nona_sklearn._calibration import crps, shape_of
+from nona_sklearn._calibration import _averaged_out, crps, shape_of
 from nona_sklearn._distribution import NOISES, NORMAL, Blurred, Calibration, Exact, Noise
 from nona_sklearn.datasets import make_plane_regression
 
@@ -321,6 +321,28 @@ def test_bad_input(reg, plane, call, message):
 def interval_coverage(reg, X, y, level):
     low, high = reg.predict_quantiles(X, [(1 - level) / 2, (1 + level) / 2]).T
     return ((low <= y) & (y <= high)).mean()
+
+
+def test_what_an_average_spares_on_paper():
+    """Residuals of rows 4 and 7 differ by 1 and 2: (1 + 4) / 2 / 2, of which half averages out."""
+    held_out = [np.array([1, 4, 7]), np.array([4, 7, 9])]
+    residuals = [torch.tensor([[9.0], [1.0], [3.0]]), torch.tensor([[2.0], [5.0], [9.0]])]
+    assert _averaged_out(held_out, residuals).tolist() == [0.625]
+    nothing_shared = [np.array([1, 2, 3]), np.array([4, 7, 9])]
+    assert _averaged_out(nothing_shared, residuals).tolist() == [0.0]
+    assert _averaged_out(held_out[:1], residuals[:1]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("n_networks", [2, 5])
+def test_what_an_average_spares_is_what_it_spares(n_networks):
+    """Errors with a part that networks share, and one of each's own, of variance 1 and 4."""
+    rng = np.random.default_rng(0)
+    shared, own = rng.normal(size=4000), 2 * rng.normal(size=(n_networks, 4000))
+    rows = np.arange(4000)
+    residuals = [torch.tensor(shared + e)[:, None] for e in own]
+    spared = _averaged_out([rows] * n_networks, residuals).item()
+    one, average = (shared + own[0]) ** 2, (shared + own.mean(axis=0)) ** 2
+    assert spared == pytest.approx(one.mean() - average.mean(), rel=0.1)
 
 
 def test_calibrated_on_new_rows_intervals_cover():
