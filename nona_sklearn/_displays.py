@@ -175,7 +175,7 @@ class NeighborsDisplay(Display):
         )
         ax.margins(x=0.1)
         ax.set_ylim(0, 1.3 * self.weights.max())
-        ax.legend(loc="upper center", ncols=3)
+        ax.legend(loc="upper center", ncols=4, fontsize="small")
 
 
 class EmbeddingDisplay(Display):

@@ -204,7 +204,9 @@ class NeighborEstimator(NetworkEstimator):
         -----
         In closed form: without row j a network's prediction m becomes
         ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted. This holds fixed the scale of a
-        step, and for a query beyond the reach of adjustments how far they fade.
+        step, and for a query beyond the reach of adjustments how far they fade. Of rows that are
+        alike each is said to do little, since the others would take its place: influences do
+        not add up.
         """
         bank, question = self._ask(X)
         truth = bank.targets if X is None else None
