@@ -119,7 +119,7 @@ class NeighborBank:
         new = self.next_id + torch.arange(len(neighbors))
         labels = self.labels
         if labels is not None:  # of another table, whose names may be the same
-            labels = np.concatenate([labels.astype(object), new.numpy().astype(object)])
+            labels = np.concatenate([labels, new.numpy().astype(object)])
         groups = self.groups
         if groups is not None:
             alone = groups.max() + 1 + torch.arange(len(neighbors), device=groups.device)

@@ -327,7 +327,7 @@ class Tiles:
         self._excluded = excluded
         self.temperature = float(head.temperature)
         self.unit = neighbors.unit if head.n_adjusted else None
-        self.own = self._adjustments(query)  # (q, c), or (q, 0) where nothing is adjusted
+        self._whole_query = query
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -427,7 +427,7 @@ class Tiles:
 
         def summed(rows):
             if values is None:
-                return torch.ones(1, rows.stop - rows.start).to(self.query.device, torch.float64)
+                return self.query.new_ones(1, rows.stop - rows.start, dtype=torch.float64)
             if not self.adjusts:
                 return values[:, rows]
             theirs = self._adjustments(self.neighbors.embeddings, rows)
@@ -475,6 +475,11 @@ class Tiles:
         if self.unit is None:
             return self.neighbors.columns.new_zeros(1, self.neighbors.columns.shape[1])
         return self.unit * self.head.adjustments(embeddings)[rows].double()
+
+    @cached_property
+    def own(self) -> Tensor:
+        """What the network holds of the queries' values, (q, c)."""
+        return self._adjustments(self._whole_query)
 
     @property
     def adjusts(self) -> bool:
