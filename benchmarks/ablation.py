@@ -17,7 +17,15 @@ from sklearn.preprocessing import StandardScaler
 from nona_sklearn import NONARegressor
 
 from . import real_data
-from .internals import Standardized, StartedOpen, WideForAll
+from .internals import (
+    Deeper,
+    Dropped,
+    OfEmbedding,
+    OfHidden,
+    Standardized,
+    WithFallingEpochs,
+    WithMuon,
+)
 from .ledger import complete
 from .quick import shorten
 from .scores import score
@@ -25,9 +33,13 @@ from .scores import score
 SEEDS = range(1)
 REFERENCES = ["default", "default, second time", "default, third time"]
 OWN_CLASSES = [
+    "g of the hidden layer",
+    "g of the embedding",
+    "g with two hidden layers",
+    "dropout .1",
+    "Muon",
+    "average=False, falling epochs at the end",
     "StandardScaler",
-    "binary columns widened",
-    "softstep='s1', started open",
     "no validation rows in the bank",
     "linear trend plus neighbours",
 ]
@@ -64,8 +76,9 @@ def make_variants(seed):
         REFERENCES[0]: {},
         REFERENCES[1]: {"random_state": seed + 100},  # how much is chance?
         REFERENCES[2]: {"random_state": seed + 200},
+        "adjust=False": {"adjust": False},
+        "average=False": {"average": False},
         "numerical_embedding=None": {"numerical_embedding": None},
-        "hidden_layer_sizes=()": {"hidden_layer_sizes": (), "skip_connection": False},
         "hidden_layer_sizes=(256,)": {"hidden_layer_sizes": (256,)},
         "skip_connection=False": {"skip_connection": False},
         "batch_norm=True": {"batch_norm": True},
@@ -75,20 +88,27 @@ def make_variants(seed):
         "softstep='s1', pointwise": {"softstep": "s1", "softstep_params": "pointwise"},
         "softstep='s2'": {"softstep": "s2"},
         "pool_size=512": {"pool_size": 512},
+        "pool_size=1024": {"pool_size": 1024},
         "neighbor_pool='memory'": {"neighbor_pool": "memory"},
         "neighbor_pool='batch'": {"neighbor_pool": "batch"},
-        "batch_size=256": {"batch_size": 256},
         "batch_size=512": {"batch_size": 512},
         "learning_rate_init=0.003": {"learning_rate_init": 0.003},
-        "weight_decay=0.01": {"weight_decay": 0.01},
-        "n_iter_no_change=10": {"n_iter_no_change": 10},
+        "learning_rate_init=0.02": {"learning_rate_init": 0.02},
+        "weight_decay=0.1": {"weight_decay": 0.1},
+        "n_iter_no_change=6": {"n_iter_no_change": 6},
+        "n_iter_no_change=16": {"n_iter_no_change": 16},
         "n_estimators=3": {"n_estimators": 3},
+        "n_estimators=6": {"n_estimators": 6},
     }
     variants = {name: NONARegressor(**one | change) for name, change in changes.items()}
     variants |= {
+        "g of the hidden layer": OfHidden(**one),
+        "g of the embedding": OfEmbedding(**one),
+        "g with two hidden layers": Deeper(**one),
+        "dropout .1": Dropped(**one),
+        "Muon": WithMuon(**one),
+        "average=False, falling epochs at the end": WithFallingEpochs(average=False, **one),
         "StandardScaler": Standardized(**one),
-        "binary columns widened": WideForAll(**one),
-        "softstep='s1', started open": StartedOpen(softstep="s1", **one),
         "no validation rows in the bank": TrainingBank(**one),
         "linear trend plus neighbours": Residual(NONARegressor(**one)),
     }

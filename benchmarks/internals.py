@@ -3,32 +3,41 @@
 Whoever changes a private module mends the benchmarks here, and nowhere else.
 """
 
+import math
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import torch
 from sklearn.preprocessing import StandardScaler
+from skorch.callbacks import EarlyStopping
 from torch import nn
+from torch.optim import AdamW
 
-from nona_sklearn import NONARegressor, PeriodicEmbedding
+from nona_sklearn import MLPEmbedding, NONARegressor, _training
 from nona_sklearn import __main__ as demo
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._network import Concatenation
 from nona_sklearn._pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
 
 __all__ = [
     "BatchPool",
     "DatasetPool",
+    "Deeper",
     "DenseHeadRegressor",
+    "Dropped",
     "FreshAndLeftAlone",
     "KeptApart",
     "LastBatches",
     "LeftAlone",
     "MemoryPool",
+    "OfEmbedding",
+    "OfHidden",
     "Standardized",
-    "StartedOpen",
-    "WideForAll",
+    "WithFallingEpochs",
     "WithFreshBatch",
+    "WithMuon",
     "make_bank",
     "make_encoder",
     "pool_in_place_of_memory",
@@ -56,21 +65,125 @@ class Standardized(NONARegressor):
         return StandardScaler()
 
 
-class WideForAll(NONARegressor):
-    """Binary columns are widened like the others."""
+class OfHidden(NONARegressor):
+    """What holds of the targets is a linear map of the embedding's hidden layer."""
 
-    def _make_embedding(self, X, n_adjusted):
-        periodic = PeriodicEmbedding(X.shape[1])
-        return nn.Sequential(periodic, self._make_layers(periodic.out_features, n_adjusted))
+    def _make_layers(self, n_features, n_adjusted):
+        return self._make_mlp(n_features, self.embedding_dim + n_adjusted)
 
 
-class StartedOpen(NONARegressor):
-    """SoftStep begins by keeping nearly all neighbours."""
+class OfEmbedding(NONARegressor):
+    """What holds of the targets is a linear map of the compared embedding, rectified."""
 
-    def _make_network(self, X, n_outputs):
-        network = super()._make_network(X, n_outputs)
-        network.head.step.start_at(0.01)
-        return network
+    def _make_layers(self, n_features, n_adjusted):
+        compared = self._make_mlp(n_features, self.embedding_dim)
+        own = nn.Sequential(nn.ReLU(), nn.Linear(self.embedding_dim, n_adjusted))
+        return Beside(compared, own)
+
+
+class Beside(nn.Module):
+    """An embedding, and what is made of it."""
+
+    def __init__(self, embedding, further):
+        super().__init__()
+        self.embedding, self.further = embedding, further
+
+    def forward(self, x):
+        z = self.embedding(x)
+        return torch.cat([z, self.further(z)], dim=1)
+
+
+class Deeper(NONARegressor):
+    """What holds of the targets has two hidden layers."""
+
+    def _make_layers(self, n_features, n_adjusted):
+        compared, _ = super()._make_layers(n_features, n_adjusted).embeddings
+        deeper = MLPEmbedding(n_features, n_adjusted, (128, 128), skip_connection=True)
+        return Concatenation([compared, deeper])
+
+
+class Dropped(NONARegressor):
+    """A tenth of the hidden units is left out of each step."""
+
+    def _make_mlp(self, n_features, n_outputs):
+        mlp = super()._make_mlp(n_features, n_outputs)
+        mlp.layers.insert(2, nn.Dropout(0.1))
+        return mlp
+
+
+class TrainedOtherwise(NONARegressor):
+    """A part of the training is another one."""
+
+    def _train(self, *arguments, **options):
+        owner, name, other = self.instead
+        with patch.object(owner, name, other):
+            return super()._train(*arguments, **options)
+
+
+class Falling(EarlyStopping):
+    """After its patience some more epochs, from the best weights, at a rate that falls to 0."""
+
+    last_epochs = 6
+
+    def on_train_begin(self, net, **kwargs):
+        super().on_train_begin(net, **kwargs)
+        self.left = None
+
+    def on_epoch_end(self, net, **kwargs):
+        groups = net.optimizer_.param_groups
+        if self.left is None:
+            try:
+                return super().on_epoch_end(net, **kwargs)
+            except KeyboardInterrupt:
+                net.module_.load_state_dict(self.best_model_weights_)
+                self.left, self.rates = self.last_epochs, [group["lr"] for group in groups]
+        else:
+            self.misses_ = -math.inf  # not to be stopped before
+            super().on_epoch_end(net, **kwargs)
+            self.left -= 1
+        if self.left == 0:
+            self.misses_ = self.patience
+            raise KeyboardInterrupt
+        for group, rate in zip(groups, self.rates, strict=True):
+            group["lr"] = rate * self.left / (self.last_epochs + 1)
+
+
+class WithFallingEpochs(TrainedOtherwise):
+    """The training ends with epochs at a falling rate; in place of an average of weights."""
+
+    instead = _training, "EarlyStopping", Falling
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon for matrices between layers, AdamW for all else, at the same rates."""
+
+    def __init__(self, params, lr, weight_decay, fused):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self.parts = []
+        for group in self.param_groups:
+            matrices = [p for p in group["params"] if p.ndim == 2 and min(p.shape) >= 8]
+            others = [p for p in group["params"] if all(p is not m for m in matrices)]
+            decay = {"weight_decay": group["weight_decay"]}
+            if matrices:
+                muon = torch.optim.Muon(matrices, lr, adjust_lr_fn="match_rms_adamw", **decay)
+                self.parts.append((group, muon))
+            if others:
+                self.parts.append((group, AdamW(others, lr, fused=fused, **decay)))
+
+    def step(self, closure=None):
+        with torch.enable_grad():
+            loss = closure() if closure is not None else None
+        for group, part in self.parts:
+            for own in part.param_groups:
+                own["lr"] = group["lr"]
+            part.step()
+        return loss
+
+
+class WithMuon(TrainedOtherwise):
+    """Hidden matrices are trained by Muon."""
+
+    instead = torch.optim, "AdamW", MuonAndAdamW
 
 
 # -- variants of the memory that a fine-tuned extractor trains with ---------------------------

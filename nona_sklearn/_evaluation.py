@@ -385,7 +385,8 @@ class Tiles:
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
         log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
-        logits = self.head.weighting.log_weight(similarity.div_(self.temperature))
+        tempered = self.head.leveled(similarity).div_(self.temperature)
+        logits = self.head.weighting.log_weight(tempered)
         return logits if log_step is None else log_step.add_(logits)
 
     @cached_property

@@ -38,6 +38,7 @@ class NONANetworks(NetworkEstimator):
         **NetworkEstimator._parameter_constraints,
         "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "adjust": ["boolean"],
+        "average": ["boolean", StrOptions({"auto"})],
         "hidden_layer_sizes": ["array-like"],
         "skip_connection": ["boolean"],
         "batch_norm": ["boolean"],
@@ -79,6 +80,7 @@ class NONANetworks(NetworkEstimator):
         micro_batch_size=None,
         learning_rate_init=0.01,
         weight_decay=1e-4,
+        average="auto",
         max_iter=200,
         early_stopping=True,
         validation_fraction=0.15,
@@ -113,6 +115,7 @@ class NONANetworks(NetworkEstimator):
         self.micro_batch_size = micro_batch_size
         self.learning_rate_init = learning_rate_init
         self.weight_decay = weight_decay
+        self.average = average
         self.max_iter = max_iter
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -181,13 +184,13 @@ class NONANetworks(NetworkEstimator):
                 "micro_batch_size=1 leaves nothing to normalise over with batch_norm=True; "
                 "use 2 or more"
             )
+        extracts = self.feature_extractor is not None
         return {
+            "average": not extracts if self.average == "auto" else self.average,
             "micro_batch_size": self.micro_batch_size,
             "callbacks": check_callbacks(self.callbacks),
             "accelerator": self.accelerator,
-            "extractor_learning_rate": (
-                None if self.feature_extractor is None else self.extractor_learning_rate
-            ),
+            "extractor_learning_rate": self.extractor_learning_rate if extracts else None,
         }
 
     def _make_embedding(self, X, n_adjusted):
@@ -346,6 +349,12 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 
     weight_decay : float, default=1e-4
         Decoupled weight decay of the embedding, per unit of learning rate.
+
+    average : bool or 'auto', default='auto'
+        Whether an epoch is judged, and kept, by the running average of its steps' weights, about
+        the last tenth of all, as :class:`~sklearn.linear_model.SGDRegressor`'s `average`.
+        'auto': without a `feature_extractor`, whose copy may be large, and whose learning rate is
+        better lowered to an end by a callback.
 
     max_iter : int, default=200
         Maximum number of epochs.
@@ -698,7 +707,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         return squares / (squares.sum() or 1.0)
 
     def _training_options(self):
-        return {"refine_on_training": self.hidden_layer_sizes is None}
+        given = self.hidden_layer_sizes is None
+        return {"refine_on_training": given, "average": not given}
 
     def _make_scaler(self):
         if self.hidden_layer_sizes is not None:
@@ -752,8 +762,12 @@ def _start_near(network, X):
     x = STEP_SCALES[head.step.on](similarity, itself)
     head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
 
+    if head.weights == "uniform":
+        return
     nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
     gap = (nearest[:, 0] - nearest[:, -1]).median()
-    # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
-    if head.weights == "distance" and head.similarity != "log_l2" and gap > 0:
+    if head.similarity == "log_l2":
+        # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
+        head.log_nugget.sub_(nearest[:, -1].median())
+    elif gap > 0:
         head.log_temperature.copy_(gap.log())

@@ -18,6 +18,7 @@ from skorch.hf import AccelerateMixin
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
+from ._averaging import WeightAveraging
 from ._inputs import Rows
 from ._neighbors import Exclusion, Neighbors
 from ._network import NeighborNetwork
@@ -193,6 +194,7 @@ def train_network(
     callbacks: Sequence = (),
     accelerator: Callable | None = None,
     refine_on_training: bool = False,
+    average: bool = False,
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -214,6 +216,8 @@ def train_network(
     refine_on_training : bool, default=False
         Whether training rows, each without itself, say what fits the whole bank where there
         are no validation rows: a space with few parameters does not know them by heart.
+    average : bool, default=False
+        Whether epochs are judged and kept by the running average of the steps' weights.
 
     Returns
     -------
@@ -259,6 +263,7 @@ def train_network(
         iterator_valid=WholeBatch,
         train_split=None if y_valid is None else predefined_split(_numbered(y_valid)),
         callbacks=[
+            *([WeightAveraging()] if average else []),
             GradientNormClipping(MAX_GRADIENT_NORM),
             EarlyStopping(
                 monitor="train_loss" if valid is None else "valid_loss",

@@ -28,6 +28,7 @@ __all__ = [
 
 LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
 # a processor takes ten times as long
+START_NUGGET = 0.3  # of the unit of distance
 
 
 def neighbor_weights(
@@ -204,7 +205,9 @@ class NONAHead(nn.Module):
         'distance' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
         by the step alone, as k-NN with a soft k (see :mod:`nona_sklearn.weighting`).
     learn_temperature : bool, default=False
-        Whether the temperature is learned; otherwise it is 1, as in the papers.
+        Whether the temperature is learned; otherwise it is 1, as in the papers. Under 'log_l2' a
+        nugget is learned with it, a distance below which nearer does not mean more alike: equal
+        rows would else take all the weight, however much their targets differ.
     n_neighbors : int, optional
         Admit only this many nearest neighbours of each query; None admits all.
     n_adjusted : int, default=0
@@ -275,6 +278,8 @@ class NONAHead(nn.Module):
             self.register_buffer("reach", torch.tensor(math.inf))
         if learn_temperature and self.weighting.tempered:
             self.log_temperature: Tensor = nn.Parameter(torch.zeros(()))
+            if similarity == "log_l2":
+                self.log_nugget: Tensor = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
 
     @property
     def weighting(self) -> Weighting:
@@ -285,6 +290,16 @@ class NONAHead(nn.Module):
     def temperature(self) -> Tensor | float:
         """Divisor of the similarities: the larger, the flatter the weights."""
         return self.log_temperature.exp() if hasattr(self, "log_temperature") else 1.0
+
+    def leveled(self, similarity: Tensor) -> Tensor:
+        """Similarities of which a learned logarithm levels off at the nugget `s`.
+
+        ``-log sqrt(distance ** 2 + s ** 2)``: an inverse multiquadric.
+        """
+        if not hasattr(self, "log_nugget"):
+            return similarity
+        floor = 2 * self.log_nugget.to(similarity.dtype)
+        return -torch.logaddexp(-2 * similarity, floor) / 2
 
     @property
     def needs_whole_rows(self) -> bool:
@@ -336,7 +351,7 @@ class NONAHead(nn.Module):
         log_prior: Tensor | None = None,
     ) -> Tensor:
         """Weights from the similarities (q, n) of the queries."""
-        logits = self.weighting.log_weight(similarity / self.temperature)
+        logits = self.weighting.log_weight(self.leveled(similarity) / self.temperature)
         if self.step is not None:
             logits = logits + self.step(similarity, query, excluded)
         if log_prior is not None:

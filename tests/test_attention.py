@@ -10,6 +10,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
+from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._question import Question
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import SIMILARITIES, l2
 
@@ -131,6 +133,28 @@ def test_log_l2_of_the_nearest_is_k_nn_weighted_by_inverse_distance(problem, k):
     knn = KNeighborsRegressor(k, weights="distance").fit(neighbors, y)
     ours = NONAHead("log_l2", n_neighbors=k)(query, neighbors, y)
     np.testing.assert_allclose(ours, knn.predict(query), rtol=1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_learned_logarithm_levels_off_at_its_nugget(problem, training):
+    query, neighbors, y = problem
+    neighbors = torch.cat([neighbors[:-2], query[:1], query[:1]])  # two twins of one query
+    head = NONAHead("log_l2", learn_temperature=True).double().train(training)
+    with torch.no_grad():
+        head.log_nugget.fill_(math.log(0.7))
+        head.log_temperature.fill_(math.log(0.4))
+    query.requires_grad_()
+    squares = torch.cdist(query, neighbors).square()
+    expected = (squares + 0.7**2) ** (-1 / (2 * 0.4))
+    weights = head.neighbor_weights(query, neighbors)
+    torch.testing.assert_close(weights, expected / expected.sum(dim=1, keepdim=True))
+    assert weights[0, -1] == weights[0, -2] < 0.5
+
+    said = Question(head, Neighbors(neighbors, y), query.detach()).mean()
+    # The bank's embeddings and weights are float32.
+    torch.testing.assert_close(said, weights.detach() @ y, rtol=0, atol=1e-6 * y.abs().max())
+    gradients = torch.autograd.grad((weights @ y).sum(), [query, *head.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("n", [5, 20, 300])

@@ -41,6 +41,7 @@ LAYERS = [
     "_scaler",
     "_pools",
     "_refine",
+    "_averaging",
     "_training",
     "_base",
     "_verbs",
@@ -78,7 +79,7 @@ def test_imports_go_one_way(layer):
 @pytest.mark.parametrize(
     ("library", "files"),
     [
-        ("skorch", {"_training"}),
+        ("skorch", {"_averaging", "_training"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
         ("pandas", {"_explanation", "__main__"}),

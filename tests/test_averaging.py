@@ -1,0 +1,107 @@
+"""Weight averaging: epochs are judged by the running average of their steps' weights."""
+
+import numpy as np
+import pytest
+import torch
+from skorch.callbacks import Callback
+from torch import nn
+
+from nona_sklearn import NONARegressor
+
+EPOCHS = 4
+
+
+class Watch(Callback):
+    """Keeps a layer's weights after each step, and as they stand when an epoch ends."""
+
+    steps: list = []
+    ends: list = []
+
+    @staticmethod
+    def look(net):
+        return net.module_.embedding.layers[0].weight.detach().double().clone()
+
+    def on_train_begin(self, net, **kwargs):
+        self.steps.clear()
+        self.ends.clear()
+
+    def on_batch_end(self, net, training, **kwargs):
+        if training:
+            self.steps.append(self.look(net))
+
+    def on_epoch_end(self, net, **kwargs):
+        self.ends.append(self.look(net))
+
+
+@pytest.fixture(scope="module")
+def data():
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1]
+
+
+def fit(data, **changes):
+    settings = {
+        "n_estimators": 1,
+        "max_iter": EPOCHS,
+        "adjust": False,
+        "hidden_layer_sizes": (8,),
+        "numerical_embedding": None,
+        "callbacks": [Watch()],
+        "random_state": 0,
+    }
+    return NONARegressor(**settings | changes).fit(*data)
+
+
+def average(steps):
+    """Shamir and Zhang's recursion, with their eta = 8."""
+    mean = steps[0]
+    for t, step in enumerate(steps[1:], start=2):
+        mean = mean + 9 / (t + 8) * (step - mean)
+    return mean
+
+
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_an_epoch_is_kept_as_the_average_of_its_steps(data, early_stopping):
+    reg = fit(data, early_stopping=early_stopping)
+    steps, ends = Watch.steps, Watch.ends
+    an_epoch = len(steps) // EPOCHS
+    # Steps are float32, and so is their average: rounded once for each of them.
+    close = {"atol": len(steps) * torch.finfo(torch.float32).eps, "rtol": 0}
+    for i, end in enumerate(ends, start=1):
+        torch.testing.assert_close(end, average(steps[: i * an_epoch]), **close)
+    which = "valid_loss_best" if early_stopping else "train_loss_best"
+    best = max(i for i, epoch in enumerate(reg.history_) if epoch[which])
+    kept = reg.network_.embedding.layers[0].weight
+    torch.testing.assert_close(kept, ends[best], atol=0, rtol=0)
+
+
+def test_the_average_looks_on(data):
+    """Steps go on from where they were, whoever follows them."""
+    fit(data)
+    followed = list(Watch.steps)
+    fit(data, average=False)
+    assert len(followed) == len(Watch.steps)
+    for ours, alone in zip(followed, Watch.steps, strict=True):
+        assert torch.equal(ours, alone)
+
+
+def test_without_it_an_epoch_is_kept_as_it_ended(data):
+    fit(data, average=False)
+    an_epoch = len(Watch.steps) // EPOCHS
+    for end, last in zip(Watch.ends, Watch.steps[an_epoch - 1 :: an_epoch], strict=True):
+        assert torch.equal(end, last)
+
+
+def test_an_extractor_is_averaged_if_asked_for(data):
+    settings = {"feature_extractor": lambda: nn.Linear(2, 4), "callbacks": None, "max_iter": 2}
+    auto, without, averaged = (
+        fit(data, **settings, average=average).predict(data[0])
+        for average in ("auto", False, True)
+    )
+    assert np.array_equal(auto, without)
+    assert not np.array_equal(auto, averaged)
+
+
+def test_a_word_that_is_none(data):
+    with pytest.raises(ValueError, match=r"'average' parameter .* must be"):
+        fit(data, average="ema")
