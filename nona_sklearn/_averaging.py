@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from skorch.callbacks import Callback
-from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-REMEMBERED = 9  # of so many parts of the steps, about the last one counts
+PARTS = 9  # of so many parts of the steps, about the last one counts
 
 
 class WeightAveraging(Callback):
@@ -20,38 +19,40 @@ class WeightAveraging(Callback):
     Optimization", 2013, section 4): its window grows with the number of steps, so that it suits
     short and long trainings alike.
 
-    From an epoch's first validation batch until the next epoch begins, the net's module holds the
-    average; callbacks that stand behind this one see that.
+    From an epoch's first validation batch to the next one's first training batch, the net's module
+    holds the average: callbacks that stand behind this one see that when an epoch ends.
     """
 
     def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        self.average_ = AveragedModel(net.network, multi_avg_fn=_follow)
-        self.trained_: dict | None = None
-
-    def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
-        if self.trained_ is not None:
-            net.network.load_state_dict(self.trained_)
-            self.trained_ = None
+        self.other_ = copy.deepcopy(net.network)  # the average, or the trained while it is shown
+        self.shown_ = False
+        self.n_steps_ = 0
 
     def on_batch_begin(self, net: Any, training: bool = True, **kwargs: Any) -> None:
-        if not training:
-            self._show(net)
+        self._show(net, not training)
 
+    @torch.no_grad()
     def on_batch_end(self, net: Any, training: bool = True, **kwargs: Any) -> None:
-        if training:
-            self.average_.update_parameters(net.network)
+        if not training:
+            return
+        self.n_steps_ += 1
+        share = PARTS / (PARTS + self.n_steps_ - 1)  # all of it, at first
+        for average, weight in self._pairs(net):
+            average.lerp_(weight, share)
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self._show(net)
+        self._show(net, True)
 
-    def _show(self, net: Any) -> None:
-        """Put the average in the place of the trained weights, unless it is there."""
-        if self.trained_ is None:
-            self.trained_ = copy.deepcopy(net.network.state_dict())
-            net.network.load_state_dict(self.average_.module.state_dict())
+    @torch.no_grad()
+    def _show(self, net: Any, average: bool) -> None:
+        """Let the net hold the average, or the weights that are trained."""
+        if self.shown_ == average:
+            return
+        for other, weight in self._pairs(net):
+            held = weight.clone()
+            weight.copy_(other)
+            other.copy_(held)
+        self.shown_ = average
 
-
-def _follow(averaged: Any, current: Any, n_averaged: Tensor | int) -> None:
-    """Move the averages of `n_averaged` steps towards another's weights, in place."""
-    n = int(n_averaged)
-    get_ema_multi_avg_fn(n / (n + REMEMBERED))(averaged, current, n_averaged)
+    def _pairs(self, net: Any) -> Any:
+        return zip(self.other_.parameters(), net.network.parameters(), strict=True)
