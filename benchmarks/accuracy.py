@@ -126,11 +126,11 @@ def check(results, scores):
     print(f"NONA beats the dense head on {(nona < dense).sum()} sets, tuned k-NN on", end=" ")
     print(f"{(nona < knn).sum()}; median reduction of the dense head's MSE {reduction:.0%}")
     print(f"NONA / {BASELINE}, worst set: {(nona / baseline).max():.3f}")
-    assert relative["NONA"] <= 0.90
+    assert relative["NONA"] <= 0.89  # we aimed at .85
     assert (nona < knn).all()
-    assert (nona <= 1.10 * baseline).all()
-    assert relative["SoftStep k-NN"] < relative["k-NN, tuned"]
-    # We aimed at 8 sets and 20 %; this dense head has our embedding and our average of networks.
+    assert (nona <= 1.05 * baseline).all()
+    assert relative["SoftStep k-NN"] <= 1.10
+    # We aimed at 9 sets and 20 %; this dense head has our embedding and our average of networks.
     assert (nona < dense).sum() >= 7
     assert reduction >= 0.10
     seconds = seconds_on_one_core()
@@ -138,6 +138,7 @@ def check(results, scores):
     assert seconds < 60
     if "CatBoost" in relative:
         assert relative["NONA"] <= relative["CatBoost"]
+        assert (nona < scores.loc["CatBoost"]).sum() >= 6  # we aimed at 7
     if "RealMLP" in scores.index:
         assert compare_where_run(results, "RealMLP")[0] < 1
 
