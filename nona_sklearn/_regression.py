@@ -75,7 +75,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
 
         Notes
         -----
-        With ``adjust=True`` a network moves a neighbour's target by what it holds of the
+        If it adjusts (`adjust`), a network moves a neighbour's target by what it holds of the
         difference between it and the query; with several, an adjusted target is the mean over
         the networks, by the weights that they give the row. What all others say is their
         weighted mean. It is NaN where they weigh nothing.

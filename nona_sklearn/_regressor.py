@@ -37,7 +37,7 @@ class NONANetworks(NetworkEstimator):
     _parameter_constraints: dict = {
         **NetworkEstimator._parameter_constraints,
         "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "adjust": ["boolean"],
+        "adjust": ["boolean", StrOptions({"auto"})],
         "average": ["boolean", StrOptions({"auto"})],
         "hidden_layer_sizes": ["array-like"],
         "skip_connection": ["boolean"],
@@ -62,7 +62,7 @@ class NONANetworks(NetworkEstimator):
         *,
         collate_fn=None,
         extractor_learning_rate=1e-4,
-        adjust=True,
+        adjust="auto",
         n_estimators="auto",
         hidden_layer_sizes=(128,),
         embedding_dim=32,
@@ -225,7 +225,8 @@ class NONANetworks(NetworkEstimator):
 
     def _count_adjusted(self, n_outputs: int | None) -> int:
         """How many outputs the network itself is to know something of."""
-        return (n_outputs or 1) if self.adjust else 0
+        adjusts = self.feature_extractor is None if self.adjust == "auto" else self.adjust
+        return (n_outputs or 1) if adjusts else 0
 
     def _make_head(self, n_outputs: int | None) -> nn.Module:
         step = None
@@ -271,13 +272,14 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Learning rate of the extractor: small for pretrained weights, that of the other layers
         for new ones.
 
-    adjust : bool, default=True
+    adjust : bool or 'auto', default='auto'
         Whether to move each neighbour's target by the difference that the network itself sees
         between it and the query, as an appraiser adjusts comparable sales:
         ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the network, learned
         along. :meth:`explain` says by how much. Predictions may leave the range of the
         targets; far from all training rows the shift fades. False is the papers' estimator,
-        ``weights @ y``.
+        ``weights @ y``. 'auto': without a `feature_extractor`, under which g learns the few
+        training rows by heart, and adjusts by what it does not know of others.
 
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
@@ -420,9 +422,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
-        Embeddings are of shape (n_samples, n_estimators * (embedding_dim + n_adjusted)): with
-        ``adjust=True``, g of each output stands behind the dimensions that are compared, which
-        :meth:`transform` gives alone.
+        Embeddings are of shape (n_samples, n_estimators * (embedding_dim + n_adjusted)). Where
+        targets are adjusted, g of each output stands behind the dimensions that are compared,
+        which :meth:`transform` gives alone.
 
     calibration_ : Calibration
         How the weighted targets become a predictive distribution.

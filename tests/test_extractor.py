@@ -158,13 +158,21 @@ def test_queries_may_be_embedded_once():
 
 def test_features_are_found_and_embedded():
     X, y = make_images(30)
-    network = images_regressor(max_iter=1, embedding_dim=5).fit(X, y).network_
+    network = images_regressor(adjust=True, max_iter=1, embedding_dim=5).fit(X, y).network_
     assert isinstance(network.embedding, ExtractorEmbedding)
     assert network.embed(Rows(X)).shape == (30, 6)  # 5 compared, and g of the target
     assert network.embedding.extractor[0].weight.dtype == torch.float32  # it may be too large
     for embedding in network.embedding.embedding.embeddings:
         assert embedding.layers[0].in_features == 4 * 3 * 3
         assert embedding.layers[0].weight.dtype == torch.float64
+
+
+def test_targets_are_adjusted_if_asked_for():
+    X, y = make_images(30)
+    for adjust in ("auto", False, True):
+        reg = images_regressor(adjust=adjust, max_iter=1).fit(X, y)
+        as_they_are = np.array_equal(reg.explain(X[:2]).target, reg.explain(X[:2]).adjusted_target)
+        assert as_they_are == (adjust is not True)
 
 
 def test_a_module_is_copied_and_a_factory_is_called():
