@@ -60,7 +60,7 @@ def make_models(seed):
     if find_spec("pytabkit"):
         from pytabkit import RealMLP_TD_Regressor, TabM_D_Regressor
 
-        options = {"device": "cpu", "random_state": seed, "n_threads": 2}
+        options = {"device": "cpu", "random_state": seed, "n_threads": torch.get_num_threads()}
         models["RealMLP"] = RealMLP_TD_Regressor(**options)
         models["TabM"] = TabM_D_Regressor(**options)
     return models
