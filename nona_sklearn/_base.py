@@ -24,6 +24,7 @@ from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
 from ._targets import RegressionTargets, Split
 from ._training import train_network
+from ._validation import is_whole
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -94,7 +95,7 @@ class NetworkEstimator(
     def _make_mlp(self, n_features: int, n_outputs: int, **kwargs) -> MLPEmbedding:
         """Build the learned embedding from the parameters that all have."""
         sizes = self.hidden_layer_sizes
-        if not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
+        if not all(is_whole(size, 1) for size in sizes):
             raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
         return MLPEmbedding(n_features, n_outputs, sizes, self.activation, **kwargs)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from ._base import labels_of
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
 from ._explanation import Explanation
+from ._validation import is_whole
 from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
 
 
@@ -63,10 +63,10 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
-            (their names in the index of the DataFrames that they came from, else their numbers,
-            and "others"), ``weight``, ``target``, ``adjusted_target``, and ``contribution``, the
-            product of the weight and the adjusted target. With several outputs the last three
-            are numbered, ``target_0`` and so on.
+            (their names in the index of the DataFrame given to fit, else their numbers, of added
+            rows their ids; and "others"), ``weight``, ``target``, ``adjusted_target``, and
+            ``contribution``, the product of the weight and the adjusted target. With several
+            outputs the last three are numbered, ``target_0`` and so on.
 
         Raises
         ------
@@ -78,7 +78,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         If it adjusts (`adjust`), a network moves a neighbour's target by what it holds of the
         difference between it and the query; with several, an adjusted target is the mean over
         the networks, by the weights that they give the row. What all others say is their
-        weighted mean. It is NaN where they weigh nothing.
+        weighted mean. It is NaN where they weigh nothing, and what they contribute then is
+        float32's rounding.
 
         :meth:`remove_neighbors` takes the ids that :meth:`kneighbors` gives, not the names of an
         index. Where ``targets_.decode`` is not the identity, contributions sum to what it decodes.
@@ -167,7 +168,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         ValueError
             If `n_samples` is not a positive integer.
         """
-        if not isinstance(n_samples, Integral) or n_samples < 1:
+        if not is_whole(n_samples, 1):
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
         return self._distribution(X).sample(n_samples, check_random_state(random_state))
 

@@ -353,10 +353,12 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Decoupled weight decay of the embedding, per unit of learning rate.
 
     average : bool or 'auto', default='auto'
-        Whether an epoch is judged, and kept, by the running average of its steps' weights, about
-        the last tenth of all, as :class:`~sklearn.linear_model.SGDRegressor`'s `average`.
-        'auto': without a `feature_extractor`, whose copy may be large, and whose learning rate is
-        better lowered to an end by a callback.
+        Whether an epoch is kept, and its validation loss taken, by the running average of its
+        steps' weights, about the last tenth of all, as
+        :class:`~sklearn.linear_model.SGDRegressor`'s `average`. 'auto': without a
+        `feature_extractor`, whose copy may be large, and whose learning rate is better lowered
+        to an end by a callback. Callbacks see the average when an epoch ends. With
+        ``neighbor_pool='memory'`` steps also meet what the average has embedded.
 
     max_iter : int, default=200
         Maximum number of epochs.
@@ -701,9 +703,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         embedding = self.network_.embedding
         if not isinstance(embedding, FeatureWeights):
             raise AttributeError(
-                "feature_importances_ needs learn_feature_weights=True and "
-                f"hidden_layer_sizes=None, got {self.learn_feature_weights} and "
-                f"{self.hidden_layer_sizes}"
+                "feature_importances_ needs a fit with learn_feature_weights=True and "
+                "hidden_layer_sizes=None"
             )
         squares = embedding.weight.square().cpu().numpy() * (self.scaler_.var_ > 0)
         return squares / (squares.sum() or 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ._neighbors import Neighbors
 from ._question import Question
 from ._settings import ForkSafeLock
 from ._targets import Split, check_lengths
+from ._validation import is_whole
 
 COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
 EDITING = ForkSafeLock()  # one edit at a time; readers keep the bank they began with
@@ -343,10 +344,7 @@ class NeighborEstimator(NetworkEstimator):
         check_is_fitted(self)
         with EDITING.held():
             bank = self.bank_
-            if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= len(bank):
-                raise ValueError(
-                    f"n_neighbors must be an integer from 1 to {len(bank)}, got {n_neighbors!r}"
-                )
+            check_n_neighbors(n_neighbors, len(bank))
             if X is None:
                 sample = np.random.RandomState(0).permutation(len(bank))
                 query = bank.embeddings[sample[: COMPRESSION_PAIRS // len(bank)]]
@@ -372,7 +370,7 @@ class NeighborEstimator(NetworkEstimator):
 
 def check_n_neighbors(n_neighbors, n_admitted):
     """Refuse a number of neighbours that there are not."""
-    if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= n_admitted:
+    if not is_whole(n_neighbors, 1, n_admitted):
         raise ValueError(
             f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
         )

@@ -358,7 +358,7 @@ def test_the_table_without_pandas(reg, plane, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("n_neighbors", [0, 121, 2.5])
+@pytest.mark.parametrize("n_neighbors", [0, 121, 2.5, True])
 def test_a_number_of_neighbours_that_there_is_not(reg, plane, n_neighbors):
     with pytest.raises(ValueError, match=f"n_neighbors must be .* 1 to 120, got {n_neighbors}"):
         reg.explain(plane[1], n_neighbors)
