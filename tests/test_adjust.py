@@ -152,6 +152,41 @@ def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_ou
     torch.testing.assert_close(behind, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("prior", [False, True])
+def test_tiles_know_how_far_a_query_is(prior):
+    """Half are beyond reach, whatever the temperature and what neighbours weigh beforehand."""
+    generator = torch.Generator().manual_seed(0)
+    head = NONAHead(learn_temperature=True, n_adjusted=1).eval()
+    head.log_temperature.data.fill_(np.log(3.0))
+    neighbors = Neighbors(
+        torch.randn(40, 4, generator=generator),
+        torch.randn(40, generator=generator).double(),
+        torch.linspace(-2, 2, 40) if prior else None,
+    )
+    query = 3 * torch.randn(20, 4, generator=generator)
+    question = Question(head, neighbors, query)
+    places = query[:, :3].double(), neighbors.embeddings[:, :3].double()
+    distance = torch.cdist(*places).amin(dim=1)
+    torch.testing.assert_close(question.distances()[:, 0], distance, rtol=1e-5, atol=0)
+    head.reach.copy_(distance.median())
+    with torch.no_grad():
+        expected = question.attend().double()
+    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("reach", [2.0, np.inf])
+def test_tile_by_tile_nobody_is_nothing_to_adjust_either(reach):
+    head = NONAHead(n_adjusted=1).eval()
+    head.reach.fill_(reach)
+    neighbors = Neighbors(torch.randn(4, 3), torch.randn(4).double())
+    labels = torch.zeros(4, dtype=torch.long)
+    question = Question(head, neighbors, torch.randn(2, 3), Exclusion(torch.arange(2), labels))
+    with torch.no_grad():
+        expected = question.attend().double()
+    assert question.mean()[0] == expected[0] == 0
+    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=2e-5)
+
+
 def test_influence_is_the_difference_to_a_bank_without_the_row():
     generator = torch.Generator().manual_seed(0)
     head = NONAHead(n_adjusted=1).eval()

@@ -8,9 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _question
-from nona_sklearn._calibration import _averaged_out, crps, shape_of
+from nona_sklearn import (
+    NONAHead,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    _calibration,
+    _question,
+)
+from nona_sklearn._bank import NeighborBank
+from nona_sklearn._calibration import (
+    _averaged_out,
+    ask_of_rows,
+    calibrate_on_bank,
+    calibrate_on_held_out,
+    crps,
+    fit_calibration,
+    shape_of,
+)
 from nona_sklearn._distribution import NOISES, NORMAL, Blurred, Calibration, Exact, Noise
+from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._question import Question
+from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 
 
@@ -343,6 +361,101 @@ def test_what_an_average_spares_is_what_it_spares(n_networks):
     spared = _averaged_out([rows] * n_networks, residuals).item()
     one, average = (shared + own[0]) ** 2, (shared + own.mean(axis=0)) ** 2
     assert spared == pytest.approx(one.mean() - average.mean(), rel=0.1)
+
+
+def two_networks(values, held_out, monkeypatch):
+    """The residuals that two networks are calibrated on, and the rows, in order.
+
+    The first network sees all rows at one place, the second each next to its twin: 0 and 1,
+    2 and 3, and so on. Without itself a row is predicted to be the mean of all others by the
+    first, and what its twin is by the second.
+    """
+    monkeypatch.setattr(_calibration, "fit_calibration", lambda _, residual: residual)
+    places = torch.stack([torch.zeros(len(values)), 1e3 * (torch.arange(len(values)) // 2)], 1)
+    bank = NeighborBank(Neighbors(places, torch.tensor(values).double()))
+    head = AverageHead([NONAHead(), NONAHead()]).eval()
+    splits = [(np.setdiff1d(np.arange(len(values)), valid), np.array(valid)) for valid in held_out]
+    return calibrate_on_held_out(head, bank, splits)[:, 0].numpy()
+
+
+def test_a_held_out_row_is_judged_by_the_network_that_did_not_see_it(monkeypatch):
+    """Rows 0 and 1 are 6 and 0, the others 5, 7, 4, 2: means of the others 18 / 5 and 24 / 5."""
+    residual = two_networks([6.0, 0.0, 5.0, 7.0, 4.0, 2.0], [[1, 0], [4, 5]], monkeypatch)
+    np.testing.assert_allclose(residual, [6 - 3.6, 0 - 4.8, 4 - 2, 2 - 4], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "errors"),
+    [
+        # In row 2 the networks differ by 10: 100 / 2 / 2 of (36 + 36 + 144) / 4 averages out.
+        ([5.0, -5.0, 0.0, 10.0, 1.0, -11.0], 29 / 54, [6.0, -6.0, 0.0, 12.0]),
+        # They differ by 30: more would average out than there is.
+        ([5.0, -5.0, 0.0, 30.0, -15.0, -15.0], 1 / 4, [6.0, -6.0, 0.0, 0.0]),
+    ],
+)
+def test_held_out_errors_shrink_by_what_the_average_spares(values, share, errors, monkeypatch):
+    """In the mean square, to no less than a quarter. Row 2, held out by both, counts once."""
+    residual = two_networks(values, [[0, 1, 2], [2, 4]], monkeypatch)
+    np.testing.assert_allclose(residual, np.sqrt(share) * np.array(errors), atol=1e-5)
+
+
+def test_a_row_is_asked_about_without_its_group():
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.arange(4).repeat(3)
+    places, values = (torch.randn(12, d, generator=generator) for d in (2, 1))
+    bank = NeighborBank(Neighbors(places, values[:, 0].double()), groups=groups)
+    head, rows = NONAHead().eval(), np.array([7, 2, 9])
+    answers = ask_of_rows(head, bank, rows).mean()
+    for row, ours in zip(rows, answers, strict=True):
+        others = bank.keep(np.flatnonzero(groups != groups[row]))
+        expected = others.ask(head, places[[row]]).mean().item()
+        assert ours.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_noise_is_that_of_new_groups(held_out):
+    """Rows of a group are all alike: without the others of it, the next groups err by about 1."""
+    groups = torch.arange(60).repeat_interleave(3)
+    values = torch.randn(60, generator=torch.Generator().manual_seed(0)).double()[groups]
+    bank = NeighborBank(Neighbors(100.0 * groups[:, None], values), groups=groups)
+    head, rows = NONAHead().eval(), np.arange(180)
+    calibration = (
+        calibrate_on_held_out(head, bank, [(rows[90:], rows[:90])])
+        if held_out
+        else calibrate_on_bank(head, bank)
+    )
+    assert 0.3 < calibration.noise[0] < 3  # of normal values; and 0 with the group
+
+
+def test_the_long_tail_lies_where_that_of_the_errors_does():
+    """All rows at one place: each is predicted to be the mean of the others."""
+    values = np.random.default_rng(0).exponential(size=60)
+    bank = NeighborBank(Neighbors(torch.zeros(60, 2), torch.tensor(values)))
+    [errors] = calibrate_on_bank(NONAHead().eval(), bank).errors
+    expected = values - (values.sum() - values) / 59
+    np.testing.assert_allclose(errors, shape_of(expected), atol=1e-6)
+    assert errors[-1] > -1.5 * errors[0]
+
+
+def test_units_of_one_output_do_not_change_the_choice():
+    """One whose neighbours are as far apart as the errors, and one who needs the noise."""
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.tensor([1.0, 0.01]).double()
+    values = spread * torch.randn(30, 2, generator=generator).double()
+    residual = torch.randn(80, 2, generator=generator).double()
+    places = torch.zeros(30, 1)
+
+    def choose(unit):
+        units = torch.tensor([1.0, unit]).double()
+        question = Question(
+            NONAHead().eval(), Neighbors(places, units * values), torch.zeros(80, 1)
+        )
+        found = fit_calibration(question, units * residual)
+        return found.power, (np.array(found.noise) / units.numpy()).tolist()
+
+    one = choose(1.0)
+    assert choose(2.0**-10) == one  # a power of two rounds nothing
+    assert choose(2.0**10) == one
 
 
 def test_calibrated_on_new_rows_intervals_cover():

@@ -849,6 +849,59 @@ def test_the_step_starts_at_the_tenth_neighbour(plane, softstep, softstep_on):
     assert 6 <= np.median(n_near) <= 14
 
 
+def untrained_head(X, **params):
+    """What training starts from in the given space."""
+    knn = softstep_knn(learn_feature_weights=False, **params)
+    return knn._make_network(torch.tensor(X).float(), None).requires_grad_(False).head
+
+
+def start_distances(X):
+    """Distances to each row's nearest and tenth neighbour, (n,) each."""
+    distance = np.sort(np.linalg.norm(X[:, None] - X, axis=2), axis=1)
+    return distance[:, 1], distance[:, 10]  # 0 is the row itself
+
+
+def test_the_temperature_starts_at_the_tenth_neighbour(plane):
+    """How much farther it is than the nearest: a difference of numbers rounded to float32."""
+    X = 5 * plane[0][:119]  # an odd number has one median
+    nearest, tenth = start_distances(X)
+    temperature = float(untrained_head(X, similarity="l2").temperature)
+    assert temperature == pytest.approx(np.median(tenth - nearest), rel=1e-4)
+
+
+def test_the_nugget_starts_at_a_share_of_the_tenth_neighbour(plane):
+    X = 5 * plane[0][:119]
+    head = untrained_head(X, similarity="log_l2")
+    expected = 0.3 * np.median(start_distances(X)[1])
+    assert float(head.log_nugget.exp()) == pytest.approx(expected, rel=1e-4)
+    assert float(head.temperature) == 1
+
+
+def test_rows_in_order_start_as_shuffled_ones_do():
+    """Denser and denser towards the first: the first thousand are no sample of all."""
+    X = np.sort(np.random.default_rng(0).exponential(size=(4000, 1)) ** 3, axis=0)
+    shuffled = np.random.default_rng(1).permutation(X)
+    sorted_, expected = (
+        float(untrained_head(x, similarity="l2").temperature) for x in (X, shuffled)
+    )
+    assert 0.5 < sorted_ / expected < 2
+
+
+@pytest.mark.parametrize(("hidden_layer_sizes", "average"), [(None, False), ((8,), True)])
+def test_a_learned_embedding_is_averaged_and_a_given_space_is_not(
+    plane, monkeypatch, hidden_layer_sizes, average
+):
+    seen = {}
+
+    def spy(*args, **kwargs):
+        seen.update(kwargs)
+        return train_network(*args, **kwargs)
+
+    monkeypatch.setattr(_base, "train_network", spy)
+    softstep_knn(hidden_layer_sizes=hidden_layer_sizes, max_iter=1).fit(plane[0], plane[2])
+    assert seen["average"] is average
+
+
 # -- persistence --------------------------------------------------------------------------
 
 

@@ -11,7 +11,13 @@ from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._network import NeighborNetwork
 from nona_sklearn._pools import NEIGHBOR_POOLS
 from nona_sklearn._question import Question
-from nona_sklearn._refine import REACH, STEP_MULTIPLES, TEMPERATURE_MULTIPLES, refine
+from nona_sklearn._refine import (
+    REACH,
+    STEP_MULTIPLES,
+    TEMPERATURE_MULTIPLES,
+    how_many,
+    refine,
+)
 from nona_sklearn._training import (
     NONANet,
     RowBatches,
@@ -331,6 +337,13 @@ def test_training_rows_say_what_fits_a_bank_that_no_pool_holds(pool_size):
         best_of(head.log_temperature, temperatures, question, y)
         assert head.step.narrowing < 1  # else nothing would be refined
     torch.testing.assert_close(refined.head.state_dict(), plain.head.state_dict())
+
+
+def test_how_many_rows_are_asked_about_on_paper():
+    """2^27 pairs of rows that were held out, 2^22 of the bank's own; at least one row."""
+    assert (how_many(2**10, held_out=True), how_many(2**10, held_out=False)) == (2**17, 2**12)
+    assert how_many(3 * 2**20, held_out=True) == 42  # and two thirds
+    assert how_many(2**30, held_out=True) == how_many(2**30, held_out=False) == 1
 
 
 def test_the_reach_is_that_of_other_groups():
