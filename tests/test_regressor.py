@@ -381,7 +381,7 @@ def test_importances_are_those_of_feature_weights(plane):
         softstep_knn().feature_importances_  # noqa: B018
     for reg in (softstep_knn(learn_feature_weights=False), softstep_knn(hidden_layer_sizes=())):
         reg.fit(X, y)
-        with pytest.raises(AttributeError, match="needs learn_feature_weights=True"):
+        with pytest.raises(AttributeError, match="needs a fit with learn_feature_weights=True"):
             reg.feature_importances_  # noqa: B018
         assert not hasattr(reg, "feature_importances_")
     one_place = softstep_knn().fit(np.zeros((12, 2)), np.arange(12.0))
