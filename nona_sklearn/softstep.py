@@ -112,7 +112,8 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     Returns
     -------
     Tensor of shape (q, n)
-        `x` in [0, 1]; ties are broken by position, a single admitted neighbour has x = 1.
+        `x` in [0, 1]; equally near neighbours share their best place, so that the order of the
+        rows does not matter. A single admitted neighbour has x = 1.
 
     Examples
     --------
@@ -121,15 +122,27 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     >>> rank_similarity(torch.tensor([[-9.0, -1.0, -2.0]]))
     tensor([[0.0000, 1.0000, 0.5000]])
     """
-    if excluded is None:
-        excluded = torch.zeros_like(similarity, dtype=torch.bool)
-    order = nearest_first(similarity, excluded)  # (q, n)
-    position = torch.empty_like(order).scatter_(  # (q, n): 0 is the nearest
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-    )
-    last = (~excluded).sum(dim=1, keepdim=True) - 1  # (q, 1): the farthest admitted one
-    x = (last - position) / last.clamp(min=1).to(similarity.dtype)
-    return torch.where(last > 0, x, 1.0).masked_fill(excluded, 0.0)
+    order, x = _ranks_in_order(similarity, excluded)
+    return torch.zeros_like(similarity).scatter(1, order, x)
+
+
+def _ranks_in_order(
+    similarity: Tensor, excluded: Tensor | None, k: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Positions of the k nearest neighbours, and their scaled ranks: (q, k) each."""
+    q, n = similarity.shape
+    last = torch.full((q, 1), n - 1, device=similarity.device)  # place of the farthest
+    if excluded is not None:
+        similarity = similarity.masked_fill(excluded, -math.inf)
+        last = (~excluded).sum(dim=1, keepdim=True) - 1
+    order = nearest_first(similarity, excluded, k)
+    found = similarity.gather(1, order)
+    place = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    tied = F.pad(found[:, 1:] == found[:, :-1], (1, 0))  # with the one before
+    place = place.masked_fill(tied, 0).cummax(dim=1).values
+    x = (last - place) / last.clamp(min=1).to(similarity.dtype)
+    x = torch.where(last > 0, x, (last == place).to(x.dtype))
+    return order, x.clamp_min(0.0)  # excluded ones come after the last
 
 
 def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
@@ -356,19 +369,15 @@ class SoftStep(nn.Module):
         self, similarity: Tensor, thresholds: tuple[Tensor, ...], excluded: Tensor | None
     ) -> Tensor:
         """Step of :func:`rank_similarity`, evaluated in order of the ranks: S1 needs the first."""
-        q, n = similarity.shape
-        last = torch.full((q, 1), n - 1, device=similarity.device)  # rank of the farthest
-        if excluded is not None:
-            last = (~excluded).sum(dim=1, keepdim=True) - 1
-        k = n
+        n, k = similarity.shape[1], None
         if self.step == "s1":  # rejects the others
-            k = min(n, 2 + int((1 - thresholds[0].min()) * last.max()))
-        order = nearest_first(similarity, excluded, k)
-        rank = torch.arange(k, device=similarity.device)
-        x = (last - rank) / last.clamp(min=1).to(similarity.dtype)  # (q, k)
-        x = torch.where(last > 0, x, (last == rank).to(x.dtype))
-        log_step = STEPS[self.step](x, *thresholds)
-        return log_step.new_full((q, n), -math.inf).scatter(1, order, log_step)
+            k = min(n, 2 + int((1 - thresholds[0].min()) * n))
+        order, x = _ranks_in_order(similarity, excluded, k)
+        log_step = STEPS[self.step](x, *thresholds)  # (q, k)
+        admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
+        tied = admitted == admitted.gather(1, order[:, -1:])  # with the k-th
+        rejected = log_step.new_full(similarity.shape, -math.inf)
+        return rejected.scatter(1, order, log_step).where(~tied, log_step[:, -1:])
 
     def extra_repr(self) -> str:
         return f"step={self.step!r}, params={self.params!r}, on={self.on!r}"

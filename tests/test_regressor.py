@@ -155,6 +155,14 @@ def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_wei
 
 
 @pytest.mark.parametrize("softstep", ["s1", "s2"])
+def test_rows_that_are_all_alike_predict_their_mean(softstep):
+    """Ranks do not tell ties apart by the order of the rows."""
+    X, y = np.ones((40, 2)), np.arange(40.0)
+    reg = softstep_knn(softstep=softstep, softstep_on="rank").fit(X, y)
+    np.testing.assert_allclose(reg.predict(X[:1]), y.mean(), rtol=1e-5)  # of float32
+
+
+@pytest.mark.parametrize("softstep", ["s1", "s2"])
 @pytest.mark.parametrize("k", [3, 5])
 def test_a_capped_step_is_no_worse_than_k_nearest_neighbors(softstep, k):
     X, y = load_diabetes(return_X_y=True)

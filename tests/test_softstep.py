@@ -50,10 +50,23 @@ def test_equal_similarities_are_all_nearest():
     assert scale_similarity(torch.full((1, 4), -2.5)).tolist() == [[1.0] * 4]
 
 
-def test_ranks_agree_with_scipy():
-    similarity = torch.randn(5, 20, generator=torch.Generator().manual_seed(0))
-    expected = (rankdata(similarity, axis=1) - 1) / 19
-    torch.testing.assert_close(rank_similarity(similarity).double(), torch.from_numpy(expected))
+@given(seed=st.integers(0, 2**32 - 1), n_values=st.integers(1, 1000))
+def test_ranks_agree_with_scipy(seed, n_values):
+    """Equally near neighbours share their best place."""
+    generator = torch.Generator().manual_seed(seed)
+    similarity = torch.randint(0, n_values, (5, 20), generator=generator).double()
+    expected = (rankdata(similarity, axis=1, method="max") - 1) / 19
+    torch.testing.assert_close(rank_similarity(similarity), torch.from_numpy(expected))
+
+
+@given(seed=st.integers(0, 2**32 - 1), a=st.floats(0.01, 0.98), step=st.sampled_from(["s1", "s2"]))
+def test_the_order_of_the_neighbours_does_not_matter(seed, a, step):
+    generator = torch.Generator().manual_seed(seed)
+    similarity = torch.randint(0, 9, (5, 60), generator=generator).double()
+    order = torch.randperm(60, generator=generator)
+    module = SoftStep(step, on="rank").double()
+    module.start_at(a)
+    torch.testing.assert_close(module(similarity[:, order]), module(similarity)[:, order])
 
 
 # -- step functions ----------------------------------------------------------------------
