@@ -151,6 +151,14 @@ def test_a_bank_of_one_place_is_averaged(step, n, distance):
 # -- interruptions -----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def listening():
+    """Let Ctrl-C raise KeyboardInterrupt, though a shell starts background jobs deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class CtrlC(Callback):
     """What a terminal does in the second epoch."""
 
@@ -159,7 +167,7 @@ class CtrlC(Callback):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_ctrl_c_is_raised_and_the_earlier_model_stays(plane):
+def test_ctrl_c_is_raised_and_the_earlier_model_stays(plane, listening):
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     before, state = reg.predict(X_test), vars(reg).copy()
@@ -175,7 +183,7 @@ def test_ctrl_c_is_raised_and_the_earlier_model_stays(plane):
 
 
 @BOTH
-def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch):
+def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch, listening):
     def interrupt(*args, **kwargs):
         signal.raise_signal(signal.SIGINT)
 
