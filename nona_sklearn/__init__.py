@@ -25,6 +25,7 @@ from ._displays import (
     SurfaceDisplay,
 )
 from ._distribution import Calibration
+from ._features import TableEncoder
 from ._inputs import Rows
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from .attention import NONAHead, neighbor_attention, neighbor_weights
@@ -49,6 +50,7 @@ __all__ = [
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
     "SurfaceDisplay",
+    "TableEncoder",
     "compare_heads",
     "neighbor_attention",
     "neighbor_weights",

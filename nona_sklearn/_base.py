@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from ._features import TableEncoder, check_table
 from ._inputs import Rows
 from ._network import Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
@@ -39,6 +39,7 @@ class NetworkEstimator(
     """
 
     _parameter_constraints: dict = {
+        "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
         "similarity": [StrOptions(SIMILARITIES.keys())],
         "softstep_params": [StrOptions({"global", "pointwise"})],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
@@ -183,16 +184,11 @@ class NetworkEstimator(
 
     def _take_training_data(self, X, y):
         """Validate training data: (rows for the network, targets, scaler of the features)."""
-        _refuse_sparse(X)
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-            ensure_min_samples=2,
-        )
+        y = validate_data(self, y=y, multi_output=True, y_numeric=True)
+        X = check_table(self, X, reset=True, ensure_min_samples=2)
+        check_consistent_length(X, y)
+        self.features_ = TableEncoder(self.categorical_features)
+        X = self.features_.fit_transform(X)
         scaler = _fit_scaler(self._make_scaler(), X)
         return _to_tensor(X, scaler), y, scaler
 
@@ -286,8 +282,7 @@ class NetworkEstimator(
 
     def _take(self, X) -> Tensor | Rows:
         """Validate queries: rows for the network."""
-        _refuse_sparse(X)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = self.features_.transform(check_table(self, X, reset=False))
         return _to_tensor(X, self.scaler_)
 
     def _embed(self, X: Tensor | Rows) -> Tensor:
@@ -304,6 +299,7 @@ class NetworkEstimator(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
+        tags.input_tags.allow_nan = True
         return tags
 
     def __getstate__(self):
@@ -323,14 +319,6 @@ def labels_of(X: Any) -> np.ndarray | None:
     labels[:] = list(X.index)
     numbered = all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
     return None if numbered else labels
-
-
-def _refuse_sparse(X) -> None:
-    if issparse(X):
-        raise TypeError(
-            "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
-            "sparse_output=False in a OneHotEncoder and the like"
-        )
 
 
 def _check_groups(groups, n_rows: int) -> np.ndarray | None:

@@ -6,6 +6,7 @@ import math
 from contextlib import nullcontext
 from numbers import Integral, Real
 
+import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -60,6 +61,7 @@ class NONANetworks(NetworkEstimator):
         self,
         feature_extractor=None,
         *,
+        categorical_features="from_dtype",
         collate_fn=None,
         extractor_learning_rate=1e-4,
         adjust="auto",
@@ -95,6 +97,7 @@ class NONANetworks(NetworkEstimator):
         random_state=None,
     ):
         self.feature_extractor = feature_extractor
+        self.categorical_features = categorical_features
         self.collate_fn = collate_fn
         self.extractor_learning_rate = extractor_learning_rate
         self.adjust = adjust
@@ -261,6 +264,13 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         weights follow `random_state`. `X` may then be an array of any shape, a tensor, a dict
         of them (its entries are passed by name), a list, such as one of str, or a torch
         Dataset. Rows are passed as they are, unscaled.
+
+    categorical_features : 'from_dtype', array-like or None, default='from_dtype'
+        Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
+        DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
+        no column; one that holds strings is refused then. What becomes of each kind of column,
+        see :class:`TableEncoder`.
+        Unused with a `feature_extractor`.
 
     collate_fn : callable or None, default=None
         Makes a batch, a tensor or a dict of tensors, of a list of rows, as that of
@@ -434,6 +444,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     targets_ : RegressionTargets
         What `y` is: how it is checked, standardised for training, and answered.
 
+    features_ : TableEncoder
+        Makes numbers of the columns of `X`.
+
     scaler_ : SmoothClipScaler
         Scales the features by their quartiles, and bends outliers back to within 3.
 
@@ -486,6 +499,12 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     ----------
     n_neighbors : int or None, default=None
         Largest number of neighbours a query may have; None admits all rows to the step.
+
+    categorical_features : 'from_dtype', array-like or None, default='from_dtype'
+        Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
+        DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
+        no column; one that holds strings is refused then. What becomes of each kind of column,
+        see :class:`TableEncoder`.
 
     weights : {'distance', 'uniform'}, default='distance'
         'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
@@ -591,6 +610,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     targets_ : RegressionTargets
         What `y` is: how it is checked, standardised for training, and answered.
 
+    features_ : TableEncoder
+        Makes numbers of the columns of `X`.
+
     scaler_ : StandardScaler or SmoothClipScaler
         Standardises the features before they are weighted, without centring them for dot and
         cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
@@ -646,6 +668,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         self,
         n_neighbors=None,
         *,
+        categorical_features="from_dtype",
         weights="distance",
         similarity="log_l2",
         softstep="s1",
@@ -670,6 +693,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         random_state=None,
     ):
         self.n_neighbors = n_neighbors
+        self.categorical_features = categorical_features
         self.weights = weights
         self.similarity = similarity
         self.softstep = softstep
@@ -697,7 +721,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     def feature_importances_(self):
         """What each feature counts where rows are compared, (n_features,), summing to 1.
 
-        Its share in the mean squared distance between two rows.
+        Its share in the mean squared distance between two rows: of a category or a date, that of
+        all that it became.
         """
         check_is_fitted(self)
         embedding = self.network_.embedding
@@ -707,7 +732,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
                 "hidden_layer_sizes=None"
             )
         squares = embedding.weight.square().cpu().numpy() * (self.scaler_.var_ > 0)
-        return squares / (squares.sum() or 1.0)
+        of_columns = np.bincount(self.features_.source_, squares, minlength=self.n_features_in_)
+        return of_columns / (squares.sum() or 1.0)
 
     def _training_options(self):
         given = self.hidden_layer_sizes is None

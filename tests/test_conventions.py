@@ -38,6 +38,8 @@ LAYERS = [
     "_bank",
     "_calibration",
     "_targets",
+    "_columns",
+    "_features",
     "_scaler",
     "_pools",
     "_refine",

@@ -1,0 +1,463 @@
+"""A table as one matrix of numbers, and what each of its columns is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Integral
+
+import narwhals as nw
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    check_is_fitted,
+    validate_data,
+)
+
+from ._columns import Column, is_frame, read_columns
+
+DAY = np.timedelta64(1, "D")
+MONDAY = np.datetime64("1970-01-05", "us")
+
+
+# -- dates ---------------------------------------------------------------------------------
+
+
+def _year(moments: np.ndarray) -> np.ndarray:
+    years = moments.astype("datetime64[Y]").astype(int) + 1970.0
+    return np.where(np.isnat(moments), np.nan, years)
+
+
+def _days(moments: np.ndarray) -> np.ndarray:
+    return (moments - MONDAY) / DAY
+
+
+def _position_in_year(moments: np.ndarray) -> np.ndarray:
+    year = moments.astype("datetime64[Y]")
+    first, last = year.astype(moments.dtype), (year + 1).astype(moments.dtype)
+    return (moments - first) / (last - first)
+
+
+def _sine(position: np.ndarray) -> np.ndarray:
+    return np.sin(2 * np.pi * position)
+
+
+def _cosine(position: np.ndarray) -> np.ndarray:
+    return np.cos(2 * np.pi * position)
+
+
+#: What a date becomes, NaN where it is missing: the year, the days passed, and where it lies in
+#: the year, the week and the day, on circles on which the end meets the beginning.
+CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "year": lambda t: np.where(
+        np.isnat(t), np.nan, 1970.0 + t.astype("datetime64[Y]").astype(int)
+    ),
+    "days": _days,
+    "year_sin": lambda t: _sine(_position_in_year(t)),
+    "year_cos": lambda t: _cosine(_position_in_year(t)),
+    "week_sin": lambda t: _sine(_days(t) / 7),
+    "week_cos": lambda t: _cosine(_days(t) / 7),
+    "day_sin": lambda t: _sine(_days(t)),
+    "day_cos": lambda t: _cosine(_days(t)),
+}
+
+
+# -- one column ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What fit found a column to be. It reads later ones of that name alike, or refuses them.
+
+    Parameters
+    ----------
+    column : Column
+        The column, without its values.
+    holds : str
+        What it holds, in words.
+    parts : tuple of str
+        Which of :data:`CALENDAR` differ in the training rows, of a date.
+    """
+
+    column: Column
+    holds: str
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, column: Column) -> Feature:
+        """Look at a training column."""
+        parts: tuple[str, ...] = ()
+        if column.kind == "date":
+            found = {name: part(column.values) for name, part in CALENDAR.items()}
+            parts = tuple(name for name, values in found.items() if _differ(values)) or ("days",)
+        return cls(replace(column, values=column.values[:0]), _describe(column), parts)
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether it is a category without an order."""
+        return self.column.kind == "category" and self.column.levels is None
+
+    def names(self, name: str) -> list[str]:
+        """Names of its numbers, where the column is called `name`."""
+        return [f"{name}_{part}" for part in self.parts] or [name]
+
+    def categories(self, column: Column) -> np.ndarray:
+        """The values of a column of categories, None where there are gaps, (n,)."""
+        if column.kind == "number" and self.holds == "numbers as categories":
+            column = column.as_category()
+        self._check(column)
+        return column.as_category().values
+
+    def numbers(self, column: Column) -> np.ndarray:
+        """The values of any other column as numbers, NaN where there are gaps, (n, n_parts)."""
+        if "empty" in (column.kind, self.column.kind):
+            return np.full((len(column.values), len(self.parts) or 1), np.nan)
+        self._check(column)
+        if self.parts:
+            return np.stack([CALENDAR[part](column.values) for part in self.parts], axis=1)
+        if self.column.levels is not None:
+            places = {level: place for place, level in enumerate(self.column.levels)}
+            return np.array([[places.get(value, np.nan)] for value in column.values], dtype=float)
+        if np.isinf(column.values).any():
+            raise ValueError(
+                f"{column.label} holds infinity, which is near nothing: replace it, by NaN where "
+                "it stands for a gap"
+            )
+        return column.values[:, None]
+
+    def _check(self, column: Column) -> None:
+        holds = _describe(column)
+        if "nothing" not in (holds, self.holds) and holds != self.holds:
+            raise ValueError(
+                f"{column.label} held {self.holds} in fit, and holds {holds} now{_example(column)}"
+            )
+
+
+def _describe(column: Column) -> str:
+    """Say in words what a column holds."""
+    given = next((value for value in column.values if value is not None), None)
+    if column.kind == "empty" or (column.kind == "category" and given is None):
+        return "nothing"
+    if column.kind == "category":
+        return "strings" if isinstance(given, str) else "numbers as categories"
+    if column.kind == "date":
+        return "dates without a time zone" if column.time_zone is None else "dates of a time zone"
+    return "numbers"
+
+
+def _example(column: Column) -> str:
+    given = [value for value in column.values.tolist() if value is not None and value == value]
+    return f", such as {given[0]!r:.80}" if given else ""
+
+
+def _differ(values: np.ndarray) -> bool:
+    given = values[~np.isnan(values)]
+    return len(given) > 0 and bool(np.ptp(given) > 1e-9)
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Numbers, categories, gaps and dates of a table as one matrix of numbers.
+
+    The estimators do this to `X` before they scale it; ``features_`` is theirs.
+
+    ==================================  ========================================================
+    column                              becomes
+    ==================================  ========================================================
+    number, truth value, duration       itself (a duration in seconds)
+    gaps in these, and in dates         the median, and a column that says so where fit saw gaps
+    category                            a column for each level; rare ones share one, and so do
+                                        levels that fit did not see
+    a missing category                  a level
+    ordered category                    its place in the order
+    date                                year, days passed, and sine and cosine of its place in
+                                        the year, the week and the day, where they differ
+    ==================================  ========================================================
+
+    Parameters
+    ----------
+    categorical_features : 'from_dtype', array-like or None, default='from_dtype'
+        Which columns are categories. 'from_dtype': those that hold strings, and a DataFrame's
+        categoricals. Otherwise their names, their numbers, or a mask of bool of shape
+        (n_features,). None: no column. All are refused that hold strings and are not among them.
+
+    max_categories : int, default=64
+        Most columns that one category becomes.
+
+    min_frequency : int, default=4
+        Levels of fewer training rows than this share one column: two rows that have a rare level
+        in common would else be near for that alone.
+
+    Attributes
+    ----------
+    features_ : list of Feature
+        What each column was found to be.
+
+    source_ : ndarray of shape (n_features_out,)
+        Number of the column that each column of the output comes from.
+
+    n_features_in_ : int
+        Number of columns seen during fit.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if they are all strings.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from nona_sklearn import TableEncoder
+    >>> houses = pd.DataFrame({"area": [90, None, 120], "garage": ["yes", "no", "yes"]})
+    >>> TableEncoder(min_frequency=1).set_output(transform="pandas").fit_transform(houses)
+        area  area_missing  garage_no  garage_yes
+    0   90.0           0.0        0.0         1.0
+    1  105.0           1.0        1.0         0.0
+    2  120.0           0.0        0.0         1.0
+    """
+
+    _parameter_constraints: dict = {
+        "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
+        "max_categories": [Interval(Integral, 1, None, closed="left")],
+        "min_frequency": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(self, categorical_features="from_dtype", *, max_categories=64, min_frequency=4):
+        self.categorical_features = categorical_features
+        self.max_categories = max_categories
+        self.min_frequency = min_frequency
+
+    def fit(self, X, y=None):
+        """Look at the columns of a training table.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+            The table.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        self : object
+            The fitted encoder.
+
+        Raises
+        ------
+        TypeError
+            If a column holds what is neither numbers, categories, dates nor durations.
+        ValueError
+            If `categorical_features` names no column, or a column holds infinity.
+        """
+        self.fit_transform(X, y)
+        return self
+
+    def fit_transform(self, X, y=None):
+        """Look at a training table, and encode it: see :meth:`fit` and :meth:`transform`."""
+        self._validate_params()
+        X = check_table(self, X, reset=True)
+        columns = _choose_categories(list(read_columns(X)), self.categorical_features)
+        self.features_ = [Feature.of(column) for column in columns]
+        blocks = self._read(columns)
+        encoders = {
+            "numbers": SimpleImputer(strategy="median", keep_empty_features=True),
+            "gaps": MissingIndicator(error_on_new=False),
+            "categories": OneHotEncoder(
+                max_categories=self.max_categories,
+                min_frequency=self.min_frequency,
+                handle_unknown="infrequent_if_exist",
+                sparse_output=False,
+            ),
+        }
+        self.encoders_ = {
+            name: encoder.fit(blocks[name])
+            for name, encoder in encoders.items()
+            if blocks[name].shape[1] > 0
+        }
+        self.source_ = np.array([j for j, _ in self._outputs()])
+        return self._encode(blocks)
+
+    def transform(self, X):
+        """Encode rows.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+            A table with the columns of the training table; in a DataFrame, in any order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Numbers, float64, without gaps.
+
+        Raises
+        ------
+        ValueError
+            If columns are missing, are more, or hold something else than they did in fit.
+        """
+        check_is_fitted(self)
+        X = check_table(self, X, reset=False)
+        time_zones = [feature.column.time_zone for feature in self.features_]
+        return self._encode(self._read(list(read_columns(X, time_zones))))
+
+    def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
+        """Values of the columns: a matrix for each encoder."""
+        n_rows = len(columns[0].values)
+        numbers, first, categories = [np.empty((n_rows, 0))], [], [np.empty((n_rows, 0), object)]
+        for feature, column in zip(self.features_, columns, strict=True):
+            if feature.is_one_hot:
+                categories.append(feature.categories(column)[:, None])
+            else:
+                numbers.append(feature.numbers(column))
+                first.append(numbers[-1][:, :1])  # of a date all parts are missing at once
+        return {
+            "numbers": np.hstack(numbers),
+            "gaps": np.hstack([numbers[0], *first]),
+            "categories": np.hstack(categories),
+        }
+
+    def _encode(self, blocks: dict[str, np.ndarray]) -> np.ndarray:
+        encoded = [encoder.transform(blocks[name]) for name, encoder in self.encoders_.items()]
+        return np.hstack(encoded).astype(np.float64, copy=False)
+
+    def _outputs(self, names=None) -> list[tuple[int, str]]:
+        """List each column of the output: the number of the one it comes from, and its name."""
+        names = [str(j) for j in range(len(self.features_))] if names is None else names
+        one_hot = [j for j, feature in enumerate(self.features_) if feature.is_one_hot]
+        others = [j for j, feature in enumerate(self.features_) if not feature.is_one_hot]
+        outputs = [(j, part) for j in others for part in self.features_[j].names(names[j])]
+        if "gaps" in self.encoders_:
+            missing = self.encoders_["gaps"].features_
+            outputs += [(others[i], f"{names[others[i]]}_missing") for i in missing]
+        if "categories" in self.encoders_:
+            encoder = self.encoders_["categories"]
+            levels = encoder.get_feature_names_out([names[j] for j in one_hot])
+            rare = encoder.infrequent_categories_
+            counts = [
+                len(known) if few is None else len(known) - len(few) + 1
+                for known, few in zip(encoder.categories_, rare, strict=True)
+            ]
+            outputs += list(zip(np.repeat(one_hot, counts).tolist(), levels, strict=True))
+        return outputs
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the columns of the output.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the columns of the input, where fit did not see any.
+
+        Returns
+        -------
+        ndarray of str of shape (n_features_out,)
+            The name of a column, followed by the level, the part of a date or "missing".
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        return np.array([name for _, name in self._outputs(names)], dtype=object)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def check_table(estimator, X, *, reset: bool, **kwargs):
+    """Validate a table: a frame with the columns of fit in their order, or an array.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        It remembers, or is asked for, the columns' names and number.
+    X : DataFrame or array-like of shape (n_samples, n_features)
+        The table.
+    reset : bool
+        Whether this is fit.
+    **kwargs
+        Further arguments of :func:`sklearn.utils.check_array`.
+    """
+    if issparse(X):
+        raise TypeError(
+            "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
+            "sparse_output=False in a OneHotEncoder and the like"
+        )
+    if not is_frame(X):
+        X = _as_array(X)
+        strings = X.dtype.kind in "OUST"
+        return validate_data(
+            estimator,
+            X.astype(object) if strings else X,
+            reset=reset,
+            dtype=None if strings else np.float64,
+            ensure_all_finite=False if strings else "allow-nan",
+            **kwargs,
+        )
+    frame = nw.from_native(X, eager_only=True)
+    seen = getattr(estimator, "feature_names_in_", ())
+    if not reset and set(seen) == set(frame.columns):
+        X = frame.select(list(seen)).to_native()
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    least = kwargs.get("ensure_min_samples", 1)
+    if len(frame) < least or not frame.columns:
+        raise ValueError(
+            f"X must have at least {least} rows and a column, got shape {frame.shape} "
+            f"while a minimum of {least} is required"
+        )
+    return X
+
+
+def _as_array(X) -> np.ndarray:
+    if hasattr(X, "__array__") or hasattr(X, "__array_interface__"):
+        return np.asarray(X)
+    array = np.asarray(X)  # numbers beside strings became strings
+    return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
+
+
+def _choose_categories(columns: list[Column], chosen) -> list[Column]:
+    """Turn the columns that the user says are categories into such, and refuse other strings."""
+    if isinstance(chosen, str):
+        return columns
+    numbers = _column_numbers(columns, chosen)
+    for j, column in enumerate(columns):
+        if column.kind == "category" and j not in numbers:
+            raise ValueError(
+                f"{column.label} holds strings{_example(column)}, and categorical_features="
+                f"{chosen!r:.80} does not name it: name it, use 'from_dtype', or convert it"
+            )
+    return [
+        column.as_category() if j in numbers and column.kind == "number" else column
+        for j, column in enumerate(columns)
+    ]
+
+
+def _column_numbers(columns: list[Column], chosen) -> set[int]:
+    """Numbers of the columns that `categorical_features` names, counts, or marks."""
+    chosen = np.asarray([] if chosen is None else chosen)
+    if chosen.size == 0:
+        return set()
+    if chosen.dtype.kind == "b":
+        if chosen.shape != (len(columns),):
+            raise ValueError(
+                f"categorical_features must mark each of {len(columns)} columns, got a mask of "
+                f"shape {chosen.shape}"
+            )
+        return set(np.flatnonzero(chosen).tolist())
+    places = {column.name: j for j, column in enumerate(columns)}
+    found = set()
+    for name in chosen.tolist():
+        if name in places:
+            found.add(places[name])
+        elif isinstance(name, int) and -len(columns) <= name < len(columns):
+            found.add(name % len(columns))
+        else:
+            raise ValueError(
+                f"categorical_features must be columns of X, got {name!r}; X has "
+                f"{[column.name for column in columns]!r:.300}"
+            )
+    return found
