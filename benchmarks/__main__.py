@@ -23,6 +23,7 @@ BENCHMARKS = {
     "memory": [],
     "paper_ablation": ["pandas"],
     "pictures": ["matplotlib"],
+    "raw": ["pandas", "skrub"],
     "real_data": ["pandas", "pyarrow"],
     "scaling": [],
     "speed_fit": [],
@@ -31,7 +32,7 @@ BENCHMARKS = {
     "uncertainty": ["pandas", "pyarrow", "quantile_forest"],
 }
 #: What quick runs do without: they take data that come with scikit-learn.
-FULL_ONLY = {"pyarrow", "quantile_forest", "transformers"}
+FULL_ONLY = {"pyarrow", "quantile_forest", "skrub", "transformers"}
 
 
 def main(argv=None):

@@ -7,9 +7,7 @@ one stopped, so delete the rows of whatever you changed, or the file, to start f
 
 from importlib.util import find_spec
 
-import pandas as pd
 import torch
-from scipy.stats import friedmanchisquare, rankdata
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
@@ -25,7 +23,7 @@ from . import real_data
 from .internals import DenseHeadRegressor
 from .ledger import complete
 from .quick import shorten
-from .scores import critical_difference, relative_rmse, score
+from .scores import print_tables, relative_rmse, score
 from .timing import timed
 
 SEEDS = range(3)
@@ -79,21 +77,8 @@ def measure_quickly(set_name, model_name, seed):
 
 def report(results):
     """Print the tables; returns the mean normalised RMSE, models by sets."""
-    columns = [name for name in real_data.DEVELOPMENT if name in set(results.set)]
-    scores = results.pivot_table(index="model", columns="set", values="nrmse")[columns]
-    seconds = results.pivot_table(index="model", columns="set", values="seconds")[columns]
+    scores = print_tables(results, real_data.DEVELOPMENT, BASELINE)
     everywhere = scores.dropna()
-    ranks = pd.Series(rankdata(everywhere, axis=0).mean(axis=1), index=everywhere.index)
-    relative = relative_rmse(everywhere, BASELINE)
-    table = scores.round(3).assign(**{"geo. mean": relative.round(3), "rank": ranks.round(2)})
-    print("\nnRMSE (lower is better), geometric mean relative to", BASELINE)
-    print(table.sort_values("geo. mean").to_string())
-    print("\nSeconds for a fit")
-    print(seconds.round(1).to_string())
-    if len(columns) > 2:
-        p = friedmanchisquare(*everywhere.to_numpy()).pvalue
-        cd = critical_difference(*everywhere.shape)
-        print(f"\nFriedman p = {p:.2g}; ranks that differ by {cd:.2f} differ significantly (5 %)")
     for rival in scores.index.difference(everywhere.index):
         ratio, n_sets = compare_where_run(results, rival)
         print(f"NONA / {rival}, on the {n_sets} sets where it was run: {ratio:.3f}")

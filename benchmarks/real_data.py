@@ -144,6 +144,90 @@ def _tweets():
     return frame[["text"]], np.array([float(rng.choice(r)) for r in frame["ratings"]])
 
 
+def _typed(frame, dates=(), texts=(), **levels):
+    """Words become categories, ordered ones if their levels are given, lowest first.
+
+    R's factors come as str, and its dates too; `texts` are the columns of words that are no
+    factors in the source, and stay as they are.
+    """
+    words = frame.select_dtypes("object").columns.difference([*dates, *texts, *levels])
+    types = {name: pd.CategoricalDtype(order, ordered=True) for name, order in levels.items()}
+    frame = frame.astype(dict.fromkeys(words, "category") | types)
+    return frame.assign(**{name: pd.to_datetime(frame[name]) for name in dates})
+
+
+def _log(frame, target):
+    """Split off a price or a wage, as its logarithm."""
+    X, y = _split_off(frame, target)
+    return X, np.log(y)
+
+
+def _raw_ames():
+    return _log(_typed(_rdataset("modeldata/ames")), "Sale_Price")
+
+
+def _raw_sacramento():
+    return _log(_typed(_rdataset("modeldata/Sacramento")), "price")
+
+
+def _raw_car_prices():
+    """Make and body come as columns of 0 and 1."""
+    return _log(_rdataset("modeldata/car_prices"), "Price")
+
+
+def _raw_wage():
+    return _split_off(_typed(_rdataset("ISLR/Wage")), "wage", drop=["logwage"])
+
+
+def _raw_diamonds():
+    frame = _typed(
+        _rdataset("ggplot2/diamonds"),
+        cut=["Fair", "Good", "Very Good", "Premium", "Ideal"],
+        color=list("DEFGHIJ"),
+        clarity=["I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"],
+    )
+    return _log(frame, "price")
+
+
+def _raw_wages():
+    return _log(_typed(_rdataset("AER/CPS1988")), "wage")
+
+
+def _raw_house_prices():
+    return _log(_typed(_rdataset("AER/HousePrices")), "price")
+
+
+def _raw_loans():
+    """What a lender knows when the rate is set; ten columns have gaps."""
+    frame = _rdataset("openintro/loans_full_schema")
+    frame["issue_month"] = pd.to_datetime(frame["issue_month"], format="%b-%Y")
+    # The grade is a name of the rate, the instalment follows from rate, amount and term; the
+    # others tell how the loan went on, interest paid among them.
+    answers = ["grade", "sub_grade", "installment"]
+    later = ["loan_status", "balance", "paid_total", "paid_principal", "paid_interest"]
+    frame = _typed(frame, texts=["emp_title"])
+    return _split_off(frame, "interest_rate", drop=[*answers, *later, "paid_late_fees"])
+
+
+def _raw_births():
+    """Weight at birth, ``wt``; ``wt.1`` is the mother's. No gap is a code any more."""
+    frame = _rdataset("mosaicData/Gestation").dropna(subset="wt")
+    return _split_off(_typed(frame, dates=["date"]), "wt", drop=["id"])
+
+
+def _raw_flights():
+    """Delay at arrival of 8,000 flights that landed, by what is known at take-off."""
+    frame = _rdataset("nycflights13/flights").dropna(subset="arr_delay")
+    frame = frame.sample(8000, random_state=0)
+    # The scheduled hour of departure is in UTC; people read the local one.
+    hour = pd.to_datetime(frame["time_hour"]).dt.tz_convert("America/New_York")
+    frame["time_hour"] = hour.dt.tz_localize(None)
+    # Known after landing. Of the departure all stays: scheduled and true time, delay.
+    later = ["arr_time", "air_time"]
+    repeated = ["year", "month", "day", "hour", "minute"]  # by time_hour and sched_dep_time
+    return _split_off(frame, "arr_delay", drop=[*later, *repeated])
+
+
 #: The development sets: defaults are chosen on them.
 DEVELOPMENT = {
     "diabetes": _diabetes,
@@ -165,18 +249,34 @@ SPREAD = {
     "tweets": _tweets,
 }
 
+#: Tables as people have them: categories, gaps and dates; how to treat them is chosen on them.
+RAW = {
+    "ames": _raw_ames,
+    "sacramento": _raw_sacramento,
+    "car prices": _raw_car_prices,
+    "wage": _raw_wage,
+    "diamonds": _raw_diamonds,
+    "wages": _raw_wages,
+    "house prices": _raw_house_prices,
+    "loans": _raw_loans,
+    "births": _raw_births,
+    "flights": _raw_flights,
+}
 
-def split(name, seed, max_train=MAX_TRAIN, max_test=None):
+
+def split(name, seed, max_train=MAX_TRAIN, max_test=None, sets=DEVELOPMENT | SPREAD):
     """Load one set and split its rows at random.
 
     Parameters
     ----------
     name : str
-        A key of :data:`DEVELOPMENT` or :data:`SPREAD`.
+        A key of `sets`.
     seed : int
         Number of the split.
     max_train, max_test : int or None
         Most rows to return.
+    sets : dict of str to callable
+        :data:`DEVELOPMENT`, :data:`SPREAD` or :data:`RAW`.
 
     Returns
     -------
@@ -184,7 +284,7 @@ def split(name, seed, max_train=MAX_TRAIN, max_test=None):
         A fifth of the rows for the test, and at most 6,000 of the others for training. Prices
         and wages are logarithms.
     """
-    X, y = (DEVELOPMENT | SPREAD)[name]()
+    X, y = sets[name]()
     rows = np.random.default_rng(seed).permutation(len(y))
     n_test = round(TEST_SIZE * len(y))
     test, train = rows[:n_test][:max_test], rows[n_test:][:max_train]
@@ -198,23 +298,34 @@ def encoded_split(name, seed, **limits):
     return encoder.transform(X_train), encoder.transform(X_test), y_train, y_test
 
 
-def describe(name):
+def describe(X, y):
     """Count a set's rows, columns and gaps."""
-    X, y = (DEVELOPMENT | SPREAD)[name]()
-    numbers = X.select_dtypes(["number", "bool"])
+    numbers, dates = X.select_dtypes(["number", "bool"]), X.select_dtypes("datetime")
     return {
         "rows": len(y),
         "numbers": numbers.shape[1],
-        "categories": X.shape[1] - numbers.shape[1],
+        "dates": dates.shape[1],
+        "categories": X.shape[1] - numbers.shape[1] - dates.shape[1],
         "gaps": numbers.isna().sum().sum() + np.isnan(y).sum(),
+        "all gaps": X.isna().sum().sum(),
         "target": y.mean(),
         "deviation": y.std(),
     }
 
 
+def table_of(sets):
+    """Describe each set on a line."""
+    return pd.DataFrame([{"set": name} | describe(*load()) for name, load in sets.items()])
+
+
 def run(args):
-    """Print a table of the sets, check that no number is missing: a category's gap is one more."""
-    names = ["diabetes"] if args.quick else [*DEVELOPMENT, *SPREAD]
-    table = pd.DataFrame([{"set": name} | describe(name) for name in names])
+    """Print tables of the sets, check that no number is missing: a category's gap is one more.
+
+    Raw tables have gaps.
+    """
+    table = table_of({"diabetes": _diabetes} if args.quick else DEVELOPMENT | SPREAD)
     print(table.round(3).to_string(index=False))
     assert (table["gaps"] == 0).all()
+    if not args.quick:
+        print("\nRaw tables")
+        print(table_of(RAW).round(3).to_string(index=False))

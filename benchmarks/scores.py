@@ -1,7 +1,8 @@
 """Errors of regressors, and how to compare them over several sets."""
 
 import numpy as np
-from scipy.stats import studentized_range
+import pandas as pd
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from .timing import timed
 
@@ -24,6 +25,41 @@ def normalised_rmse(model, X, y):
 def relative_rmse(scores, baseline):
     """Geometric mean over the sets of each model's nRMSE, divided by the baseline's."""
     return np.exp(np.log(scores / scores.loc[baseline]).mean(axis=1))
+
+
+def print_tables(results, sets, baseline):
+    """Print the errors of models on sets, how they rank, and the seconds of their fits.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Columns set, model, nrmse and seconds.
+    sets : iterable of str
+        The order of the sets; those without results are left out.
+    baseline : str
+        The model whose errors the geometric means are relative to.
+
+    Returns
+    -------
+    DataFrame
+        The mean normalised RMSE, models by sets.
+    """
+    columns = [name for name in sets if name in set(results.set)]
+    scores = results.pivot_table(index="model", columns="set", values="nrmse")[columns]
+    seconds = results.pivot_table(index="model", columns="set", values="seconds")[columns]
+    everywhere = scores.dropna()
+    ranks = pd.Series(rankdata(everywhere, axis=0).mean(axis=1), index=everywhere.index)
+    relative = relative_rmse(everywhere, baseline)
+    table = scores.round(3).assign(**{"geo. mean": relative.round(3), "rank": ranks.round(2)})
+    print("\nnRMSE (lower is better), geometric mean relative to", baseline)
+    print(table.sort_values("geo. mean").to_string())
+    print("\nSeconds for a fit")
+    print(seconds.round(1).to_string())
+    if len(columns) > 2:
+        p = friedmanchisquare(*everywhere.to_numpy()).pvalue
+        cd = critical_difference(*everywhere.shape)
+        print(f"\nFriedman p = {p:.2g}; ranks that differ by {cd:.2f} differ significantly (5 %)")
+    return scores
 
 
 def critical_difference(n_models, n_sets, alpha=0.05):
