@@ -370,7 +370,9 @@ def two_networks(values, held_out, monkeypatch):
     2 and 3, and so on. Without itself a row is predicted to be the mean of all others by the
     first, and what its twin is by the second.
     """
-    monkeypatch.setattr(_calibration, "fit_calibration", lambda _, residual: residual)
+    monkeypatch.setattr(
+        _calibration, "fit_calibration", lambda _, residual, sample_weight: residual
+    )
     places = torch.stack([torch.zeros(len(values)), 1e3 * (torch.arange(len(values)) // 2)], 1)
     bank = NeighborBank(Neighbors(places, torch.tensor(values).double()))
     head = AverageHead([NONAHead(), NONAHead()]).eval()
