@@ -27,9 +27,15 @@ from nona_sklearn import (
     Rows,
     SoftStep,
     SoftStepKNeighborsRegressor,
+    _training,
 )
 from nona_sklearn._bank import NeighborBank
-from nona_sklearn._calibration import _averaged_out, calibrate_on_bank, fit_calibration
+from nona_sklearn._calibration import (
+    _averaged_out,
+    calibrate_on_bank,
+    calibrate_on_held_out,
+    fit_calibration,
+)
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._network import NeighborNetwork
@@ -378,6 +384,29 @@ def test_pools_know_what_rows_weigh_beforehand(neighbor_pool):
         torch.testing.assert_close(neighbors.log_prior, prior[rows])
 
 
+def test_refinement_asks_weighed_rows_of_weighed_neighbors(monkeypatch):
+    seen = []
+    monkeypatch.setattr(_training, "refine", lambda *arguments: seen.append(arguments))
+    reg = nona().fit(X, y, sample_weight=WEIGHTS)
+    softstep_knn(pool_size=20).fit(X, y, sample_weight=WEIGHTS)  # asks training rows
+    [valid] = reg.validation_indices_
+    train = np.setdiff1d(np.arange(60), valid)
+    for (question, loss, values, weights), asked, neighbors in zip(
+        seen, (valid, np.arange(60)), (train, np.arange(60)), strict=True
+    ):
+        assert isinstance(loss, WeightedLoss)
+        for found, rows in (
+            (question.neighbors.log_prior.exp(), neighbors),
+            (weights, asked),
+        ):
+            expected = np.sort(WEIGHTS[rows])
+            np.testing.assert_allclose(
+                np.sort(found) / found.sum().item(), expected / expected.sum(), rtol=1e-4
+            )
+        encoded = (y[asked] - np.average(y, weights=WEIGHTS)) / reg.targets_.scaler.scale_
+        np.testing.assert_allclose(np.sort(values), np.sort(encoded), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("step", [None, "s1"])
 def test_refinement_weighs_rows_as_if_repeated(step):
     X, y, _ = tensors(50)
@@ -490,7 +519,8 @@ def test_what_an_average_spares_counts_by_weight():
     assert _averaged_out(held_out, residuals).item() == pytest.approx(1.25)
 
 
-def test_intervals_of_a_bank_follow_its_heavy_rows():
+@pytest.mark.parametrize("held_out", [False, True])
+def test_intervals_of_a_bank_follow_its_heavy_rows(held_out):
     """Twins tell each other apart by 2, or by 20; those that count more say how wide."""
     signs = torch.tensor([1.0, -1.0]).repeat(40).double()
     values = signs * torch.tensor([1.0, 10.0]).repeat_interleave(40)
@@ -499,8 +529,13 @@ def test_intervals_of_a_bank_follow_its_heavy_rows():
     for heavy in (0, 40):
         prior = torch.zeros(80)
         prior[heavy : heavy + 40] = 7.0
-        bank = NeighborBank(Neighbors(places, values, prior))
-        noises.append(calibrate_on_bank(NONAHead().eval(), bank).noise[0])
+        bank, head = NeighborBank(Neighbors(places, values, prior)), NONAHead().eval()
+        calibration = (
+            calibrate_on_held_out(head, bank, [(np.arange(0), np.arange(80))])
+            if held_out
+            else calibrate_on_bank(head, bank)
+        )
+        noises.append(calibration.noise[0])
     assert noises[1] > 3 * noises[0]
 
 
