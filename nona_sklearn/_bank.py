@@ -36,6 +36,8 @@ class NeighborBank:
         What they are called in the table that they came from; their ids by default.
     calibration : Calibration, optional
         How their weighted targets become a predictive distribution.
+    weight_unit : float, default=1.0
+        What a row weighs, as fit takes weights, whose log prior is 0.
     """
 
     neighbors: Neighbors
@@ -44,6 +46,7 @@ class NeighborBank:
     groups: Tensor | None = None
     labels: np.ndarray | None = None
     calibration: Calibration | None = None
+    weight_unit: float = 1.0
 
     def __post_init__(self):
         if self.ids is None:
@@ -171,7 +174,12 @@ class NeighborBank:
         arrays = {
             name: torch.as_tensor(t).cpu().numpy() for name, t in tensors.items() if t is not None
         }
-        return {"arrays": arrays, "labels": self.labels, "calibration": self.calibration}
+        return {
+            "arrays": arrays,
+            "labels": self.labels,
+            "calibration": self.calibration,
+            "weight_unit": self.weight_unit,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         with warnings.catch_warnings():
@@ -185,6 +193,10 @@ class NeighborBank:
             tensors.pop("unit", None),
         )
         made = NeighborBank(
-            neighbors, **tensors, labels=state["labels"], calibration=state["calibration"]
+            neighbors,
+            **tensors,
+            labels=state["labels"],
+            calibration=state["calibration"],
+            weight_unit=state["weight_unit"],
         )
         vars(self).update(vars(made))

@@ -176,8 +176,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         """Choose anew how wide the predictive distributions are; predictions stay.
 
         Fit does so on its validation rows, each asked of the network that did not see it, or
-        on leave-one-out distributions if there are none. Rows that fit did not see at all do
-        it better.
+        on leave-one-out distributions if there are none; they count by their sample weights.
+        Rows that fit did not see at all do it better, and count alike.
 
         Parameters
         ----------

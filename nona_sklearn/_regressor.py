@@ -135,7 +135,7 @@ class NONANetworks(NetworkEstimator):
     def _take_training_data(self, X, y):
         if self.feature_extractor is None:
             return super()._take_training_data(X, y)
-        rows = self._take(X).to(self._find_device())
+        rows = self._as_rows(X).to(self._find_device())
         y = rows.targets() if y is None else y
         if y is None:
             raise ValueError(
@@ -149,9 +149,12 @@ class NONANetworks(NetworkEstimator):
         return rows, y, None
 
     def _take(self, X):
-        if self.feature_extractor is None:
-            return super()._take(X)
-        return X if isinstance(X, Rows) else Rows(X, self.collate_fn)
+        return super()._take(X) if self.feature_extractor is None else self._as_rows(X)
+
+    def _as_rows(self, X):
+        if self.feature_extractor is None or isinstance(X, Rows):
+            return X
+        return Rows(X, self.collate_fn)
 
     def _find_device(self):
         return self.accelerator().device if self.accelerator else super()._find_device()

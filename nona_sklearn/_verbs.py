@@ -15,6 +15,7 @@ from ._bank import NeighborBank
 from ._base import NetworkEstimator
 from ._neighbors import Neighbors
 from ._question import Question
+from ._sample_weight import check_sample_weight, log_prior
 from ._settings import ForkSafeLock
 from ._targets import Split, check_lengths
 from ._validation import is_whole
@@ -29,16 +30,21 @@ class NeighborEstimator(NetworkEstimator):
     A verb reads ``bank_`` once: another thread may put an edited one in its place.
     """
 
-    def _remember(self, X, values, groups, splits, labels):
+    def _remember(self, X, values, groups, splits, labels, given):
         embeddings = self._embed(X)
+        prior = given.log_prior
         bank = NeighborBank(
             Neighbors(
                 embeddings,
                 values.to(embeddings.device),
-                unit=self.targets_.unit.to(embeddings.device),
+                None if prior is None else prior.to(embeddings.device),
+                self.targets_.unit.to(embeddings.device),
             ),
+            ids=torch.as_tensor(given.numbers, device=embeddings.device),
+            next_id=torch.tensor(given.n_given),
             groups=None if groups is None else torch.as_tensor(groups, device=embeddings.device),
             labels=labels,
+            weight_unit=given.unit,
         )
         self.bank_ = self._calibrate(bank, splits)
 
@@ -131,7 +137,8 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            k, if k neighbours weigh the same and the others nothing; from 1 to all rows.
+            k, if k neighbours weigh the same and the others nothing; from 1 to all rows. A row
+            is one neighbour, whatever its sample weight.
         """
         return self._ask(X)[1].effective_sizes().cpu().numpy()
 
@@ -146,7 +153,8 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            Sum of the step, from 0 (rejected) to 1, over the bank; a mean over the networks.
+            Sum of the step, from 0 (rejected) to 1, over the bank's rows, whatever their sample
+            weights; a mean over the networks.
 
         Raises
         ------
@@ -207,7 +215,7 @@ class NeighborEstimator(NetworkEstimator):
         ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted. This holds fixed the scale of a
         step, and for a query beyond the reach of adjustments how far they fade. Of rows that are
         alike each is said to do little, since the others would take its place: influences do
-        not add up.
+        not add up. A row leaves with all of its sample weight; queries count alike.
         """
         bank, question = self._ask(X)
         truth = bank.targets if X is None else None
@@ -224,7 +232,7 @@ class NeighborEstimator(NetworkEstimator):
 
     # -- editing -------------------------------------------------------------------------
 
-    def add_neighbors(self, X, y):
+    def add_neighbors(self, X, y, sample_weight=None):
         """Let labelled rows take part in predictions, without training.
 
         Parameters
@@ -233,6 +241,9 @@ class NeighborEstimator(NetworkEstimator):
             Rows to add.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each counts, above 0, in the unit of the weights given to fit. None: 1
+            each, as a row of a fit without weights does.
 
         Returns
         -------
@@ -242,13 +253,19 @@ class NeighborEstimator(NetworkEstimator):
         Raises
         ------
         ValueError
-            If `X` or `y` is invalid or has other columns than those given to fit.
+            If `X`, `y` or `sample_weight` is invalid, or `X` or `y` has other columns than
+            those given to fit.
         """
         check_is_fitted(self)
         embeddings = self._validate_and_embed(X)
+        sample_weight = check_sample_weight(sample_weight, len(embeddings))
+        if not sample_weight.all():  # an absent row would have a name
+            row = int(sample_weight.argmin())
+            raise ValueError(f"sample_weight must be above 0 for added rows, got 0.0 in row {row}")
         with EDITING.held():
             targets = self._check_targets(y, len(embeddings), self.bank_)
-            self.bank_ = self.bank_.add(Neighbors(embeddings, targets))
+            prior = log_prior(sample_weight, self.bank_.weight_unit, embeddings.device)
+            self.bank_ = self.bank_.add(Neighbors(embeddings, targets, prior))
             return self.bank_.ids[-len(embeddings) :].cpu().numpy()
 
     def remove_neighbors(self, ids):
@@ -328,7 +345,7 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         self : object
-            With a bank of `n_neighbors` rows, which keep their names and order.
+            With a bank of `n_neighbors` rows, which keep their names, order and sample weights.
 
         Raises
         ------

@@ -29,6 +29,7 @@ LAYERS = [
     "_inputs",
     "_extractor",
     "_neighbors",
+    "_sample_weight",
     "_settings",
     "_network",
     "_evaluation",

@@ -35,7 +35,8 @@ def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     assert "80 rows, 2 features, target 'price'" in out
     for name in demo.contestants():
         assert name in out
-    assert "adjusted_target" in out and "others" in out
+    assert "adjusted_target" in out
+    assert "others" in out
     assert imread(picture).shape[1] > 800
 
 
