@@ -94,7 +94,7 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
         return
     frame = nw.from_native(X, eager_only=True)
     for j, series in enumerate(frame.iter_columns()):
-        yield _of_series(frame.columns[j], series, time_zones and time_zones[j])
+        yield _of_series(frame.columns[j], series, None if time_zones is None else time_zones[j])
 
 
 def _of_numbers(name: Any, values: np.ndarray) -> Column:
@@ -168,7 +168,7 @@ def _of_objects(name: Any, values: np.ndarray) -> Column:
 
 def _one_type(column: Column) -> Column:
     """Refuse categories of several types, and of such as have no order."""
-    by_type = {}
+    by_type: dict[str, Any] = {}
     for value in column.values:
         if value is not None:
             by_type.setdefault(
