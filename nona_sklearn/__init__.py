@@ -5,6 +5,8 @@ Glossary
 query       a row that we want a prediction for
 neighbour   a labelled row that may take part in the prediction
 bank        all neighbours: embeddings and targets, stored at fit
+id          the number of a row of the bank, which no other has or will have
+name        what the index of a DataFrame calls a row; without one, its id
 pool        the neighbours of one training step
 embedding   where a row lies in the space in which neighbours are compared
 similarity  how near a neighbour is to a query; larger is nearer

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ._inputs import Rows
+from ._names import Names, labels_of
 from ._network import Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
 from ._scaler import SmoothClipScaler
@@ -73,7 +74,7 @@ class NetworkEstimator(
         return SmoothClipScaler()
 
     @abstractmethod
-    def _remember(self, X, values: Tensor, groups, splits: list[Split], labels) -> None:
+    def _remember(self, X, values: Tensor, groups, splits: list[Split], names: Names) -> None:
         """Keep what is asked later of the training rows, when the network is trained."""
 
     @abstractmethod
@@ -142,7 +143,7 @@ class NetworkEstimator(
         self._validate_params()
         options = {"neighbor_pool": self._choose_pool(), **self._training_options()}
         device = self._find_device()
-        labels = labels_of(X)
+        names = Names.of(X, y)
         X, y, scaler = self._take_training_data(X, y)
         targets = self._make_targets().fit(y)
         options["loss"] = targets.loss
@@ -176,7 +177,7 @@ class NetworkEstimator(
         self.scaler_ = scaler
         self.targets_ = targets
         self.validation_indices_ = [valid for _, valid in splits]
-        self._remember(X, values, groups, splits, labels)
+        self._remember(X, values, groups, splits, names)
         self.history_ = history
         self.n_iter_ = len(history)
         return self
@@ -256,7 +257,7 @@ class NetworkEstimator(
             The queries, for this estimator until it is fitted anew.
         """
         check_is_fitted(self)
-        return Embedded(self._validate_and_embed(X), self.network_)
+        return Embedded(self._validate_and_embed(X), self.network_, labels_of(X))
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -313,16 +314,6 @@ class NetworkEstimator(
             state = state.copy()
             state["network_"] = copy.deepcopy(state["network_"]).cpu()
         return state
-
-
-def labels_of(X: Any) -> np.ndarray | None:
-    """What a DataFrame's index calls its rows, (n,); None, if there is none but numbers."""
-    if not hasattr(X, "iloc"):
-        return None
-    labels = np.empty(len(X.index), dtype=object)
-    labels[:] = list(X.index)
-    numbered = all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
-    return None if numbered else labels
 
 
 def _refuse_sparse(X) -> None:

@@ -25,12 +25,14 @@ PACKAGE = ROOT / "nona_sklearn"
 MATHEMATICS = ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
 LAYERS = [
     "_validation",
+    "_table",
     *MATHEMATICS,
     "_inputs",
     "_extractor",
     "_neighbors",
     "_settings",
     "_network",
+    "_names",
     "_evaluation",
     "_question",
     "_distribution",
@@ -82,7 +84,7 @@ def test_imports_go_one_way(layer):
         ("skorch", {"_averaging", "_training"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
-        ("pandas", {"_explanation", "__main__"}),
+        ("pandas", {"_table", "__main__"}),
     ],
 )
 def test_where_libraries_are_imported(library, files):
