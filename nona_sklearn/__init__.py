@@ -29,6 +29,7 @@ from ._displays import (
 from ._distribution import Calibration
 from ._inputs import Rows
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
+from ._unwrap import unwrap
 from .attention import NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
 from .softstep import SoftStep
@@ -54,4 +55,5 @@ __all__ = [
     "compare_heads",
     "neighbor_attention",
     "neighbor_weights",
+    "unwrap",
 ]

@@ -1,12 +1,14 @@
 """Pictures. The only file that imports matplotlib, and only inside methods."""
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from ._names import target_names_of
+from ._unwrap import unwrap
 from .softstep import STEPS
 
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
@@ -37,13 +39,13 @@ class Display:
         return self
 
 
-def _embeddings(estimator, X):
+def _embeddings(unwrapped, X):
     """Where the rows of `X`, or of the bank, are compared, as a tensor where the network is."""
-    check_is_fitted(estimator)
+    estimator = unwrapped.estimator
     if X is None:
         return estimator.network_.head.compared(estimator.bank_.embeddings)
     device = next(estimator.network_.parameters()).device
-    return torch.tensor(np.asarray(estimator.transform(X)), device=device)
+    return torch.tensor(np.asarray(unwrapped.transform(X)), device=device)
 
 
 def _check_one_output(shape):
@@ -51,9 +53,12 @@ def _check_one_output(shape):
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
 
 
-def _target_name(estimator, y=None):
-    """What the one target is called: by `y`, or by the estimator's own."""
-    names = target_names_of(y) or getattr(estimator, "target_names_", None)
+def _target_name(model, y=None):
+    """What the one target is called: by `y`, or by the targets that the model was fitted to."""
+    names = target_names_of(y)
+    if names is None:
+        with suppress(TypeError):  # not one of ours
+            names = unwrap(model).target_names_
     return names[0] if names else "target"
 
 
@@ -123,8 +128,8 @@ class NeighborsDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted to one output.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (1, n_features)
             The query.
         y_true : float, optional
@@ -147,20 +152,21 @@ class NeighborsDisplay(Display):
         ValueError
             If `X` is not one row, or the estimator was fitted to several outputs.
         """
-        prediction = estimator.predict(X)
+        model = unwrap(estimator)
+        prediction = model.predict(X)
         if prediction.shape != (1,):
             raise ValueError(
                 f"X must be one query and y one output, got predictions {prediction.shape}"
             )
-        bank = estimator.bank_
-        behind = estimator._explain(X, min(n_neighbors, len(bank)))
+        bank = model.estimator.bank_
+        behind = model._explain(X, min(n_neighbors, len(bank)))
         names = behind.names[0]
         if row_names is not None:
             names = np.asarray(row_names)[bank.ids.cpu().numpy()[behind.positions[0]]]
         targets, adjusted = behind.targets[0, :-1, 0], behind.adjusted[0, :-1, 0]
         moved = None if np.array_equal(targets, adjusted) else adjusted
         weights = behind.weights[0, :-1]
-        name = _target_name(estimator)
+        name = _target_name(model)
         return cls(weights, targets, names, prediction[0], y_true, moved, name).plot(ax)
 
     def _draw(self, ax):
@@ -246,8 +252,8 @@ class EmbeddingDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted to one output.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (n_samples, n_features), optional
             Rows to embed; the bank by default.
         y : array-like of shape (n_samples,), optional
@@ -272,17 +278,18 @@ class EmbeddingDisplay(Display):
         ValueError
             If `X` comes without `y` or the reverse, or there are several outputs.
         """
+        model = unwrap(estimator)
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
-        embeddings = _embeddings(estimator, X).cpu().numpy()
-        targets = estimator.bank_.targets.cpu().numpy() if y is None else np.asarray(y)
+        embeddings = _embeddings(model, X).cpu().numpy()
+        targets = model._neighbor_targets() if y is None else np.asarray(y)
         _check_one_output(targets.shape)
         rows = np.arange(len(embeddings))
         if len(rows) > max_rows:
             rows = check_random_state(random_state).choice(rows, max_rows, replace=False)
         reducer = PCA(n_components=2) if reducer is None else reducer
         embedding = np.asarray(reducer.fit_transform(embeddings[rows]))[:, :2]
-        return cls(embedding, targets[rows], _target_name(estimator, y)).plot(ax)
+        return cls(embedding, targets[rows], _target_name(model, y)).plot(ax)
 
     def _draw(self, ax):
         dots = ax.scatter(*self.embedding.T, c=self.targets, s=12, alpha=0.8)
@@ -339,8 +346,8 @@ class StepDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted with a `softstep`.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted with a `softstep`.
         X : array-like of shape (n_queries, n_features), optional
             Queries; needed with ``softstep_params='pointwise'`` only.
         n_points : int, default=1001
@@ -358,8 +365,9 @@ class StepDisplay(Display):
         ValueError
             If the estimator has no `softstep`, or has a pointwise one and `X` is None.
         """
-        query = _embeddings(estimator, X)
-        parts = estimator.network_.head.parts(query, query)
+        model = unwrap(estimator)
+        query = _embeddings(model, X)
+        parts = model.estimator.network_.head.parts(query, query)
         step = parts[0][0].step
         if step is None:
             raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")
@@ -578,8 +586,8 @@ class IntervalDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted to one output.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (n_queries, n_features)
             Queries.
         y : array-like of shape (n_queries,)
@@ -600,14 +608,15 @@ class IntervalDisplay(Display):
         ValueError
             If `confidence` is not between 0 and 1, or there are several outputs.
         """
+        model = unwrap(estimator)
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
-        target_name = _target_name(estimator, y)
-        predictions, y = estimator.predict(X), np.asarray(y)
+        target_name = _target_name(model, y)
+        predictions, y = model.predict(X), np.asarray(y)
         _check_one_output(predictions.shape)
         _check_one_output(y.shape)
         outside = (1 - confidence) / 2
-        intervals = estimator.predict_quantiles(X, [outside, 1 - outside])
+        intervals = model.predict_quantiles(X, [outside, 1 - outside])
         return cls(intervals, predictions, y, confidence, target_name).plot(ax)
 
     def _draw(self, ax):
@@ -671,8 +680,8 @@ class HistoryDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -681,8 +690,7 @@ class HistoryDisplay(Display):
         display : HistoryDisplay
             With the data of the picture as attributes.
         """
-        check_is_fitted(estimator)
-        return cls(estimator.history_).plot(ax)
+        return cls(unwrap(estimator).estimator.history_).plot(ax)
 
     def _draw(self, ax):
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter

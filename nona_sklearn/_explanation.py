@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -77,6 +78,19 @@ class Explanation:
         where = positions.cpu().numpy()
         parts = (torch.cat(row, dim=1).cpu().numpy() for row in rows)
         return cls(where, *parts, names=where, queries=np.arange(len(question)))
+
+    def in_units(self, back: Callable[[np.ndarray], np.ndarray]) -> Explanation:
+        """Say it in other units, to which `back` turns values of shape (..., n_outputs).
+
+        Contributions are weights times adjusted targets, as before. The others' is the rest of
+        the prediction.
+        """
+        adjusted = back(self.adjusted)
+        contributions = self.weights[..., None] * adjusted
+        named = contributions[:, :-1].sum(axis=1)
+        contributions[:, -1] = back(self.contributions.sum(axis=1)) - named
+        targets = back(self.targets)
+        return replace(self, targets=targets, adjusted=adjusted, contributions=contributions)
 
     def table(self) -> Any:
         """A row for each query and neighbour.

@@ -29,9 +29,9 @@ class Names:
 
     @classmethod
     def of(cls, X: Any, y: Any) -> Names:
-        """Take names from data: those of rows from `X` or, where it has no index, from `y`."""
-        indexed = hasattr(X, "iloc") or labels_of(X) is not None
-        return cls(labels_of(X if indexed else y), target_names_of(y))
+        """Take names from data: those of rows from `X` or, if it has none, from `y`."""
+        labels = labels_of(X)
+        return cls(labels_of(y) if labels is None else labels, target_names_of(y))
 
 
 def labels_of(X: Any) -> np.ndarray | None:

@@ -131,9 +131,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         ValueError
             If `quantiles` are not from 0 to 1.
         """
-        levels = _numbers(quantiles, "quantiles")
-        if not ((levels >= 0) & (levels <= 1)).all():
-            raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
+        levels = check_levels(quantiles)
         answer = self._distribution(X).quantiles(levels)
         return answer[:, 0] if np.ndim(quantiles) == 0 else answer
 
@@ -157,7 +155,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         ValueError
             If `y` holds NaN or infinity, or has more than one axis.
         """
-        values = _numbers(y, "y")
+        values = check_numbers(y, "y")
         answer = self._distribution(X).cdf(values)
         return answer[:, 0] if np.ndim(y) == 0 else answer
 
@@ -263,7 +261,15 @@ def check_instead_of_mean(return_std) -> None:
         raise ValueError("return_std=True is of the mean, quantiles come instead of it: ask twice")
 
 
-def _numbers(values, name) -> Tensor:
+def check_levels(quantiles) -> Tensor:
+    """One or more probabilities as a float64 tensor of one axis."""
+    levels = check_numbers(quantiles, "quantiles")
+    if not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
+    return levels
+
+
+def check_numbers(values, name) -> Tensor:
     """One or more numbers as a float64 tensor of one axis."""
     values = check_array(np.atleast_1d(values), ensure_2d=False, dtype=np.float64, input_name=name)
     if values.ndim != 1:

@@ -280,7 +280,7 @@ class NeighborEstimator(NetworkEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows to add. The index of a DataFrame names them, if it has one beside row numbers
-            (without an index in `X`, that of `y`).
+            (without one, that of `y`).
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Their targets.
 

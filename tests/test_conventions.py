@@ -52,6 +52,7 @@ LAYERS = [
     "_heads",
     "_compare",
     "_approximate",
+    "_unwrap",
     "_displays",
     "datasets",
     "__main__",

@@ -108,8 +108,8 @@ def test_the_index_of_y_names_rows_that_have_none(data, named):
     X, y, queries = data
     reg = nona().fit(X, pd.Series(y, index=INDEXES["strings"]))
     assert reg.explain(queries).equals(named.explain(frame(queries)))
-    own = nona().fit(frame(X), pd.Series(y, index=INDEXES["strings"]))
-    assert own.bank_.names is None  # what X says counts
+    both = Names.of(frame(X, INDEXES["numbers"]), pd.Series(y, index=INDEXES["strings"]))
+    assert both.rows.tolist() == INDEXES["numbers"]  # what X says counts
 
 
 def test_queries_keep_their_names_when_they_are_embedded(reg, data):
