@@ -35,7 +35,8 @@ class RegressionTargets:
 
     def fit(self, y: Any) -> RegressionTargets:
         """Look at the training targets of shape (n,) or (n, n_outputs)."""
-        self.scaler = StandardScaler().fit(_columns(self.values(y)))
+        scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
+        self.scaler = scaler.fit(_columns(self.values(y)))
         return self
 
     def values(self, y: Any) -> Tensor:

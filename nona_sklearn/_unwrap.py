@@ -214,7 +214,10 @@ class Unwrapped:
     set_neighbor_targets = _verb(NeighborRegressor.set_neighbor_targets)
     compress = _verb(NeighborRegressor.compress)
     embed = _verb(NeighborRegressor.embed)
-    transform = _verb(NeighborRegressor.transform)
+
+    @wraps(NeighborRegressor.transform)
+    def transform(self, X):
+        return self.estimator.transform(self._pass(X))  # a table, if that is its output
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:
@@ -225,10 +228,14 @@ class Unwrapped:
         """Let queries pass through the steps and the embedding, and keep their names."""
         if X is None or isinstance(X, Embedded):
             return X
-        labels = Names.of(X, y).rows
-        for step in self.steps:
-            X = step.transform(X)
-        return replace(self.estimator.embed(X), labels=labels)
+        return replace(self.estimator.embed(self._pass(X)), labels=Names.of(X, y).rows)
+
+    def _pass(self, X):
+        """Let queries pass through the steps; those that are embedded have."""
+        if not isinstance(X, Embedded):
+            for step in self.steps:
+                X = step.transform(X)
+        return X
 
     def _neighbor_targets(self) -> np.ndarray:
         """Targets of the bank's rows, (n,) or (n, n_outputs)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable
 from numbers import Real
 
 import numpy as np
@@ -451,5 +451,9 @@ def _check_ids(ids):
 
 def _list_names(names):
     """List one name or several: a string is one, and so is a tuple."""
-    several = isinstance(names, Iterable) and not isinstance(names, str | bytes | tuple)
-    return list(names) if several else [names]
+    several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
+    names = list(names) if several else [names]
+    for name in names:
+        if not isinstance(name, Hashable):
+            raise ValueError(f"names must be labels of an index, got {name!r}")
+    return names

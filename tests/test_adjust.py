@@ -393,6 +393,9 @@ def test_the_table_without_pandas(reg, plane, monkeypatch):
     np.testing.assert_allclose(
         table.contribution.reshape(30, 5).sum(axis=1), reg.predict(plane[1]), atol=1e-12
     )
+    found = reg.influence()
+    assert list(found) == ["neighbor", "id", "weight", "change", "error"]
+    assert found.neighbor.tolist() == found.id.tolist() == list(range(120))
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 121, 2.5, True])

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from sklearn import config_context
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -374,6 +375,24 @@ def test_names_of_the_bank_survive_where_somebody_holds_them(houses):
     bank = unwrap(arrays.fit(X, series))
     assert bank.remove_neighbors(names=NAMES[3]) is bank
     assert NAMES[3] not in bank.influence()["neighbor"].tolist()
+
+
+@pytest.mark.parametrize("inner", ["array", "pandas"])
+def test_tables_are_answered_with_tables(houses, inner):
+    """Whether each transformer makes tables, or all do by scikit-learn's own setting."""
+    X, prices, asked, _ = houses
+    with config_context(transform_output="pandas" if inner == "pandas" else "default"):
+        model = make_pipeline(StandardScaler(), logarithms(nona())).fit(X, prices)
+        ours = unwrap(model)
+        expected = model.predict(asked)
+        np.testing.assert_allclose(ours.predict(asked, True)[0], expected)
+        names = ours.explain(asked, 2)["neighbor"].tolist()
+        assert ours.explain(asked, 2)["query"].tolist() == [q for q in asked.index for _ in "123"]
+        if inner == "pandas":  # the scaler hands its rows on with their names
+            assert {*names} <= {*NAMES, "others"}
+            assert ours.transform(asked).index.tolist() == asked.index.tolist()
+        ours.add_neighbors(asked, expected)
+        assert ours.kneighbors(asked, 1, False, return_names=True).shape == (Q, 1)
 
 
 def test_polars_all_the_way(houses):
