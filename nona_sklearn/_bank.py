@@ -128,8 +128,9 @@ class NeighborBank:
         ValueError
             If there is no such row, naming up to ten that are not.
         """
-        known, wanted = self.names_of(slice(None)).tolist(), {*names}
-        if unknown := list(wanted.difference(known)):
+        known, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
+        borne = {*known}
+        if unknown := [name for name in wanted if name not in borne]:
             raise ValueError(f"names must be in the bank, got unknown {unknown[:10]}")
         return np.flatnonzero([name in wanted for name in known])
 

@@ -233,8 +233,11 @@ def test_names_of_a_bank_without_names_are_its_ids(by_number):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"names": ["house 1", "nowhere", 1]}, r"names must be in the bank, got unknown \["),
-        ({"names": [str(i) for i in range(30)]}, r"got unknown \[('\d+', ){9}'\d+'\]$"),
+        ({"names": ["house 1", "nowhere", 1]}, r"got unknown \['nowhere', 1\]$"),
+        (
+            {"names": [str(i) for i in range(30)]},
+            r"names must be in the bank, got unknown \['0', .*, '9'\]$",
+        ),
         ({"names": INDEXES["strings"]}, "names must leave at least one row, got all 60"),
         ({"names": [["house 1"]]}, r"names must be labels of an index, got \['house 1'\]"),
         ({}, "exactly one of ids and names must be given"),
