@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ._features import TableEncoder, check_table
 from ._inputs import Rows
+from ._names import Names, labels_of
 from ._network import Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
 from ._sample_weight import GivenRows
@@ -82,7 +83,7 @@ class NetworkEstimator(
 
     @abstractmethod
     def _remember(
-        self, X, values: Tensor, groups, splits: list[Split], labels, given: GivenRows
+        self, X, values: Tensor, groups, splits: list[Split], names: Names, given: GivenRows
     ) -> None:
         """Keep what is asked later of the training rows, when the network is trained."""
 
@@ -158,12 +159,13 @@ class NetworkEstimator(
         self._validate_params()
         options = {"neighbor_pool": self._choose_pool(), **self._training_options()}
         device = self._find_device()
-        labels = labels_of(X)
+        names = Names.of(X, y)
         given = None
         if sample_weight is not None:
             X = self._as_rows(X)
             given = GivenRows.weighed(sample_weight, _num_samples(X))
             X, y = _those_that_count(X, y, given)
+            names = names[given.numbers]
         X, y, scaler = self._take_training_data(X, y)
         given = given or GivenRows(len(X), np.arange(len(X)))
         targets = self._make_targets().fit(y, given.weights)
@@ -200,8 +202,7 @@ class NetworkEstimator(
         self.validation_indices_ = [
             None if valid is None else given.numbers[valid] for _, valid in splits
         ]
-        labels = None if labels is None else labels[given.numbers]
-        self._remember(X, values, groups, splits, labels, given)
+        self._remember(X, values, groups, splits, names, given)
         self.history_ = history
         self.n_iter_ = len(history)
         return self
@@ -281,7 +282,7 @@ class NetworkEstimator(
             The queries, for this estimator until it is fitted anew.
         """
         check_is_fitted(self)
-        return Embedded(self._validate_and_embed(X), self.network_)
+        return Embedded(self._validate_and_embed(X), self.network_, labels_of(X))
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -338,16 +339,6 @@ class NetworkEstimator(
             state = state.copy()
             state["network_"] = copy.deepcopy(state["network_"]).cpu()
         return state
-
-
-def labels_of(X: Any) -> np.ndarray | None:
-    """What a DataFrame's index calls its rows, (n,); None, if there is none but numbers."""
-    if not hasattr(X, "iloc"):
-        return None
-    labels = np.empty(len(X.index), dtype=object)
-    labels[:] = list(X.index)
-    numbered = all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
-    return None if numbered else labels
 
 
 def _those_that_count(X, y, given: GivenRows):

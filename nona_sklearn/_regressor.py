@@ -444,6 +444,10 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     calibration_ : Calibration
         How the weighted targets become a predictive distribution.
 
+    target_names_ : tuple of str or None
+        The name of the Series given as `y`, or those of the DataFrame's columns; None if they are
+        not different strings.
+
     targets_ : RegressionTargets
         What `y` is: how it is checked, standardised for training, and answered.
 
@@ -609,6 +613,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     calibration_ : Calibration
         How the weighted targets become a predictive distribution.
+
+    target_names_ : tuple of str or None
+        The name of the Series given as `y`, or those of the DataFrame's columns; None if they are
+        not different strings.
 
     targets_ : RegressionTargets
         What `y` is: how it is checked, standardised for training, and answered.

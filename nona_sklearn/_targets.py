@@ -36,7 +36,8 @@ class RegressionTargets:
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
         """Look at the training targets, (n,) or (n, n_outputs), and how much each row counts."""
-        self.scaler = StandardScaler().fit(_columns(self.values(y)), sample_weight=sample_weight)
+        scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
+        self.scaler = scaler.fit(_columns(self.values(y)), sample_weight=sample_weight)
         return self
 
     def values(self, y: Any) -> Tensor:
