@@ -143,7 +143,7 @@ def test_labels_of_a_frame_stay_with_their_rows():
     frame, series = pd.DataFrame(X, index, list("abc")), pd.Series(y, index)
     weights = np.where(np.arange(60) % 2, WEIGHTS, 0)
     reg = nona().fit(frame, series, sample_weight=pd.Series(weights, index))
-    assert reg.bank_.labels.tolist() == index[1::2]
+    assert reg.bank_.names.tolist() == index[1::2]
     assert reg.explain(frame[:1], 3)["neighbor"].isin([*index[1::2], "others"]).all()
     assert list(reg.feature_names_in_) == ["a", "b", "c"]
 
