@@ -98,9 +98,14 @@ class Feature:
         return cls(replace(column, values=column.values[:0]), _describe(column), parts)
 
     @property
-    def is_one_hot(self) -> bool:
-        """Whether it is a category without an order."""
-        return self.column.kind == "category" and self.column.levels is None
+    def is_category(self) -> bool:
+        """Whether each of its levels is a column."""
+        return self.column.kind == "category"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, several, or a place in an order."""
+        return not self.is_category or self.column.levels is not None
 
     def names(self, name: str) -> list[str]:
         """Names of its numbers, where the column is called `name`."""
@@ -114,7 +119,7 @@ class Feature:
         return column.as_category().values
 
     def numbers(self, column: Column) -> np.ndarray:
-        """The values of any other column as numbers, NaN where there are gaps, (n, n_parts)."""
+        """The values as numbers, or places in the order, NaN where there are gaps, (n, n_parts)."""
         if "empty" in (column.kind, self.column.kind):
             return np.full((len(column.values), len(self.parts) or 1), np.nan)
         self._check(column)
@@ -176,7 +181,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     category                            a column for each level; rare ones share one, and so do
                                         levels that fit did not see
     a missing category                  a level
-    ordered category                    its place in the order
+    ordered category                    a column for each level, and its place in the order
     date                                year, days passed, and sine and cosine of its place in
                                         the year, the week and the day, where they differ
     ==================================  ========================================================
@@ -310,9 +315,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         n_rows = len(columns[0].values)
         numbers, first, categories = [np.empty((n_rows, 0))], [], [np.empty((n_rows, 0), object)]
         for feature, column in zip(self.features_, columns, strict=True):
-            if feature.is_one_hot:
+            if feature.is_category:
                 categories.append(feature.categories(column)[:, None])
-            else:
+            if feature.is_number:
                 numbers.append(feature.numbers(column))
                 first.append(numbers[-1][:, :1])  # of a date all parts are missing at once
         return {
@@ -328,8 +333,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _outputs(self, names=None) -> list[tuple[int, str]]:
         """List each column of the output: the number of the one it comes from, and its name."""
         names = [str(j) for j in range(len(self.features_))] if names is None else names
-        one_hot = [j for j, feature in enumerate(self.features_) if feature.is_one_hot]
-        others = [j for j, feature in enumerate(self.features_) if not feature.is_one_hot]
+        one_hot = [j for j, feature in enumerate(self.features_) if feature.is_category]
+        others = [j for j, feature in enumerate(self.features_) if feature.is_number]
         outputs = [(j, part) for j in others for part in self.features_[j].names(names[j])]
         if "gaps" in self.encoders_:
             missing = self.encoders_["gaps"].features_
