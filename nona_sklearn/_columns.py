@@ -143,7 +143,7 @@ def _of_categories(name: Any, series: nw.Series) -> Column:
     levels = None
     # pandas says whether categories are ordered; polars' Enum only lists them.
     if series.dtype == nw.Enum and series.implementation.is_pandas_like():
-        levels = tuple(series.cat.get_categories().to_list())
+        levels = tuple(series.dtype.categories)
     return _one_type(Column(name, "category", values, levels))
 
 
