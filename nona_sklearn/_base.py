@@ -282,7 +282,7 @@ class NetworkEstimator(
 
     def _take(self, X) -> Tensor | Rows:
         """Validate queries: rows for the network."""
-        X = self.features_.transform(check_table(self, X, reset=False))
+        X = self.features_._transform(check_table(self, X, reset=False))
         return _to_tensor(X, self.scaler_)
 
     def _embed(self, X: Tensor | Rows) -> Tensor:

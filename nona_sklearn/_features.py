@@ -301,7 +301,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             If columns are missing, are more, or hold something else than they did in fit.
         """
         check_is_fitted(self)
-        X = check_table(self, X, reset=False)
+        return self._transform(check_table(self, X, reset=False))
+
+    def _transform(self, X):
+        """Encode a table that is validated: its owner need not warn of its names again."""
         time_zones = [feature.column.time_zone for feature in self.features_]
         return self._encode(self._read(list(read_columns(X, time_zones))))
 
