@@ -24,7 +24,7 @@ from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
 from ._targets import RegressionTargets, Split
 from ._training import train_network
-from ._validation import is_whole
+from ._validation import is_whole, unchanged_on_error
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -130,14 +130,8 @@ class NetworkEstimator(
         -----
         A fit that fails or is interrupted leaves the estimator as it was before the call.
         """
-        before = vars(self).copy()
-        try:
-            with plain_torch():
-                return self._fit(X, y, groups)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+        with unchanged_on_error(self), plain_torch():
+            return self._fit(X, y, groups)
 
     def _fit(self, X, y, groups):
         self._validate_params()

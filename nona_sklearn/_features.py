@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from ._columns import Column, is_frame, read_columns
+from ._validation import unchanged_on_error
 
 DAY = np.timedelta64(1, "D")
 MONDAY = np.datetime64("1970-01-05", "us")
@@ -260,6 +261,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def fit_transform(self, X, y=None):
         """Look at a training table, and encode it: see :meth:`fit` and :meth:`transform`."""
         self._validate_params()
+        with unchanged_on_error(self):
+            return self._fit_transform(X)
+
+    def _fit_transform(self, X):
         X = check_table(self, X, reset=True)
         columns = _choose_categories(list(read_columns(X)), self.categorical_features)
         self.features_ = [Feature.of(column) for column in columns]
