@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from ._columns import is_missing
 from ._features import TableEncoder, check_table
 from ._inputs import Rows
 from ._network import Embedded, NeighborNetwork, average
@@ -322,7 +323,7 @@ def _check_groups(groups, n_rows: int) -> np.ndarray | None:
     groups = column_or_1d(groups)
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
-    missing = [row for row, group in enumerate(groups) if _is_missing(group)]
+    missing = [row for row, group in enumerate(groups) if is_missing(group)]
     if missing:
         raise ValueError(
             f"groups must not be missing, got {groups[missing[0]]!r} in row {missing[0]}"
@@ -331,12 +332,6 @@ def _check_groups(groups, n_rows: int) -> np.ndarray | None:
     if len(names) < 2:
         raise ValueError(f"groups must be at least 2, got {len(names)}")
     return numbers
-
-
-def _is_missing(value) -> bool:
-    """Whether a value is None, NaN, or pandas' NA, which does not even say if it equals itself."""
-    equal = value == value
-    return value is None or not (isinstance(equal, bool | np.bool_) and equal)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it

@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ._columns import Column, is_frame, read_columns
+from ._columns import OF_A_ZONE, Column, is_frame, read_columns
 from ._validation import unchanged_on_error
 
 DAY = np.timedelta64(1, "D")
@@ -147,7 +147,7 @@ def _describe(column: Column) -> str:
     if column.kind == "category":
         return "strings" if isinstance(given, str) else "numbers as categories"
     if column.kind == "date":
-        return "dates without a time zone" if column.time_zone is None else "dates of a time zone"
+        return "dates without a time zone" if column.time_zone is None else OF_A_ZONE
     return "numbers"
 
 
@@ -397,13 +397,13 @@ def check_table(estimator, X, *, reset: bool, **kwargs):
         )
     if not is_frame(X):
         X = _as_array(X)
-        strings = X.dtype.kind in "OUST"
+        numbers = X.dtype.kind not in "OUSTmM"
         return validate_data(
             estimator,
-            X.astype(object) if strings else X,
+            X.astype(object) if X.dtype.kind in "UST" else X,
             reset=reset,
-            dtype=None if strings else np.float64,
-            ensure_all_finite=False if strings else "allow-nan",
+            dtype=np.float64 if numbers else None,
+            ensure_all_finite="allow-nan" if numbers else False,
             **kwargs,
         )
     frame = nw.from_native(X, eager_only=True)
