@@ -12,7 +12,7 @@ from decimal import Decimal
 from itertools import repeat
 from numbers import Real
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import narwhals as nw
 import numpy as np
@@ -141,7 +141,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if isinstance(dtype, nw.Datetime):
         if dtype.time_zone is None:
             return _of_dates(name, series.to_numpy())
-        zone = time_zone or dtype.time_zone
+        zone = time_zone or _known_zone(dtype.time_zone)
         local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
         return _of_dates(name, local.to_numpy(), zone)
     if dtype in (nw.Categorical, nw.Enum, nw.String):
@@ -256,6 +256,14 @@ def is_missing(value: Any) -> bool:
         return True
     equal = value == value  # an array or the like is given, whatever it holds
     return (isinstance(equal, bool | np.bool_) and not equal) or type(value).__name__ == "NAType"
+
+
+def _known_zone(name: str) -> str:
+    """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
+    try:
+        return ZoneInfo(name).key
+    except ZoneInfoNotFoundError:
+        return "UTC"
 
 
 def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:
