@@ -129,11 +129,11 @@ def mixed_frame(n=40, seed=0):
         one([Fraction(1), Fraction(5, 2), None]),
         polars([1.0, 2.5, None]),
         polars([1.0, 2.5, np.nan]),
-        polars([Decimal(1), Decimal("2.5"), None]),
+        polars([Decimal("1.0"), Decimal("2.5"), None]),
         polars([1, 2.5, None], pl.Object),
         arrow([1, 2.5, None], "double[pyarrow]"),
         arrow_table([1, 2.5, None]),
-        arrow_table([Decimal(1), Decimal("2.5"), None]),
+        arrow_table([Decimal("1.0"), Decimal("2.5"), None]),
     ],
 )
 def test_a_number_is_itself_and_a_gap_the_median(X):
@@ -352,6 +352,7 @@ def test_a_missing_date_is_the_median_of_every_part_and_says_so():
 
 
 LOCAL = pd.Series(MOMENTS).dt.tz_localize(BERLIN)
+UNIVERSAL = [*(moment.to_pydatetime().astimezone(UTC) for moment in LOCAL[:2]), None]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +364,7 @@ LOCAL = pd.Series(MOMENTS).dt.tz_localize(BERLIN)
         one(LOCAL.astype(object)),
         LOCAL.dt.tz_convert("UTC").to_frame("x").to_numpy(),
         polars(MOMENTS, pl.Datetime("us")).with_columns(pl.col("x").dt.replace_time_zone(BERLIN)),
-        polars([*LOCAL[:2].dt.to_pydatetime(), None], pl.Datetime("us", "UTC")),
+        polars(UNIVERSAL, pl.Datetime("us", "UTC")),
     ],
     ids=["same", "Tokyo", "offset", "objects", "array", "polars", "polars UTC"],
 )
@@ -389,8 +390,7 @@ def test_dates_of_a_zone_in_pandas_are_understood_in_polars_and_as_objects(zone)
     X = one(LOCAL.dt.tz_convert(zone))
     encoder, columns = encode(X)
     expected = np.array(list(columns.values())).T
-    moments = [*(t.to_pydatetime().astimezone(UTC) for t in LOCAL[:2]), None]
-    for other in (polars(moments, pl.Datetime("us", "UTC")), one(moments, dtype=object)):
+    for other in (polars(UNIVERSAL, pl.Datetime("us", "UTC")), one(UNIVERSAL, dtype=object)):
         np.testing.assert_allclose(encoder.transform(other), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -904,13 +904,10 @@ def fitted():
 
 
 def to_polars(X):
-    """The same table without pandas' types; moments by the clock of UTC."""
-    return pl.DataFrame(
-        {
-            name: [None if value is pd.NA else value for value in X[name].tolist()]
-            for name in X.columns
-        }
-    )
+    """The mixed frame without pandas' types, and by the clock of UTC."""
+    X = X.assign(sold=X["sold"].dt.tz_convert(None))
+    values = {name: [None if v is pd.NA else v for v in X[name].tolist()] for name in X.columns}
+    return pl.DataFrame(values).with_columns(pl.col("sold").dt.replace_time_zone("UTC"))
 
 
 def ask(model, X):
@@ -1229,7 +1226,7 @@ def test_every_kind_of_column_of_polars(estimator):
             "moment": [None if j == 3 else moment for j, moment in zip(i, moments, strict=True)],
             "zone": pl.Series(moments).dt.replace_time_zone("UTC"),
             "length": [j * dt.timedelta(minutes=j) for j in i],
-            "decimal": [Decimal(j) / 8 for j in i],
+            "decimal": [Decimal(f"{j / 8:.3f}") for j in i],
             "truth": [None if j == 4 else j % 2 == 0 for j in i],
             "null": pl.Series([None] * n, dtype=pl.Null),
             "NaN": [np.nan if j == 5 else float(j) for j in i],

@@ -55,7 +55,7 @@ def test_sklearn_checks(estimator, check):
 
 
 # Not check_dataframe_column_names_consistency: our columns may come in any order, see
-# test_features. One of these checks mixes frames and arrays, whereupon scikit-learn itself warns.
+# test_features. Two of these checks mix frames and arrays, whereupon scikit-learn itself warns.
 @pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
 @pytest.mark.parametrize(
     "estimator", [*DEFAULTS, TableEncoder()], ids=["nona", "softstep", "table"]
