@@ -53,6 +53,9 @@ def check_output(encoder, Z):
     assert Z.shape[1] == len(encoder.get_feature_names_out()) == len(encoder.source_)
     assert len(encoder.features_) == encoder.n_features_in_
     assert set(encoder.source_) == set(range(encoder.n_features_in_))
+    inputs = getattr(encoder, "feature_names_in_", [f"x{j}" for j in set(encoder.source_)])
+    for name, j in zip(encoder.get_feature_names_out(), encoder.source_, strict=True):
+        assert name.startswith(inputs[j])
 
 
 def one(values, **kwargs):
@@ -485,7 +488,9 @@ def test_levels_are_those_of_a_one_hot_encoder(n):
         **limits, handle_unknown="infrequent_if_exist", sparse_output=False
     ).fit(X)
     encoder = TableEncoder(**limits)
-    np.testing.assert_array_equal(encoder.fit_transform(X), oracle.transform(X))
+    Z = encoder.fit_transform(X)
+    check_output(encoder, Z)
+    np.testing.assert_array_equal(Z, oracle.transform(X))
     assert list(encoder.get_feature_names_out()) == list(oracle.get_feature_names_out())
     other = X.replace("a", "unknown")
     np.testing.assert_array_equal(encoder.transform(other), oracle.transform(other))
@@ -738,10 +743,9 @@ def test_columns_with_other_names_go_by_their_place(names):
 
 def test_names_say_where_a_column_comes_from():
     X, _ = mixed_frame()
-    encoder = TableEncoder().fit(X)
+    encoder = TableEncoder()
+    check_output(encoder, encoder.fit_transform(X))
     names = encoder.get_feature_names_out()
-    for name, j in zip(names, encoder.source_, strict=True):
-        assert name.startswith(X.columns[j])
     assert len(set(names)) == len(names)
     with pytest.raises(ValueError, match="input_features"):
         encoder.get_feature_names_out(["a"] * X.shape[1])
