@@ -12,7 +12,6 @@ from sklearn.model_selection import train_test_split
 from nona_sklearn import ApproximateNeighborsRegressor, NONARegressor
 
 from . import real_data
-from .internals import make_encoder
 from .timing import timed
 
 CANDIDATES = (32, 128, 512)
@@ -28,7 +27,7 @@ def load(name):
     """Split a set, categories one-hot encoded: (X_train, X_test, y_train, y_test)."""
     X, y = real_data.DEVELOPMENT[name]()
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-    encoder = make_encoder().fit(X_train)
+    encoder = real_data.make_encoder().fit(X_train)
     return encoder.transform(X_train), encoder.transform(X_test), y_train, y_test
 
 

@@ -14,7 +14,6 @@ from torch import nn
 from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor, _training
-from nona_sklearn import __main__ as demo
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._neighbors import Neighbors
@@ -39,7 +38,6 @@ __all__ = [
     "WithFreshBatch",
     "WithMuon",
     "make_bank",
-    "make_encoder",
     "pool_in_place_of_memory",
 ]
 
@@ -47,12 +45,6 @@ __all__ = [
 def make_bank(embeddings, targets):
     """Build a bank of embeddings (n, d) and targets (n,), to ask without an estimator."""
     return NeighborBank(Neighbors(embeddings, targets))
-
-
-def make_encoder():
-    """Build the demo's encoder, categories first: the order that the results come from."""
-    encoder = demo.make_encoder()
-    return encoder.set_params(transformers=encoder.transformers[::-1])
 
 
 # -- variants of the default regressor that no parameter reaches ------------------------------

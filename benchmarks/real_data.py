@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes
-
-from .internals import make_encoder
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
 
 CACHE = Path(__file__).parent / ".data"
 MAX_TRAIN = 6000
@@ -289,6 +290,16 @@ def split(name, seed, max_train=MAX_TRAIN, max_test=None, sets=DEVELOPMENT | SPR
     n_test = round(TEST_SIZE * len(y))
     test, train = rows[:n_test][:max_test], rows[n_test:][:max_train]
     return X.iloc[train], X.iloc[test], y[train], y[test]
+
+
+def make_encoder():
+    """Build what turns a frame into numbers: medians for gaps, one-hot for categories."""
+    numeric = make_column_selector(dtype_include=["number", "bool"])
+    categorical = make_column_selector(dtype_exclude=["number", "bool"])
+    one_hot = OneHotEncoder(max_categories=20, handle_unknown="ignore", sparse_output=False)
+    return make_column_transformer(
+        (one_hot, categorical), (SimpleImputer(strategy="median"), numeric)
+    )
 
 
 def encoded_split(name, seed, **limits):

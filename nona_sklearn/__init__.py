@@ -5,6 +5,8 @@ Glossary
 query       a row that we want a prediction for
 neighbour   a labelled row that may take part in the prediction
 bank        all neighbours: embeddings and targets, stored at fit
+id          the number of a row of the bank, which no other has or will have
+name        what the index of a DataFrame calls a row; without one, its id
 pool        the neighbours of one training step
 embedding   where a row lies in the space in which neighbours are compared
 similarity  how near a neighbour is to a query; larger is nearer
@@ -28,6 +30,7 @@ from ._distribution import Calibration
 from ._features import TableEncoder
 from ._inputs import Rows
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
+from ._unwrap import unwrap
 from .attention import NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
 from .softstep import SoftStep
@@ -54,4 +57,5 @@ __all__ = [
     "compare_heads",
     "neighbor_attention",
     "neighbor_weights",
+    "unwrap",
 ]

@@ -10,21 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from sklearn.compose import (
-    TransformedTargetRegressor,
-    make_column_selector,
-    make_column_transformer,
-)
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes
-from sklearn.impute import SimpleImputer
 from sklearn.metrics import PredictionErrorDisplay
 from sklearn.model_selection import KFold, cross_validate, train_test_split
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
-from . import NeighborsDisplay, NONARegressor, SoftStepKNeighborsRegressor
+from . import NeighborsDisplay, NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
 from ._heads import DenseHeadRegressor
 
 MIN_ROWS = 30
@@ -103,7 +98,7 @@ def load_csv(path, target):
         raise DemoError(f"column {target!r} is not numeric, but {y.dtype}")
     if not np.isfinite(y).all():
         raise DemoError(f"column {target!r} lacks {(~np.isfinite(y)).sum()} of {len(y)} values")
-    X = X.replace([np.inf, -np.inf], np.nan)
+    X = X.replace([np.inf, -np.inf], np.nan).apply(find_dates)
     X = X.loc[:, X.nunique() > 1]  # a constant, or no value at all, tells nothing
     if X.shape[1] == 0:
         raise DemoError(f"{str(path)!r} has no column beside {target!r} with values that differ")
@@ -111,6 +106,16 @@ def load_csv(path, target):
         if (column.abs() > MAX_NUMBER).any():
             raise DemoError(f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
     return X, y
+
+
+def find_dates(column):
+    """Read a column of a CSV file as dates, if all of it are such as ISO 8601 writes them."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column) or column.isna().all():
+        return column
+    dates = pd.to_datetime(column, format="ISO8601", errors="coerce")
+    return dates if dates.notna().equals(column.notna()) else column
 
 
 def check_output(path):
@@ -123,24 +128,13 @@ def check_output(path):
         raise DemoError(f"--output {str(path)!r} cannot be written: {error}") from error
 
 
-def make_encoder():
-    """Build what turns a frame into numbers: medians for gaps, one-hot for categories."""
-    numeric = make_column_selector(dtype_include=["number", "bool"])
-    categorical = make_column_selector(dtype_exclude=["number", "bool"])
-    one_hot = OneHotEncoder(max_categories=20, handle_unknown="ignore", sparse_output=False)
-    return make_column_transformer(
-        (SimpleImputer(strategy="median"), numeric), (one_hot, categorical)
-    )
-
-
 def contestants():
     """Name and build the regressors to compare, all at their defaults."""
     mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=0)
+    scaled_mlp = TransformedTargetRegressor(mlp, transformer=StandardScaler())
     return {
-        "k-NN (k=5)": make_pipeline(StandardScaler(), KNeighborsRegressor()),
-        "MLP": make_pipeline(
-            StandardScaler(), TransformedTargetRegressor(mlp, transformer=StandardScaler())
-        ),
+        "k-NN (k=5)": make_pipeline(TableEncoder(), StandardScaler(), KNeighborsRegressor()),
+        "MLP": make_pipeline(TableEncoder(), StandardScaler(), scaled_mlp),
         "dense head": DenseHeadRegressor(random_state=0),
         "SoftStepKNeighborsRegressor": SoftStepKNeighborsRegressor(random_state=0),
         "NONARegressor": NONARegressor(random_state=0),
@@ -152,7 +146,7 @@ def compare(X, y):
     folds = KFold(N_SPLITS, shuffle=True, random_state=0)
     print(f"{f'{N_SPLITS}-fold cross-validation':<28} {'R²':>6} {'± sd':>6} {'fit, s':>7}")
     for name, regressor in contestants().items():
-        result = cross_validate(make_pipeline(make_encoder(), regressor), X, y, cv=folds)
+        result = cross_validate(regressor, X, y, cv=folds)
         scores, seconds = result["test_score"], result["fit_time"]
         print(f"{name:<28} {scores.mean():6.3f} {scores.std():6.3f} {seconds.mean():7.2f}")
 
@@ -161,25 +155,23 @@ def show_one_prediction(X, y, output):
     """Print the neighbours behind the first held-out prediction, and draw them."""
     from matplotlib.figure import Figure
 
-    train, test = train_test_split(np.arange(len(y)), test_size=0.2, random_state=0)
-    encoder = make_encoder().fit(X.iloc[train])
-    X_train, X_test = encoder.transform(X.iloc[train]), encoder.transform(X.iloc[test])
-    reg = NONARegressor(random_state=0).fit(X_train, y[train])
-    query = X_test[:1]
-    predictions = reg.predict(X_test)
-    print(f"\nRow {test[0]}: predicted {predictions[0]:.4g}, true {y[test[0]]:.4g}, because of")
-    for weight, index in zip(*(a[0] for a in reg.kneighbors(query)), strict=True):
-        print(f"  row {train[index]:<6} target {y[train[index]]:<10.4g} weight {weight:.3f}")
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=0)
+    reg = NONARegressor(random_state=0).fit(X_train, y_train)
+    query, predictions = X_test[:1], reg.predict(X_test)
+    print(
+        f"\nRow {query.index[0]}: predicted {predictions[0]:.4g}, true {y_test[0]:.4g}, because of"
+    )
+    table = reg.explain(query, n_neighbors=min(5, len(X_train))).drop(columns="query")
+    print(table.to_string(index=False, float_format="{:.4g}".format))
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     PredictionErrorDisplay.from_predictions(
-        y[test], predictions, kind="actual_vs_predicted", ax=left
+        y_test, predictions, kind="actual_vs_predicted", ax=left
     )
-    left.set_title(f"Held-out rows, R² = {reg.score(X_test, y[test]):.2f}")
-    names = [f"row {row}" for row in train]
-    NeighborsDisplay.from_estimator(reg, query, y[test[0]], row_names=names, ax=right)
-    right.set_title(f"Row {test[0]}: " + right.get_title())
+    left.set_title(f"Held-out rows, R² = {reg.score(X_test, y_test):.2f}")
+    NeighborsDisplay.from_estimator(reg, query, y_test[0], ax=right)
+    right.set_title(f"Row {query.index[0]}: " + right.get_title())
     figure.savefig(output, dpi=120)
     print(f"\nPicture written to {output}")
 

@@ -39,7 +39,8 @@ class ApproximateNeighborsRegressor(
     nearest that a graph of the bank (HNSW, by faiss) leads to, for each of the regressor's
     networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
     is lost. The index takes as much memory as the bank itself and 256 bytes a row. After an edit
-    of the regressor's bank it is built anew by the next question.
+    of the regressor's bank it is built anew by the next question. Candidates are the nearest rows,
+    whatever their sample weights, which count where they are weighed.
 
     Parameters
     ----------
@@ -144,7 +145,8 @@ class ApproximateNeighborsRegressor(
         Returns
         -------
         dict of str to float
-            ``recall``, the mean share of the truly nearest rows among the candidates;
+            ``recall``, the mean share of the truly heaviest rows, which are the nearest where
+            rows weigh alike beforehand, among the candidates;
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
@@ -153,10 +155,10 @@ class ApproximateNeighborsRegressor(
         exact = index.bank.ask(self.regressor_.network_.head, query).mean()
         decode = self.regressor_.targets_.decode
         difference = decode(_mean(index, query, candidates)) - decode(exact)
-        recalls, shares = [], []
+        recalls, shares, prior = [], [], index.bank.neighbors.log_prior
         for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
-                weights = head.neighbor_weights(q[block], neighbors).cpu()
+                weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()
                 nearest = torch.zeros_like(weights, dtype=torch.bool)
                 nearest.scatter_(1, largest(weights, rows.shape[1])[1], True)
                 recalls.append(nearest.gather(1, rows[block]).double().mean(dim=1))
@@ -179,14 +181,14 @@ class ApproximateNeighborsRegressor(
     @torch.no_grad()
     def _candidates(self, index: Index, query: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Find weights and row numbers, (q, k) each, of each network's candidates."""
-        k = min(self.n_candidates, len(index.bank))
+        k, prior = min(self.n_candidates, len(index.bank)), index.bank.neighbors.log_prior
         found = []
         for (head, q, neighbors), graph in zip(index.parts(query), index.graphs, strict=True):
             graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
             q, neighbors = head.compared(q), head.compared(neighbors)
             rows = torch.from_numpy(graph.search(np.ascontiguousarray(q.cpu()), k)[1])
             weights = [
-                _weigh(head, q[block], neighbors[rows[block].to(q.device)])
+                _weigh(head, q[block], neighbors, rows[block].to(q.device), prior)
                 for block in spans(len(query), QUERY_BLOCK)
             ]
             found.append((torch.cat([q.new_zeros(0, k), *weights]).double().cpu(), rows))
@@ -283,10 +285,13 @@ def _build_graph(embeddings: Tensor):
     return graph
 
 
-def _weigh(head: NONAHead, query: Tensor, candidates: Tensor) -> Tensor:
-    """Weights (q, k) of each query's own candidates (q, k, d)."""
+def _weigh(
+    head: NONAHead, query: Tensor, neighbors: Tensor, rows: Tensor, log_prior: Tensor | None
+) -> Tensor:
+    """Weights (q, k) of each query's own candidates: neighbours (n, d), by their rows (q, k)."""
+    candidates, prior = neighbors[rows], None if log_prior is None else log_prior[rows]
     similarity = SIMILARITIES[head.similarity](query[:, None].double(), candidates.double())
-    return head.weigh(similarity[:, 0].float(), query)
+    return head.weigh(similarity[:, 0].float(), query, log_prior=prior)
 
 
 def _mean(index: Index, query: Tensor, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:

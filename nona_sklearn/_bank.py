@@ -1,8 +1,9 @@
-"""The bank: the rows stored at fit, their names, and edits that make another bank."""
+"""The bank: the rows stored at fit, their ids and names, and edits that make another bank."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,14 +12,17 @@ import torch
 from torch import Tensor
 
 from ._distribution import Calibration
+from ._names import names_of_new
 from ._neighbors import Exclusion, Neighbors
 from ._question import Question
 from .attention import AverageHead, NONAHead
 
+AS_THEY_ARE = "names", "numbered", "target_names", "calibration", "weight_unit"  # in a pickle
+
 
 @dataclass(frozen=True)
 class NeighborBank:
-    """Labelled rows by name. An edit makes a new bank, so that whoever reads the old may go on.
+    """Labelled rows by id. An edit makes a new bank, so that whoever reads the old may go on.
 
     All that an answer depends on beside the network is here, to be read at once.
 
@@ -27,23 +31,33 @@ class NeighborBank:
     neighbors : Neighbors
         Where the rows are and what they are worth.
     ids : int Tensor of shape (n,), optional
-        What they are called, ascending; their row numbers by default.
+        Their numbers, ascending; those of the rows given to fit by default.
     next_id : int Tensor of shape (), optional
-        What the next row will be called. No name is given twice.
+        The number of the next row. None is given twice.
     groups : int Tensor of shape (n,), optional
         Which of them belong together.
-    labels : ndarray of shape (n,), optional
-        What they are called in the table that they came from; their ids by default.
+    names : object ndarray of shape (n,), optional
+        What they are called; None: all go by their ids.
+    numbered : bool, default=True
+        Whether rows whose table says no name go by their ids, as the first ones did; otherwise
+        they are "added <id>", since the first ones may have numbers for names.
+    target_names : tuple of str, optional
+        What the columns of their targets are called.
     calibration : Calibration, optional
         How their weighted targets become a predictive distribution.
+    weight_unit : float, default=1.0
+        What a row weighs, as fit takes weights, whose log prior is 0.
     """
 
     neighbors: Neighbors
     ids: Tensor = None  # type: ignore[assignment]  # never None once it is made
     next_id: Tensor = None  # type: ignore[assignment]
     groups: Tensor | None = None
-    labels: np.ndarray | None = None
+    names: np.ndarray | None = None
+    numbered: bool = True
+    target_names: tuple[str, ...] | None = None
     calibration: Calibration | None = None
+    weight_unit: float = 1.0
 
     def __post_init__(self):
         if self.ids is None:
@@ -96,7 +110,7 @@ class NeighborBank:
     # -- editing -------------------------------------------------------------------------
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Where the rows of these names are in the bank, shape of `ids`.
+        """Where the rows of these ids are in the bank, shape of `ids`.
 
         Raises
         ------
@@ -109,17 +123,36 @@ class NeighborBank:
             raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
         return np.searchsorted(known, ids)
 
-    def labels_of(self, positions: np.ndarray) -> np.ndarray:
-        """What the rows at these positions are called, shape of `positions`."""
-        labels = self.ids.cpu().numpy() if self.labels is None else self.labels
-        return labels[positions]
+    def positions_of_names(self, names: Sequence[Hashable]) -> np.ndarray:
+        """Where all rows that are called so are in the bank, ascending.
 
-    def add(self, neighbors: Neighbors) -> NeighborBank:
-        """Return a bank with more rows, after those it has; each is a group by itself."""
+        Raises
+        ------
+        ValueError
+            If there is no such row, naming up to ten that are not.
+        """
+        known, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
+        borne = {*known}
+        if unknown := [name for name in wanted if name not in borne]:
+            raise ValueError(f"names must be in the bank, got unknown {unknown[:10]}")
+        return np.flatnonzero([name in wanted for name in known])
+
+    def names_of(self, positions: np.ndarray | slice) -> np.ndarray:
+        """What the rows at these positions are called, shape of `positions`."""
+        names = self.ids.cpu().numpy() if self.names is None else self.names
+        return names[positions]
+
+    def add(self, neighbors: Neighbors, labels: np.ndarray | None = None) -> NeighborBank:
+        """Return a bank with more rows, after those it has; each is a group by itself.
+
+        Labels are what their table calls them; a row keeps its name from then on.
+        """
         new = self.next_id + torch.arange(len(neighbors))
-        labels = self.labels
-        if labels is not None:  # of another table, whose names may be the same
-            labels = np.concatenate([labels, new.numpy().astype(object)])
+        names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
+        if self.names is None and names.tolist() == new.tolist():
+            joined = None
+        else:
+            joined = np.concatenate([self.names_of(slice(None)).astype(object), names])
         groups = self.groups
         if groups is not None:
             alone = groups.max() + 1 + torch.arange(len(neighbors), device=groups.device)
@@ -130,7 +163,7 @@ class NeighborBank:
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
             groups=groups,
-            labels=labels,
+            names=joined,
         )
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
@@ -145,15 +178,18 @@ class NeighborBank:
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
             groups=None if self.groups is None else self.groups[rows],
-            labels=None if self.labels is None else self.labels[positions],
+            names=None if self.names is None else self.names[positions],
         )
 
-    def with_targets(self, targets: Tensor) -> NeighborBank:
+    def with_targets(
+        self, targets: Tensor, target_names: tuple[str, ...] | None = None
+    ) -> NeighborBank:
         """Return a bank of the same rows, worth something else.
 
         Neither their adjustments nor their calibration hold any more.
         """
-        return replace(self, neighbors=self.neighbors.with_values(targets), calibration=None)
+        neighbors = self.neighbors.with_values(targets)
+        return replace(self, neighbors=neighbors, target_names=target_names, calibration=None)
 
     # -- pickling ------------------------------------------------------------------------
 
@@ -166,12 +202,13 @@ class NeighborBank:
             "unit": self.neighbors.unit,
             "groups": self.groups,
         }
-        if len(self) != self.next_id:  # else no row was removed: names are row numbers
+        if len(self) != self.next_id:  # else no row was removed: ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
             name: torch.as_tensor(t).cpu().numpy() for name, t in tensors.items() if t is not None
         }
-        return {"arrays": arrays, "labels": self.labels, "calibration": self.calibration}
+        others = {name: getattr(self, name) for name in AS_THEY_ARE}
+        return {"arrays": arrays, **others}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         with warnings.catch_warnings():
@@ -184,7 +221,6 @@ class NeighborBank:
             tensors.pop("log_prior", None),
             tensors.pop("unit", None),
         )
-        made = NeighborBank(
-            neighbors, **tensors, labels=state["labels"], calibration=state["calibration"]
-        )
+        others: dict[str, Any] = {name: state[name] for name in AS_THEY_ARE}
+        made = NeighborBank(neighbors, **(tensors | others))
         vars(self).update(vars(made))

@@ -11,19 +11,27 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import (
+    _safe_indexing,
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
 from ._columns import is_missing
 from ._features import TableEncoder, check_table
 from ._inputs import Rows
+from ._names import Names, labels_of
 from ._network import Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
+from ._sample_weight import GivenRows
 from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
-from ._targets import RegressionTargets, Split
+from ._targets import RegressionTargets, Split, check_lengths
 from ._training import train_network
 from ._validation import is_whole, unchanged_on_error
 from .embedding import ACTIVATIONS, MLPEmbedding
@@ -75,7 +83,9 @@ class NetworkEstimator(
         return SmoothClipScaler()
 
     @abstractmethod
-    def _remember(self, X, values: Tensor, groups, splits: list[Split], labels) -> None:
+    def _remember(
+        self, X, values: Tensor, groups, splits: list[Split], names: Names, given: GivenRows
+    ) -> None:
         """Keep what is asked later of the training rows, when the network is trained."""
 
     @abstractmethod
@@ -103,7 +113,7 @@ class NetworkEstimator(
 
     # -- fitting -------------------------------------------------------------------------
 
-    def fit(self, X, y, groups=None):
+    def fit(self, X, y, groups=None, sample_weight=None):
         """Train the network and store the embedded training rows as the bank.
 
         Parameters
@@ -116,6 +126,11 @@ class NetworkEstimator(
             Rows that belong together, such as moments of one simulation or sentences of one
             text, when predictions are for new groups. In training no row is a neighbour of its
             own group, and a group is all training or all validation. None: each row by itself.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each row counts, in the losses and as a neighbour: a row of weight 2 as
+            two. A row of weight 0 is as good as absent: it does not join the bank, and the
+            others are still called by their numbers in `X`. The features' scale does not mind
+            weights. None: all count alike, as they do if all weights are equal.
 
         Returns
         -------
@@ -125,28 +140,36 @@ class NetworkEstimator(
         Raises
         ------
         ValueError
-            If a parameter, `X`, `y` or `groups` is invalid, or if training diverges.
+            If a parameter, `X`, `y`, `groups` or `sample_weight` is invalid, or if training
+            diverges.
 
         Notes
         -----
         A fit that fails or is interrupted leaves the estimator as it was before the call.
         """
         with unchanged_on_error(self), plain_torch():
-            return self._fit(X, y, groups)
+            return self._fit(X, y, groups, sample_weight)
 
-    def _fit(self, X, y, groups):
+    def _fit(self, X, y, groups, sample_weight):
         self._validate_params()
         options = {"neighbor_pool": self._choose_pool(), **self._training_options()}
         device = self._find_device()
-        labels = labels_of(X)
+        names = Names.of(X, y)
+        given = None
+        if sample_weight is not None:
+            X = self._as_rows(X)
+            given = GivenRows.weighed(sample_weight, _num_samples(X))
+            X, y = _those_that_count(X, y, given)
+            names = names[given.numbers]
         X, y, scaler = self._take_training_data(X, y)
-        targets = self._make_targets().fit(y)
+        given = given or GivenRows(len(X), np.arange(len(X)))
+        targets = self._make_targets().fit(y, given.weights)
         options["loss"] = targets.loss
         values = targets.values(y)
         encoded = targets.encode(values)
         random_state = check_random_state(self.random_state)
         n_networks = self._count_networks(len(X))
-        groups = _check_groups(groups, len(X))
+        groups = _check_groups(groups, given)
         splits: list[Split] = [(np.arange(len(X)), None)] * n_networks
         if self.early_stopping:
             splits = targets.split(
@@ -157,7 +180,7 @@ class NetworkEstimator(
         networks = self._initial_networks(X, encoded, seeds)
         trained = Parallel(n_jobs=getattr(self, "n_jobs", None))(
             delayed(self._train)(
-                *(network, X, encoded, groups, split),
+                *(network, X, encoded, groups, given.log_prior, split),
                 seed=int(seed),
                 device=device,
                 options=options,
@@ -171,8 +194,10 @@ class NetworkEstimator(
         self.network_ = average([network for network, _ in trained]).settle()
         self.scaler_ = scaler
         self.targets_ = targets
-        self.validation_indices_ = [valid for _, valid in splits]
-        self._remember(X, values, groups, splits, labels)
+        self.validation_indices_ = [
+            None if valid is None else given.numbers[valid] for _, valid in splits
+        ]
+        self._remember(X, values, groups, splits, names, given)
         self.history_ = history
         self.n_iter_ = len(history)
         return self
@@ -186,6 +211,10 @@ class NetworkEstimator(
         X = self.features_.fit_transform(X)
         scaler = _fit_scaler(self._make_scaler(), X)
         return _to_tensor(X, scaler), y, scaler
+
+    def _as_rows(self, X):
+        """Give training features a form whose rows can be counted and selected."""
+        return X
 
     def _find_device(self):
         return _resolve_device(self.device)
@@ -207,13 +236,14 @@ class NetworkEstimator(
                 ) from error
         return networks
 
-    def _train(self, network, X, encoded, groups, split, *, seed, device, options):
+    def _train(self, network, X, encoded, groups, log_prior, split, *, seed, device, options):
         """Train one network on encoded targets; returns it with its history."""
         train, valid = split
+        rows = (X, encoded) if log_prior is None else (X, encoded, log_prior)
         return train_network(
             network,
-            (X[train], encoded[train]),
-            None if valid is None else (X[valid], encoded[valid]),
+            tuple(part[train] for part in rows),
+            None if valid is None else tuple(part[valid] for part in rows),
             groups=None if groups is None else torch.as_tensor(groups[train]),
             pool_size=self.pool_size,
             batch_size=self.batch_size,
@@ -247,7 +277,7 @@ class NetworkEstimator(
             The queries, for this estimator until it is fitted anew.
         """
         check_is_fitted(self)
-        return Embedded(self._validate_and_embed(X), self.network_)
+        return Embedded(self._validate_and_embed(X), self.network_, labels_of(X))
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -306,21 +336,21 @@ class NetworkEstimator(
         return state
 
 
-def labels_of(X: Any) -> np.ndarray | None:
-    """What a DataFrame's index calls its rows, (n,); None, if there is none but numbers."""
-    if not hasattr(X, "iloc"):
-        return None
-    labels = np.empty(len(X.index), dtype=object)
-    labels[:] = list(X.index)
-    numbered = all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
-    return None if numbered else labels
+def _those_that_count(X, y, given: GivenRows):
+    """Leave out the features and targets of rows that are as good as absent."""
+    if len(given.numbers) == given.n_given:
+        return X, y
+    if y is not None:
+        check_lengths(given.n_given, _num_samples(y))
+        y = _safe_indexing(y, given.numbers)
+    return _safe_indexing(X, given.numbers), y
 
 
-def _check_groups(groups, n_rows: int) -> np.ndarray | None:
-    """Number the groups from 0, (n_rows,); None if there are none."""
+def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
+    """Number the groups of the rows that count from 0, (n,); None if there are none."""
     if groups is None:
         return None
-    groups = column_or_1d(groups)
+    groups, n_rows = column_or_1d(groups), given.n_given
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
     missing = [row for row, group in enumerate(groups) if is_missing(group)]
@@ -328,7 +358,7 @@ def _check_groups(groups, n_rows: int) -> np.ndarray | None:
         raise ValueError(
             f"groups must not be missing, got {groups[missing[0]]!r} in row {missing[0]}"
         )
-    names, numbers = np.unique(groups, return_inverse=True)
+    names, numbers = np.unique(groups[given.numbers], return_inverse=True)
     if len(names) < 2:
         raise ValueError(f"groups must be at least 2, got {len(names)}")
     return numbers

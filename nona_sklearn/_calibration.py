@@ -22,13 +22,16 @@ from ._distribution import (
     weighted_mean,
 )
 from ._question import Question
+from ._sample_weight import evened, mean_one, weighed
 from .attention import AverageHead, NONAHead
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0)
 CALIBRATION_PAIRS, LEAST_CALIBRATION_ROWS = 2**23, 100  # takes a second or so
 
 
-def fit_calibration(question: Question, residual: Tensor) -> Calibration:
+def fit_calibration(
+    question: Question, residual: Tensor, sample_weight: Tensor | None = None
+) -> Calibration:
     """Find the power and the noise with the lowest CRPS.
 
     Parameters
@@ -37,6 +40,8 @@ def fit_calibration(question: Question, residual: Tensor) -> Calibration:
         Rows whose errors are known.
     residual : Tensor of shape (q, n_outputs)
         Truth minus prediction.
+    sample_weight : Tensor of shape (q,), optional
+        How much the rows count, with a mean of 1; None: all the same.
 
     Returns
     -------
@@ -44,8 +49,8 @@ def fit_calibration(question: Question, residual: Tensor) -> Calibration:
         The best of a grid.
     """
     columns = question.neighbors.columns.T
-    scales = residual.square().mean(dim=0).sqrt().tolist()
-    errors = tuple(shape_of(column) for column in residual.T.cpu().numpy())
+    scales = weighed(residual.square(), sample_weight).mean(dim=0).sqrt().tolist()
+    errors = tuple(shape_of(evened(column, sample_weight)) for column in residual.T.cpu().numpy())
     reaches = [float(values.max() - values.min()) for values in columns]
     noises = [
         Noise(scale or 1.0, error, reach)
@@ -63,12 +68,14 @@ def fit_calibration(question: Question, residual: Tensor) -> Calibration:
             )
         ]
         scores = torch.zeros(len(POWERS), len(NOISES)).to(columns)
+        counts = None if sample_weight is None else sample_weight[queries]
         for i, power in enumerate(POWERS):
             weights = behind.weights(power)
             for law, column in zip(laws, residual[queries].T, strict=True):
                 # The truth moves rather than the distribution's mean.
                 truth = weighted_mean(weights, law.values) - law.center + column[:, None]
-                scores[i] += crps(law, weights, truth).sum(dim=0) / law.noise.scale
+                each = weighed(crps(law, weights, truth), counts)
+                scores[i] += each.sum(dim=0) / law.noise.scale
         return scores
 
     scores = torch.stack(question.behind(score_block)).sum(dim=0).cpu().numpy()
@@ -127,25 +134,29 @@ def calibrate_on_held_out(
         held_out.append(rows)
         residuals.append((bank.targets[rows] - mean).reshape(len(rows), -1))
     rows, first = np.unique(np.concatenate(held_out), return_index=True)  # rows may be shared
-    residual = torch.cat(residuals)[first]
-    share = 1 - _averaged_out(held_out, residuals) / residual.square().mean(dim=0).clamp_min(
-        1e-300
-    )
+    residual, log_prior = torch.cat(residuals)[first], bank.neighbors.log_prior
+    sample_weight = _sample_weight(log_prior, rows)
+    error = weighed(residual.square(), sample_weight).mean(dim=0).clamp_min(1e-300)
+    share = 1 - _averaged_out(held_out, residuals, log_prior) / error
     residual = residual * share.clamp(0.25, 1).sqrt()
-    return fit_calibration(ask_of_rows(head, bank, rows), residual)
+    return fit_calibration(ask_of_rows(head, bank, rows), residual, sample_weight)
 
 
-def _averaged_out(held_out: list[np.ndarray], residuals: list[Tensor]) -> Tensor:
+def _averaged_out(
+    held_out: list[np.ndarray], residuals: list[Tensor], log_prior: Tensor | None = None
+) -> Tensor:
     """What an average of K networks spares of one network's mean squared error, (c,).
 
     If v is the variance of what a network does not share with another, two differ by 2 v in the
     mean square, and the average of K keeps ``v / K``.
     """
-    differences = [residuals[0][:0]]
+    shared, differences = [held_out[0][:0]], [residuals[0][:0]]
     for k in range(len(held_out) - 1):
-        _, ours, theirs = np.intersect1d(held_out[k], held_out[k + 1], return_indices=True)
+        both, ours, theirs = np.intersect1d(held_out[k], held_out[k + 1], return_indices=True)
+        shared.append(both)
         differences.append(residuals[k][ours] - residuals[k + 1][theirs])
-    squares = torch.cat(differences).square()
+    sample_weight = _sample_weight(log_prior, np.concatenate(shared))
+    squares = weighed(torch.cat(differences).square(), sample_weight)
     if len(squares) == 0:
         return squares.sum(dim=0)
     return squares.mean(dim=0) / 2 * (1 - 1 / len(held_out))
@@ -156,7 +167,8 @@ def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calib
     rows = np.random.RandomState(0).permutation(len(bank))[: _n_rows(bank)]
     question = ask_of_rows(head, bank, rows)
     residual = bank.targets[rows] - question.mean()
-    return fit_calibration(question, residual.reshape(len(rows), -1))
+    sample_weight = _sample_weight(bank.neighbors.log_prior, rows)
+    return fit_calibration(question, residual.reshape(len(rows), -1), sample_weight)
 
 
 def ask_of_rows(head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray) -> Question:
@@ -165,6 +177,11 @@ def ask_of_rows(head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarr
     assert everybody.exclusion is not None
     labels = replace(everybody.exclusion, queries=everybody.exclusion.neighbors[rows])
     return replace(everybody, query=bank.embeddings[rows], exclusion=labels)
+
+
+def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
+    """How much some of the bank's rows count, with a mean of 1; None: all the same."""
+    return None if log_prior is None else mean_one(log_prior[rows])
 
 
 def one_by_one(

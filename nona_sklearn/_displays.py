@@ -1,13 +1,14 @@
 """Pictures. The only file that imports matplotlib, and only inside methods."""
 
+from contextlib import suppress
+
 import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from ._explanation import Explanation
-from ._verbs import check_n_neighbors
+from ._names import target_names_of
+from ._unwrap import unwrap
 from .softstep import STEPS
 
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
@@ -38,18 +39,27 @@ class Display:
         return self
 
 
-def _embeddings(estimator, X):
+def _embeddings(unwrapped, X):
     """Where the rows of `X`, or of the bank, are compared, as a tensor where the network is."""
-    check_is_fitted(estimator)
+    estimator = unwrapped.estimator
     if X is None:
         return estimator.network_.head.compared(estimator.bank_.embeddings)
     device = next(estimator.network_.parameters()).device
-    return torch.tensor(np.asarray(estimator.transform(X)), device=device)
+    return torch.tensor(np.asarray(unwrapped.transform(X)), device=device)
 
 
 def _check_one_output(shape):
     if len(shape) != 1:
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
+
+
+def _target_name(model, y=None):
+    """What the one target is called: by `y`, or by the targets that the model was fitted to."""
+    names = target_names_of(y)
+    if names is None:
+        with suppress(TypeError):  # not one of ours
+            names = unwrap(model).target_names_
+    return names[0] if names else "target"
 
 
 class NeighborsDisplay(Display):
@@ -73,6 +83,8 @@ class NeighborsDisplay(Display):
         The true target.
     adjusted_targets : ndarray of shape (n_neighbors,), optional
         The targets as they were moved for the query; None: not at all.
+    target_name : str, default="target"
+        What the target is called.
 
     Attributes
     ----------
@@ -92,13 +104,23 @@ class NeighborsDisplay(Display):
     10
     """
 
-    def __init__(self, weights, targets, names, prediction, y_true=None, adjusted_targets=None):
+    def __init__(
+        self,
+        weights,
+        targets,
+        names,
+        prediction,
+        y_true=None,
+        adjusted_targets=None,
+        target_name="target",
+    ):
         self.weights = weights
         self.targets = targets
         self.names = names
         self.prediction = prediction
         self.y_true = y_true
         self.adjusted_targets = adjusted_targets
+        self.target_name = target_name
 
     @classmethod
     def from_estimator(cls, estimator, X, y_true=None, *, n_neighbors=10, row_names=None, ax=None):
@@ -106,8 +128,8 @@ class NeighborsDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted to one output.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (1, n_features)
             The query.
         y_true : float, optional
@@ -115,8 +137,8 @@ class NeighborsDisplay(Display):
         n_neighbors : int, default=10
             Number of neighbours to draw; all, if the bank holds fewer.
         row_names : array-like of shape (n_samples,), optional
-            Names of the rows given to fit; by default those in the index of their DataFrame, or
-            their numbers.
+            Names of the rows given to fit; by default those that :meth:`explain` gives: of the
+            index of their DataFrame, or their numbers.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -130,23 +152,22 @@ class NeighborsDisplay(Display):
         ValueError
             If `X` is not one row, or the estimator was fitted to several outputs.
         """
-        prediction = estimator.predict(X)
+        model = unwrap(estimator)
+        prediction = model.predict(X)
         if prediction.shape != (1,):
             raise ValueError(
                 f"X must be one query and y one output, got predictions {prediction.shape}"
             )
-        bank, question = estimator._ask(X)
-        n_neighbors = min(n_neighbors, len(bank))
-        check_n_neighbors(n_neighbors, len(bank))
-        behind = Explanation.of(question, n_neighbors)
-        positions = behind.positions[0]
-        names = bank.labels_of(positions)
+        bank = model.estimator.bank_
+        behind = model._explain(X, min(n_neighbors, len(bank)))
+        names = behind.names[0]
         if row_names is not None:
-            names = np.asarray(row_names)[bank.ids.cpu().numpy()[positions]]
+            names = np.asarray(row_names)[bank.ids.cpu().numpy()[behind.positions[0]]]
         targets, adjusted = behind.targets[0, :-1, 0], behind.adjusted[0, :-1, 0]
         moved = None if np.array_equal(targets, adjusted) else adjusted
         weights = behind.weights[0, :-1]
-        return cls(weights, targets, names, prediction[0], y_true, moved).plot(ax)
+        name = _target_name(model)
+        return cls(weights, targets, names, prediction[0], y_true, moved, name).plot(ax)
 
     def _draw(self, ax):
         ends = self.targets if self.adjusted_targets is None else self.adjusted_targets
@@ -170,7 +191,7 @@ class NeighborsDisplay(Display):
         share = self.weights.sum()
         ax.set(
             title=f"{len(self.weights)} heaviest neighbours ({share:.0%} of the weight)",
-            xlabel="target of the neighbour",
+            xlabel=f"{self.target_name} of the neighbour",
             ylabel="weight",
         )
         ax.margins(x=0.1)
@@ -189,6 +210,8 @@ class EmbeddingDisplay(Display):
         Where the rows are.
     targets : ndarray of shape (n_rows,)
         Target of each row.
+    target_name : str, default="target"
+        What the target is called.
 
     Attributes
     ----------
@@ -208,9 +231,10 @@ class EmbeddingDisplay(Display):
     (442, 2)
     """
 
-    def __init__(self, embedding, targets):
+    def __init__(self, embedding, targets, target_name="target"):
         self.embedding = embedding
         self.targets = targets
+        self.target_name = target_name
 
     @classmethod
     def from_estimator(
@@ -228,8 +252,8 @@ class EmbeddingDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted to one output.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (n_samples, n_features), optional
             Rows to embed; the bank by default.
         y : array-like of shape (n_samples,), optional
@@ -254,21 +278,22 @@ class EmbeddingDisplay(Display):
         ValueError
             If `X` comes without `y` or the reverse, or there are several outputs.
         """
+        model = unwrap(estimator)
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
-        embeddings = _embeddings(estimator, X).cpu().numpy()
-        targets = estimator.bank_.targets.cpu().numpy() if y is None else np.asarray(y)
+        embeddings = _embeddings(model, X).cpu().numpy()
+        targets = model._neighbor_targets() if y is None else np.asarray(y)
         _check_one_output(targets.shape)
         rows = np.arange(len(embeddings))
         if len(rows) > max_rows:
             rows = check_random_state(random_state).choice(rows, max_rows, replace=False)
         reducer = PCA(n_components=2) if reducer is None else reducer
         embedding = np.asarray(reducer.fit_transform(embeddings[rows]))[:, :2]
-        return cls(embedding, targets[rows]).plot(ax)
+        return cls(embedding, targets[rows], _target_name(model, y)).plot(ax)
 
     def _draw(self, ax):
         dots = ax.scatter(*self.embedding.T, c=self.targets, s=12, alpha=0.8)
-        ax.figure.colorbar(dots, ax=ax, label="target")
+        ax.figure.colorbar(dots, ax=ax, label=self.target_name)
         ax.set(
             title=f"Embeddings of {len(self.targets):,} rows",
             xlabel="dimension 1",
@@ -321,8 +346,8 @@ class StepDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted with a `softstep`.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted with a `softstep`.
         X : array-like of shape (n_queries, n_features), optional
             Queries; needed with ``softstep_params='pointwise'`` only.
         n_points : int, default=1001
@@ -340,8 +365,9 @@ class StepDisplay(Display):
         ValueError
             If the estimator has no `softstep`, or has a pointwise one and `X` is None.
         """
-        query = _embeddings(estimator, X)
-        parts = estimator.network_.head.parts(query, query)
+        model = unwrap(estimator)
+        query = _embeddings(model, X)
+        parts = model.estimator.network_.head.parts(query, query)
         step = parts[0][0].step
         if step is None:
             raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")
@@ -387,6 +413,8 @@ class SurfaceDisplay(Display):
         Targets of these rows; they are drawn on the colour scale of the predictions.
     feature_names : tuple of str, default=("feature 0", "feature 1")
         Names of the two features.
+    target_name : str, default="target"
+        What the target is called.
 
     Attributes
     ----------
@@ -414,6 +442,7 @@ class SurfaceDisplay(Display):
         points=None,
         y=None,
         feature_names=("feature 0", "feature 1"),
+        target_name="target",
     ):
         self.x0 = x0
         self.x1 = x1
@@ -421,6 +450,7 @@ class SurfaceDisplay(Display):
         self.points = points
         self.y = y
         self.feature_names = feature_names
+        self.target_name = target_name
 
     @classmethod
     def from_estimator(
@@ -438,7 +468,7 @@ class SurfaceDisplay(Display):
         y : array-like of shape (n_samples,), optional
             Their targets, to draw the rows themselves.
         features : tuple of two int or str, default=(0, 1)
-            The features: their numbers, or names if `X` is a DataFrame.
+            The features: their numbers, or names if `X`, or the X given to fit, is a DataFrame.
         grid_resolution : int, default=100
             Number of values of each feature.
         ax : matplotlib Axes, optional
@@ -454,7 +484,8 @@ class SurfaceDisplay(Display):
         ValueError
             If `features` are not two columns of `X`, or there are several outputs.
         """
-        names = list(getattr(X, "columns", []))
+        framed = hasattr(X, "columns")
+        names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
         values = np.asarray(X, dtype=float)
         pair = [names.index(f) if f in names else f for f in features]
         if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
@@ -467,7 +498,9 @@ class SurfaceDisplay(Display):
         ).T
         grid = np.tile(np.nanmedian(values, axis=0), (grid_resolution**2, 1))
         grid[:, pair] = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
-        predictions = estimator.predict(type(X)(grid, columns=X.columns) if names else grid)
+        predictions = estimator.predict(
+            type(X)(dict(zip(names, grid.T, strict=True))) if framed else grid
+        )
         _check_one_output(predictions.shape)
         return cls(
             x0,
@@ -476,6 +509,7 @@ class SurfaceDisplay(Display):
             None if y is None else points,
             None if y is None else np.asarray(y),
             tuple(str(names[f]) if names else f"feature {f}" for f in pair),
+            _target_name(estimator, y),
         ).plot(ax)
 
     def _draw(self, ax):
@@ -495,9 +529,10 @@ class SurfaceDisplay(Display):
                 edgecolors="white",
                 linewidths=0.6,
             )
-        ax.figure.colorbar(
-            surface, ax=ax, label="prediction" if self.y is None else "prediction; target of a dot"
-        )
+        label = "prediction" if self.target_name == "target" else f"predicted {self.target_name}"
+        if self.y is not None:
+            label += f"; {self.target_name} of a dot"
+        ax.figure.colorbar(surface, ax=ax, label=label)
         ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1], title="Predictions")
 
 
@@ -516,6 +551,8 @@ class IntervalDisplay(Display):
         The true targets.
     confidence : float, default=0.9
         Share of the targets that the intervals should hold.
+    target_name : str, default="target"
+        What the target is called.
 
     Attributes
     ----------
@@ -536,11 +573,12 @@ class IntervalDisplay(Display):
     0.5
     """
 
-    def __init__(self, intervals, predictions, y_true, confidence=0.9):
+    def __init__(self, intervals, predictions, y_true, confidence=0.9, target_name="target"):
         self.intervals = intervals
         self.predictions = predictions
         self.y_true = y_true
         self.confidence = confidence
+        self.target_name = target_name
 
     @classmethod
     def from_estimator(cls, estimator, X, y, *, confidence=0.9, ax=None):
@@ -548,8 +586,8 @@ class IntervalDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted to one output.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (n_queries, n_features)
             Queries.
         y : array-like of shape (n_queries,)
@@ -570,14 +608,16 @@ class IntervalDisplay(Display):
         ValueError
             If `confidence` is not between 0 and 1, or there are several outputs.
         """
+        model = unwrap(estimator)
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
-        predictions, y = estimator.predict(X), np.asarray(y)
+        target_name = _target_name(model, y)
+        predictions, y = model.predict(X), np.asarray(y)
         _check_one_output(predictions.shape)
         _check_one_output(y.shape)
         outside = (1 - confidence) / 2
-        intervals = estimator.predict_quantiles(X, [outside, 1 - outside])
-        return cls(intervals, predictions, y, confidence).plot(ax)
+        intervals = model.predict_quantiles(X, [outside, 1 - outside])
+        return cls(intervals, predictions, y, confidence, target_name).plot(ax)
 
     def _draw(self, ax):
         order = np.argsort(self.predictions, kind="stable")
@@ -597,7 +637,7 @@ class IntervalDisplay(Display):
             title=f"{self.confidence:.0%} intervals: "
             f"{self.coverage_:.0%} of {len(order):,} targets inside",
             xlabel="query, in order of the predictions",
-            ylabel="target",
+            ylabel=self.target_name,
         )
         ax.legend()
 
@@ -640,8 +680,8 @@ class HistoryDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor or SoftStepKNeighborsRegressor
-            Fitted.
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -650,8 +690,7 @@ class HistoryDisplay(Display):
         display : HistoryDisplay
             With the data of the picture as attributes.
         """
-        check_is_fitted(estimator)
-        return cls(estimator.history_).plot(ax)
+        return cls(unwrap(estimator).estimator.history_).plot(ax)
 
     def _draw(self, ax):
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter

@@ -519,9 +519,16 @@ class Tiles:
         return logits.sub_(logits.amax(dim=1, keepdim=True))
 
 
-def weights_of(logits: Tensor, power: float = 1.0) -> Tensor:
-    """Weights of all neighbours to a power, (q, n) in float64, from :meth:`Tiles.whole_logits`."""
-    weights = _exp_(logits * power).double()
+def weights_of(logits: Tensor, power: float = 1.0, log_prior: Tensor | None = None) -> Tensor:
+    """Weights of all neighbours to a power, (q, n) in float64, from :meth:`Tiles.whole_logits`.
+
+    What they weigh beforehand (n,) is not taken to the power: a row of weight 2 stays two rows.
+    """
+    logits = logits * power
+    if log_prior is not None and power != 1:
+        logits += (1 - power) * log_prior
+        logits -= logits.amax(dim=1, keepdim=True)
+    weights = _exp_(logits).double()
     return weights / weights.sum(dim=1, keepdim=True)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import Bunch
 
 from ._question import Question
+from ._table import table
 
 OTHERS = "others"
 NOTHING = 1e-6  # of the weight: what rounding leaves where all neighbours are named
@@ -30,6 +31,12 @@ class Explanation:
         weigh nothing.
     contributions : ndarray of shape (q, k + 1, n_outputs)
         Their share in the prediction, which is the sum of them.
+    names : ndarray of shape (q, k)
+        What the neighbours are called.
+    queries : ndarray of shape (q,)
+        What the queries are called.
+    target_names : tuple of str, optional
+        What the outputs are called.
     """
 
     positions: np.ndarray
@@ -37,10 +44,14 @@ class Explanation:
     targets: np.ndarray
     adjusted: np.ndarray
     contributions: np.ndarray
+    _: KW_ONLY
+    names: np.ndarray
+    queries: np.ndarray
+    target_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, question: Question, k: int) -> Explanation:
-        """Ask for the k heaviest neighbours of each query."""
+        """Ask for the k heaviest neighbours of each query; all rows go by their numbers."""
         neighbors = question.neighbors
         shape = len(question), 1, neighbors.columns.shape[1]
         weights, positions, adjusted = question.heaviest(k)
@@ -64,41 +75,47 @@ class Explanation:
             (adjusted, moved),
             (contributions, others),
         ]
-        return cls(positions.cpu().numpy(), *(torch.cat(row, 1).cpu().numpy() for row in rows))
+        where = positions.cpu().numpy()
+        parts = (torch.cat(row, dim=1).cpu().numpy() for row in rows)
+        return cls(where, *parts, names=where, queries=np.arange(len(question)))
 
-    def table(self, queries: np.ndarray, neighbors: np.ndarray) -> Any:
+    def in_units(self, back: Callable[[np.ndarray], np.ndarray]) -> Explanation:
+        """Say it in other units, to which `back` turns values of shape (..., n_outputs).
+
+        Contributions are weights times adjusted targets, as before. The others' is the rest of
+        the prediction.
+        """
+        adjusted = back(self.adjusted)
+        contributions = self.weights[..., None] * adjusted
+        named = contributions[:, :-1].sum(axis=1)
+        contributions[:, -1] = back(self.contributions.sum(axis=1)) - named
+        targets = back(self.targets)
+        return replace(self, targets=targets, adjusted=adjusted, contributions=contributions)
+
+    def table(self) -> Any:
         """A row for each query and neighbour.
-
-        Parameters
-        ----------
-        queries : ndarray of shape (q,)
-            What the queries are called.
-        neighbors : ndarray of shape (q, k)
-            What the neighbours are called.
 
         Returns
         -------
         DataFrame, or Bunch of arrays without pandas
-            Columns query, neighbor, weight, target, adjusted_target, contribution.
+            Columns query, neighbor, weight, target, adjusted_target, contribution. With several
+            outputs the last three end in their names, or numbers.
         """
-        n_queries, n_rows = self.weights.shape
+        n_queries, n_rows, n_outputs = self.targets.shape
         named = np.full((n_queries, n_rows), OTHERS, dtype=object)
-        named[:, :-1] = neighbors
+        named[:, :-1] = self.names
         columns = {
-            "query": np.repeat(queries, n_rows),
+            "query": np.repeat(self.queries, n_rows),
             "neighbor": named.ravel(),
             "weight": self.weights.ravel(),
         }
+        outputs = self.target_names or range(n_outputs)
+        ends = [""] if n_outputs == 1 else [f"_{output}" for output in outputs]
         for name, values in [
             ("target", self.targets),
             ("adjusted_target", self.adjusted),
             ("contribution", self.contributions),
         ]:
-            outputs = values.reshape(n_queries * n_rows, -1).T
-            for j, column in enumerate(outputs):
-                columns[name if len(outputs) == 1 else f"{name}_{j}"] = column
-        try:
-            import pandas as pd
-        except ImportError:
-            return Bunch(**columns)
-        return pd.DataFrame(columns)
+            for end, column in zip(ends, np.moveaxis(values, 2, 0), strict=True):
+                columns[name + end] = column.ravel()
+        return table(columns)

@@ -69,7 +69,7 @@ class DenseHeadRegressor(RegressorMixin, NONANetworks):
     def _make_head(self, n_outputs):
         return DenseHead(self.embedding_dim, n_outputs)
 
-    def _remember(self, X, values, groups, splits, labels):
+    def _remember(self, X, values, groups, splits, names, given):
         embeddings = self._embed(X)
         self.neighbors_ = Neighbors(embeddings, self.targets_.encode(values).to(embeddings.device))
 

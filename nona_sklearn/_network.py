@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,10 +84,13 @@ class Embedded:
         Where they are.
     network : NeighborNetwork
         The network that put them there.
+    labels : object ndarray of shape (n_queries,), optional
+        What the index of their table called them.
     """
 
     embeddings: Tensor
     network: NeighborNetwork
+    labels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.embeddings)

@@ -30,6 +30,8 @@ class DatasetPool:
         Source of the draws.
     groups : int Tensor of shape (n,), optional
         Rows of a group are not each other's neighbours. None: each row by itself.
+    log_prior : Tensor of shape (n,), optional
+        Logarithm of what each row weighs beforehand; None: all the same.
     """
 
     def __init__(
@@ -39,9 +41,11 @@ class DatasetPool:
         size: int,
         generator: Generator,
         groups: Tensor | None = None,
+        log_prior: Tensor | None = None,
     ):
         self.X = X
         self.values = values
+        self.log_prior = log_prior
         self.size = size
         self.generator = generator
         device = values.device
@@ -88,9 +92,14 @@ class DatasetPool:
         rows: Tensor,
     ) -> Question:
         """Ask about embedded queries among embedded rows."""
-        neighbors = Neighbors(embeddings.float(), self.values[rows])
+        neighbors = self._bring(embeddings.float(), rows)
         exclusion = Exclusion(self.labels[queries], self.labels[rows])
         return Question(network.head, neighbors, query.float(), exclusion)
+
+    def _bring(self, embeddings: Tensor, rows: Tensor | slice) -> Neighbors:
+        """Give embedded rows what they bring."""
+        prior = None if self.log_prior is None else self.log_prior[rows]
+        return Neighbors(embeddings, self.values[rows], prior)
 
     def neighbors(self, network: NeighborNetwork) -> Neighbors:
         """The rows that validation is predicted from: the same `size` each time, shuffled.
@@ -98,7 +107,7 @@ class DatasetPool:
         As many as a training step sees: against all rows, validation would soon cost more than
         training does.
         """
-        return Neighbors(network.embed(self.X[: self.size]), self.values[: self.size])
+        return self._bring(network.embed(self.X[: self.size]), slice(self.size))
 
 
 class BatchPool(DatasetPool):
@@ -130,7 +139,7 @@ class MemoryPool(DatasetPool):
 
     def neighbors(self, network: NeighborNetwork) -> Neighbors:
         self.memory = network.embed(self.X)
-        return Neighbors(self.memory[: self.size], self.values[: self.size])
+        return self._bring(self.memory[: self.size], slice(self.size))
 
 
 #: Every pool by the name that the estimators' parameter `neighbor_pool` accepts.

@@ -330,7 +330,8 @@ class Behind:
 
     def weights(self, power: float = 1.0) -> Tensor:
         """The mean of the networks' weights, each taken to a power, (q, n)."""
-        return _mean([weights_of(logits, power) for logits in self.logits])
+        log_prior = self.parts[0].neighbors.log_prior
+        return _mean([weights_of(logits, power, log_prior) for logits in self.logits])
 
     @cached_property
     def values(self) -> Tensor:

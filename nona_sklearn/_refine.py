@@ -35,7 +35,7 @@ def find_reach(question: Question) -> None:
 
 
 @torch.no_grad()
-def refine(question: Question, values: Tensor, loss: nn.Module) -> None:
+def refine(question: Question, loss: nn.Module, values: Tensor, *weights: Tensor) -> None:
     """Choose the multiples of step and temperature that answer a question best.
 
     Both were learned on pools, whose rows lie farther apart than those of the whole bank: a
@@ -45,16 +45,18 @@ def refine(question: Question, values: Tensor, loss: nn.Module) -> None:
     ----------
     question : Question
         As for :func:`find_reach`. Its head is changed.
-    values : Tensor of shape (q,) or (q, n_outputs)
-        What the rows are worth.
     loss : Module
         What is best: the training's loss.
+    values : Tensor of shape (q,) or (q, n_outputs)
+        What the rows are worth.
+    *weights : Tensor of shape (q,)
+        What else the loss takes: how much the rows count, where they differ.
     """
     head = question.head
     assert isinstance(head, NONAHead)
 
     def score() -> Tensor:
-        return loss(question.mean(), values.double())
+        return loss(question.mean(), values.double(), *weights)
 
     if head.step is not None:
         candidates = head.step.narrowing * torch.tensor(STEP_MULTIPLES, dtype=torch.float64).to(

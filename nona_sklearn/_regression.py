@@ -11,10 +11,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ._base import labels_of
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
 from ._explanation import Explanation
+from ._names import labels_of
 from ._validation import is_whole
 from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
 
@@ -22,7 +22,7 @@ from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
 class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False, quantiles=None):
         """Predict the weighted mean of the bank's targets.
 
         Parameters
@@ -31,15 +31,28 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
             Queries. None: the bank's rows, each without itself (leave-one-out).
         return_std : bool, default=False
             Whether to return the standard deviations of the predictive distributions too.
+        quantiles : float or array-like of shape (n_quantiles,), optional
+            Probabilities, from 0 to 1: quantiles are predicted instead of the mean, as
+            :meth:`predict_quantiles` does.
 
         Returns
         -------
         y_mean : ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Predictions, in the shape of the `y` given to fit.
+            Predictions, in the shape of the `y` given to fit; or the quantiles, in the shape of
+            :meth:`predict_quantiles`.
         y_std : ndarray of the same shape
             Standard deviations, calibrated as all that is said of the distribution; only with
             ``return_std=True``.
+
+        Raises
+        ------
+        ValueError
+            If `return_std` and `quantiles` are both asked for, or `quantiles` are not from 0
+            to 1.
         """
+        if quantiles is not None:
+            check_instead_of_mean(return_std)
+            return self.predict_quantiles(X, quantiles)
         bank, question = self._ask(X)
         mean = self.targets_.decode(question.mean())
         if not return_std:
@@ -63,10 +76,11 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
-            (their names in the index of the DataFrame given to fit, else their numbers, of added
-            rows their ids; and "others"), ``weight``, ``target``, ``adjusted_target``, and
+            (their names in the index of a DataFrame, else their numbers, of added rows their
+            ids; and "others"), ``weight``, ``target``, ``adjusted_target``, and
             ``contribution``, the product of the weight and the adjusted target. With several
-            outputs the last three are numbered, ``target_0`` and so on.
+            outputs the last three end in the names of the columns of the `y` given to fit, such as
+            ``target_price``, or in numbers.
 
         Raises
         ------
@@ -79,18 +93,22 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         difference between it and the query; with several, an adjusted target is the mean over
         the networks, by the weights that they give the row. What all others say is their
         weighted mean. It is NaN where they weigh nothing, and what they contribute then is
-        float32's rounding.
-
-        :meth:`remove_neighbors` takes the ids that :meth:`kneighbors` gives, not the names of an
-        index. Where ``targets_.decode`` is not the identity, contributions sum to what it decodes.
+        float32's rounding. Where ``targets_.decode`` is not the identity, contributions sum to
+        what it decodes.
         """
+        return self._explain(X, n_neighbors).table()
+
+    def _explain(self, X, n_neighbors) -> Explanation:
         bank, question = self._ask(X)
         check_n_neighbors(n_neighbors, len(bank) - (X is None))
-        explanation = Explanation.of(question, n_neighbors)
-        queries = np.arange(len(question)) if X is not None else bank.labels_of(slice(None))
-        if labels_of(X) is not None:
-            queries = labels_of(X)
-        return explanation.table(queries, bank.labels_of(explanation.positions))
+        found = Explanation.of(question, n_neighbors)
+        queries = bank.names_of(slice(None)) if X is None else labels_of(X)
+        return replace(
+            found,
+            names=bank.names_of(found.positions),
+            queries=found.queries if queries is None else queries,
+            target_names=bank.target_names,
+        )
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.
@@ -113,9 +131,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         ValueError
             If `quantiles` are not from 0 to 1.
         """
-        levels = _numbers(quantiles, "quantiles")
-        if not ((levels >= 0) & (levels <= 1)).all():
-            raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
+        levels = check_levels(quantiles)
         answer = self._distribution(X).quantiles(levels)
         return answer[:, 0] if np.ndim(quantiles) == 0 else answer
 
@@ -139,7 +155,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         ValueError
             If `y` holds NaN or infinity, or has more than one axis.
         """
-        values = _numbers(y, "y")
+        values = check_numbers(y, "y")
         answer = self._distribution(X).cdf(values)
         return answer[:, 0] if np.ndim(y) == 0 else answer
 
@@ -176,8 +192,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         """Choose anew how wide the predictive distributions are; predictions stay.
 
         Fit does so on its validation rows, each asked of the network that did not see it, or
-        on leave-one-out distributions if there are none. Rows that fit did not see at all do
-        it better.
+        on leave-one-out distributions if there are none; they count by their sample weights.
+        Rows that fit did not see at all do it better, and count alike.
 
         Parameters
         ----------
@@ -212,6 +228,11 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         return self
 
     @property
+    def target_names_(self) -> tuple[str, ...] | None:
+        """What the Series or the columns of the targets are called; None if nobody said."""
+        return self.bank_.target_names
+
+    @property
     def calibration_(self) -> Calibration | None:
         """How weighted targets become a distribution: a part of the bank."""
         return self.bank_.calibration
@@ -234,7 +255,21 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         return Distribution(question, bank.calibration or Calibration())
 
 
-def _numbers(values, name) -> Tensor:
+def check_instead_of_mean(return_std) -> None:
+    """Refuse to give quantiles and standard deviations at once."""
+    if return_std:
+        raise ValueError("return_std=True is of the mean, quantiles come instead of it: ask twice")
+
+
+def check_levels(quantiles) -> Tensor:
+    """One or more probabilities as a float64 tensor of one axis."""
+    levels = check_numbers(quantiles, "quantiles")
+    if not ((levels >= 0) & (levels <= 1)).all():
+        raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
+    return levels
+
+
+def check_numbers(values, name) -> Tensor:
     """One or more numbers as a float64 tensor of one axis."""
     values = check_array(np.atleast_1d(values), ensure_2d=False, dtype=np.float64, input_name=name)
     if values.ndim != 1:

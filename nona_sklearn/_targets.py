@@ -28,14 +28,16 @@ class RegressionTargets:
     scaler : StandardScaler
         Standardises the columns of the values seen by :meth:`fit`.
     loss : type of Module
-        What training minimises, of predictions and encoded targets.
+        What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
+        so that rows may count differently.
     """
 
     loss: type[nn.Module] = nn.MSELoss
 
-    def fit(self, y: Any) -> RegressionTargets:
-        """Look at the training targets of shape (n,) or (n, n_outputs)."""
-        self.scaler = StandardScaler().fit(_columns(self.values(y)))
+    def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
+        """Look at the training targets, (n,) or (n, n_outputs), and how much each row counts."""
+        scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
+        self.scaler = scaler.fit(_columns(self.values(y)), sample_weight=sample_weight)
         return self
 
     def values(self, y: Any) -> Tensor:

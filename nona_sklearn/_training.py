@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import skorch
 import torch
@@ -25,6 +26,7 @@ from ._network import NeighborNetwork
 from ._pools import NEIGHBOR_POOLS, DatasetPool
 from ._question import Question
 from ._refine import find_reach, how_many, refine
+from ._sample_weight import WeightedLoss, mean_one
 from .attention import NONAHead
 
 MAX_GRADIENT_NORM = 1.0
@@ -88,6 +90,9 @@ class NONANet(skorch.NeuralNet):
         Chooses and embeds a step's neighbours.
     X_valid : Tensor of shape (n_valid, n_features), or Rows, optional
         The validation rows.
+    weights, weights_valid : sequence of Tensor of shape (n,) and (n_valid,), default=()
+        What else the loss takes of training and validation rows: how much they count, where
+        they differ.
     micro_batch_size : int, optional
         Most queries to take through the network at a time: gradients of a batch add up. One
         more where that spares a single row, which might have no neighbour.
@@ -95,10 +100,21 @@ class NONANet(skorch.NeuralNet):
         Parameters of :class:`skorch.NeuralNet`.
     """
 
-    def __init__(self, module, pool, X_valid=None, micro_batch_size=None, **kwargs):
+    def __init__(
+        self,
+        module,
+        pool,
+        X_valid=None,
+        weights=(),
+        weights_valid=(),
+        micro_batch_size=None,
+        **kwargs,
+    ):
         super().__init__(module, **kwargs)
         self.pool = pool
         self.X_valid = X_valid
+        self.weights = weights
+        self.weights_valid = weights_valid
         self.micro_batch_size = micro_batch_size
 
     def fit_loop(self, X, y=None, **kwargs):
@@ -123,11 +139,16 @@ class NONANet(skorch.NeuralNet):
         parts = []
         for part, truth in zip(rows.tensor_split(n_parts), y.tensor_split(n_parts), strict=True):
             y_pred = self.infer(part)
-            loss = self.get_loss(y_pred, truth, training=True) * (len(part) / len(rows))
+            loss = self.get_loss(y_pred, truth, part, training=True) * (len(part) / len(rows))
             self.backward(loss)
             parts.append((loss.detach(), y_pred.detach()))
         losses, predictions = zip(*parts, strict=True)
         return {"loss": sum(losses), "y_pred": torch.cat(predictions)}
+
+    def get_loss(self, y_pred, y_true, X=None, training=False):
+        """Compare predictions of rows, whose numbers are `X`, with their targets."""
+        weights = self.weights if training else self.weights_valid
+        return self.criterion_(y_pred, y_true, *(weight[X] for weight in weights))
 
     def backward(self, loss):
         """Add a loss's gradients to those of the parameters."""
@@ -135,11 +156,11 @@ class NONANet(skorch.NeuralNet):
 
     def validation_step(self, batch, **fit_params):
         """Score the validation rows against the pool's."""
-        y = batch[1]
+        rows, y = batch
         network = self.network
         neighbors = self.pool.neighbors(network)
         y_pred = predict_roughly(network, neighbors, network.embed(self.X_valid))
-        return {"loss": self.get_loss(y_pred, y, training=False), "y_pred": y_pred}
+        return {"loss": self.get_loss(y_pred, y, rows, training=False), "y_pred": y_pred}
 
     @property
     def network(self):
@@ -156,7 +177,7 @@ class AcceleratedNet(AccelerateMixin, NONANet):
     def initialize_criterion(self):
         """Take the function: skorch would wrap a module without weights, and fail."""
         criterion = self.criterion()
-        self.criterion_ = lambda prediction, truth: criterion(prediction, truth)
+        self.criterion_ = lambda *compared: criterion(*compared)
         return self
 
     def train_step_single(self, batch, **fit_params):
@@ -174,8 +195,8 @@ class AcceleratedNet(AccelerateMixin, NONANet):
 
 def train_network(
     network: NeighborNetwork,
-    train: tuple[Tensor | Rows, Tensor],
-    valid: tuple[Tensor | Rows, Tensor] | None,
+    train: tuple[Tensor | Rows, *tuple[Tensor, ...]],
+    valid: tuple[Tensor | Rows, *tuple[Tensor, ...]] | None,
     groups: Tensor | None = None,
     *,
     loss: type[nn.Module] = nn.MSELoss,
@@ -205,12 +226,14 @@ def train_network(
     ----------
     network : NeighborNetwork
         The network, trained in place and moved to `device`.
-    train, valid : tuple of (n, n_features) and (n,) or (n, n_outputs)
-        Features, or Rows, and encoded targets.
+    train, valid : tuple of (n, n_features) and (n,) or (n, n_outputs), and perhaps of (n,)
+        Features, or Rows, and encoded targets; and, of rows that count differently, the
+        logarithms of what they weigh.
     groups : int Tensor of shape (n,), optional
         Groups of the training rows.
     loss : type of Module, default=MSELoss
-        What to minimise, of predictions and encoded targets.
+        What to minimise, of predictions and encoded targets. It takes ``reduction='none'`` if
+        rows count differently.
     seed : int
         Seed of the batches' order and of the pools' draws.
     refine_on_training : bool, default=False
@@ -233,13 +256,17 @@ def train_network(
     KeyboardInterrupt
         If the user interrupts it.
     """
-    X, y = train[0].to(device), train[1].to(device)
-    X_valid = None if valid is None else valid[0].to(device)
-    y_valid = None if valid is None else valid[1].to(device)
+    X, X_valid = train[0].to(device), None if valid is None else valid[0].to(device)
+    y, *prior = (part.to(device) for part in train[1:])
+    weights = [mean_one(each).float() for each in prior]
+    truth_valid: list[Tensor] = []
+    if valid is not None:
+        y_valid, *prior_valid = (part.to(device) for part in valid[1:])
+        truth_valid = [y_valid, *(mean_one(each).float() for each in prior_valid)]
     generator = Generator().manual_seed(seed)
-    pool = NEIGHBOR_POOLS[neighbor_pool](
-        X, y, int(pool_size), generator, None if groups is None else groups.to(device)
-    )
+    groups = None if groups is None else groups.to(device)
+    pool = NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator, groups, *prior)
+    criterion = partial(WeightedLoss, loss) if weights else loss
     net_class, options = _net_options(accelerator, verbose, device)
     # The head's few scalars have a meaning of their own; decay would pull them to it.
     param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
@@ -249,8 +276,10 @@ def train_network(
         network,
         pool=pool,
         X_valid=X_valid,
+        weights=weights,
+        weights_valid=truth_valid[1:],
         micro_batch_size=micro_batch_size,
-        criterion=loss,
+        criterion=criterion,
         optimizer=torch.optim.AdamW,
         optimizer__fused=True,
         optimizer__lr=learning_rate_init,
@@ -261,7 +290,7 @@ def train_network(
         iterator_train=RowBatches,
         iterator_train__generator=generator,
         iterator_valid=WholeBatch,
-        train_split=None if y_valid is None else predefined_split(_numbered(y_valid)),
+        train_split=predefined_split(_numbered(truth_valid[0])) if truth_valid else None,
         callbacks=[
             *([WeightAveraging()] if average else []),
             GradientNormClipping(MAX_GRADIENT_NORM),
@@ -287,11 +316,13 @@ def train_network(
     if isinstance(network.head, NONAHead):
         refined = X_valid is not None or (refine_on_training and len(X) > pool_size)
         if network.head.n_adjusted or refined:
-            question, truth = _ask_whole_bank(network, pool, X_valid, y_valid, generator)
+            question, *truth = _ask_whole_bank(
+                *(network, pool, [y, *weights], X_valid, truth_valid, generator)
+            )
         if network.head.n_adjusted:
             find_reach(question)
         if refined:
-            refine(question, truth, loss())
+            refine(question, criterion(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
 
@@ -299,23 +330,27 @@ def train_network(
 def _ask_whole_bank(
     network: NeighborNetwork,
     pool: DatasetPool,
+    truth: Sequence[Tensor],
     X_valid: Tensor | Rows | None,
-    y_valid: Tensor | None,
+    truth_valid: Sequence[Tensor],
     generator: Generator,
-) -> tuple[Question, Tensor]:
+) -> tuple[Question, *tuple[Tensor, ...]]:
     """Ask all training rows about some validation rows, or about their own, without themselves.
 
-    Validation rows come shuffled. Returns the question, and what the rows are worth.
+    Validation rows come shuffled. Returns the question, and what the loss takes of its rows:
+    targets, and how much they count.
     """
-    neighbors = Neighbors(network.embed(pool.X), pool.values)
+    neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
     n_queries = how_many(len(neighbors), held_out=X_valid is not None)
-    if X_valid is not None and y_valid is not None:
+    if X_valid is not None:
         query = network.embed(X_valid[:n_queries])
-        return Question(network.head, neighbors, query), y_valid[:n_queries]
+        some_valid = (each[:n_queries] for each in truth_valid)
+        return Question(network.head, neighbors, query), *some_valid
     some = torch.randperm(len(neighbors), generator=generator)[:n_queries]
     some = some.to(pool.labels.device)
     itself = Exclusion(pool.labels[some], pool.labels)
-    return Question(network.head, neighbors, neighbors.embeddings[some], itself), pool.values[some]
+    question = Question(network.head, neighbors, neighbors.embeddings[some], itself)
+    return question, *(each[some] for each in truth)
 
 
 def _net_options(

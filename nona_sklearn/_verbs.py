@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from numbers import Real
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ._bank import NeighborBank
 from ._base import NetworkEstimator
+from ._names import Names, target_names_of
 from ._neighbors import Neighbors
 from ._question import Question
+from ._sample_weight import check_sample_weight, log_prior
 from ._settings import ForkSafeLock
+from ._table import table
 from ._targets import Split, check_lengths
-from ._validation import is_whole
+from ._validation import check_choice, is_whole
 
 COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
 EDITING = ForkSafeLock()  # one edit at a time; readers keep the bank they began with
@@ -29,16 +33,23 @@ class NeighborEstimator(NetworkEstimator):
     A verb reads ``bank_`` once: another thread may put an edited one in its place.
     """
 
-    def _remember(self, X, values, groups, splits, labels):
+    def _remember(self, X, values, groups, splits, names, given):
         embeddings = self._embed(X)
+        prior = given.log_prior
         bank = NeighborBank(
             Neighbors(
                 embeddings,
                 values.to(embeddings.device),
-                unit=self.targets_.unit.to(embeddings.device),
+                None if prior is None else prior.to(embeddings.device),
+                self.targets_.unit.to(embeddings.device),
             ),
+            ids=torch.as_tensor(given.numbers, device=embeddings.device),
+            next_id=torch.tensor(given.n_given),
             groups=None if groups is None else torch.as_tensor(groups, device=embeddings.device),
-            labels=labels,
+            names=names.rows,
+            numbered=names.rows is None,
+            target_names=names.targets,
+            weight_unit=given.unit,
         )
         self.bank_ = self._calibrate(bank, splits)
 
@@ -90,7 +101,7 @@ class NeighborEstimator(NetworkEstimator):
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
         return weights
 
-    def kneighbors(self, X=None, n_neighbors=5):
+    def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
         """Heaviest neighbours of each query, heaviest first.
 
         Parameters
@@ -99,15 +110,22 @@ class NeighborEstimator(NetworkEstimator):
             Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
             Number of neighbours to return.
+        return_distance : bool, default=True
+            Whether to return what the neighbours weigh. They are weights, not distances: the
+            parameter is called as in scikit-learn.
+        return_names : bool, default=False
+            Whether to return names instead of ids.
 
         Returns
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
             Weights, not distances as in scikit-learn: the share that each neighbour has in
             the prediction. Rows of weight 0 are no neighbours, and in no particular order.
+            Only with ``return_distance=True``.
         ids : ndarray of shape (n_queries, n_neighbors)
-            Names of the neighbours: row numbers in the data given to fit, and what
-            :meth:`add_neighbors` returned.
+            Which rows the neighbours are: row numbers in the data given to fit, and what
+            :meth:`add_neighbors` returned. With ``return_names=True`` their names, as
+            :meth:`explain` gives them.
 
         Raises
         ------
@@ -115,10 +133,46 @@ class NeighborEstimator(NetworkEstimator):
             If `n_neighbors` is not between 1 and the number of rows that are admitted: one
             less than all with ``X=None``.
         """
+        bank, weights, positions = self._find_heaviest(X, n_neighbors)
+        found = bank.names_of(positions) if return_names else bank.ids.cpu().numpy()[positions]
+        return (weights, found) if return_distance else found
+
+    def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
+        """Heaviest neighbours of each query, as a graph.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours of each query.
+        mode : {'connectivity', 'weight'}, default='connectivity'
+            What the entries are: ones, or weights, where scikit-learn has distances.
+
+        Returns
+        -------
+        sparse CSR array of shape (n_queries, n_bank_rows)
+            `n_neighbors` entries in each row, heaviest first. Column j is the j-th row of the
+            bank: where none was removed, the row of that id.
+
+        Raises
+        ------
+        ValueError
+            If `mode` is none of these, or `n_neighbors` as for :meth:`kneighbors`.
+        """
+        check_choice("mode", mode, ("connectivity", "weight"))
+        bank, weights, positions = self._find_heaviest(X, n_neighbors)
+        entries = weights if mode == "weight" else np.ones(weights.shape)
+        starts = np.arange(0, weights.size + 1, n_neighbors)
+        shape = len(weights), len(bank)
+        return csr_array((entries.ravel(), positions.ravel(), starts), shape=shape)
+
+    def _find_heaviest(self, X, k) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
+        """Find weights and positions (n_queries, k) of the heaviest neighbours in the bank."""
         bank, question = self._ask(X)
-        check_n_neighbors(n_neighbors, len(bank) - (X is None))
-        weights, positions, _ = question.heaviest(n_neighbors)
-        return weights.cpu().numpy(), bank.ids[positions].cpu().numpy()
+        check_n_neighbors(k, len(bank) - (X is None))
+        weights, positions, _ = question.heaviest(k)
+        return bank, weights.cpu().numpy(), positions.cpu().numpy()
 
     def effective_n_neighbors(self, X=None):
         """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
@@ -131,7 +185,8 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            k, if k neighbours weigh the same and the others nothing; from 1 to all rows.
+            k, if k neighbours weigh the same and the others nothing; from 1 to all rows. A row
+            is one neighbour, whatever its sample weight.
         """
         return self._ask(X)[1].effective_sizes().cpu().numpy()
 
@@ -146,7 +201,8 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            Sum of the step, from 0 (rejected) to 1, over the bank; a mean over the networks.
+            Sum of the step, from 0 (rejected) to 1, over the bank's rows, whatever their sample
+            weights; a mean over the networks.
 
         Raises
         ------
@@ -194,9 +250,9 @@ class NeighborEstimator(NetworkEstimator):
 
         Returns
         -------
-        :class:`~sklearn.utils.Bunch`
-            Arrays of shape (n_neighbors,), in the order of the bank: ``id``; ``weight``, the
-            sum of its weights over the queries; ``change``, the root mean square, over
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A row for each of the bank, in its order: ``neighbor``, its name; ``id``; ``weight``,
+            the sum of its weights over the queries; ``change``, the root mean square, over
             queries, of the change of a prediction when the row is left out; ``error``, the
             mean change of the squared error then, where targets are known: positive where the
             row helps. Several outputs add up.
@@ -207,7 +263,7 @@ class NeighborEstimator(NetworkEstimator):
         ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted. This holds fixed the scale of a
         step, and for a query beyond the reach of adjustments how far they fade. Of rows that are
         alike each is said to do little, since the others would take its place: influences do
-        not add up.
+        not add up. A row leaves with all of its sample weight; queries count alike.
         """
         bank, question = self._ask(X)
         truth = bank.targets if X is None else None
@@ -217,50 +273,70 @@ class NeighborEstimator(NetworkEstimator):
         if truth is not None:
             residuals = (question.mean() - truth).reshape(len(question), -1)
         weight, change, error = question.influence(residuals)
-        found = Bunch(id=bank.ids, weight=weight, change=change.sqrt())
+        found = {"id": bank.ids, "weight": weight, "change": change.sqrt()}
         if truth is not None:
-            found.error = error
-        return Bunch(**{name: tensor.cpu().numpy() for name, tensor in found.items()})
+            found["error"] = error
+        numbers = {name: tensor.cpu().numpy() for name, tensor in found.items()}
+        return table({"neighbor": bank.names_of(slice(None)), **numbers})
 
     # -- editing -------------------------------------------------------------------------
 
-    def add_neighbors(self, X, y):
+    def add_neighbors(self, X, y, sample_weight=None):
         """Let labelled rows take part in predictions, without training.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to add.
+            Rows to add. The index of a DataFrame names them, if it has one beside row numbers
+            (without one, that of `y`).
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each counts, above 0, in the unit of the weights given to fit. None: 1
+            each, as a row of a fit without weights does.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Their names (ids), which no other row had or will have.
+            Their ids, which no other row had or will have.
 
         Raises
         ------
         ValueError
-            If `X` or `y` is invalid or has other columns than those given to fit.
+            If `X`, `y` or `sample_weight` is invalid, or `X` or `y` has other columns than
+            those given to fit.
+
+        Notes
+        -----
+        Rows without a name are called "added <id>" where those given to fit have names, which may
+        be numbers. Where these go by their row numbers, so do they, and numbers in the index
+        of added rows are no names: they count the rows of another table.
         """
         check_is_fitted(self)
-        embeddings = self._validate_and_embed(X)
+        embeddings, names = self._validate_and_embed(X), Names.of(X, y)
+        sample_weight = check_sample_weight(sample_weight, len(embeddings))
+        if not sample_weight.all():  # an absent row would have a name
+            row = int(sample_weight.argmin())
+            raise ValueError(f"sample_weight must be above 0 for added rows, got 0.0 in row {row}")
         with EDITING.held():
             targets = self._check_targets(y, len(embeddings), self.bank_)
-            self.bank_ = self.bank_.add(Neighbors(embeddings, targets))
+            prior = log_prior(sample_weight, self.bank_.weight_unit, embeddings.device)
+            self.bank_ = self.bank_.add(Neighbors(embeddings, targets, prior), names.rows)
             return self.bank_.ids[-len(embeddings) :].cpu().numpy()
 
-    def remove_neighbors(self, ids):
+    def remove_neighbors(self, ids=None, *, names=None):
         """Forget rows: neither the estimator nor its pickle holds their embedding or target.
 
         What training took from them, the network's weights and the features' scale, stays.
 
         Parameters
         ----------
-        ids : int or array-like of int
-            Names of the rows, as :meth:`kneighbors` gives them: row numbers in the data given
-            to fit, and what :meth:`add_neighbors` returned. The other rows keep theirs.
+        ids : int or array-like of int, optional
+            Which rows, as :meth:`kneighbors` says: row numbers in the data given to fit, and
+            what :meth:`add_neighbors` returned. The other rows keep theirs.
+        names : label or list of labels, optional
+            Their names instead, as :meth:`explain` gives them. Of a name that several rows bear
+            all are removed. A tuple is one name, of a MultiIndex.
 
         Returns
         -------
@@ -270,16 +346,21 @@ class NeighborEstimator(NetworkEstimator):
         Raises
         ------
         ValueError
-            If a name is unknown or no row would be left. Nothing is removed then.
+            If not exactly one of `ids` and `names` is given, one is unknown, or no row would be
+            left. Nothing is removed then.
         """
         check_is_fitted(self)
-        ids = _check_ids(ids)
+        if (ids is None) == (names is None):
+            raise ValueError("exactly one of ids and names must be given")
+        asked = _check_ids(ids) if names is None else _list_names(names)
         with EDITING.held():
-            gone = self.bank_.positions(ids)
-            kept = np.setdiff1d(np.arange(len(self.bank_)), gone)
+            bank = self.bank_
+            find = bank.positions if names is None else bank.positions_of_names
+            kept = np.setdiff1d(np.arange(len(bank)), find(asked))
             if len(kept) == 0:
-                raise ValueError(f"ids must leave at least one row, got all {len(self.bank_)}")
-            self.bank_ = self.bank_.keep(kept)
+                which = "ids" if names is None else "names"
+                raise ValueError(f"{which} must leave at least one row, got all {len(bank)}")
+            self.bank_ = bank.keep(kept)
         return self
 
     def set_neighbor_targets(self, y):
@@ -291,7 +372,8 @@ class NeighborEstimator(NetworkEstimator):
         Parameters
         ----------
         y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
-            A target for each row of the bank, in its order.
+            A target for each row of the bank, in its order. Its names become those of the
+            targets.
 
         Returns
         -------
@@ -311,7 +393,8 @@ class NeighborEstimator(NetworkEstimator):
                 raise ValueError(
                     f"y must have the bank's {len(bank)} rows, got shape {tuple(values.shape)}"
                 )
-            self.bank_ = self._calibrate(bank.with_targets(values.to(bank.targets.device)))
+            values = values.to(bank.targets.device)
+            self.bank_ = self._calibrate(bank.with_targets(values, target_names_of(y)))
         return self
 
     def compress(self, n_neighbors, X=None):
@@ -328,7 +411,7 @@ class NeighborEstimator(NetworkEstimator):
         Returns
         -------
         self : object
-            With a bank of `n_neighbors` rows, which keep their names and order.
+            With a bank of `n_neighbors` rows, which keep their ids, names, order and weights.
 
         Raises
         ------
@@ -381,3 +464,13 @@ def _check_ids(ids):
     if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
         raise ValueError(f"ids must be integers, got {ids!r}")
     return ids.astype(np.int64)
+
+
+def _list_names(names):
+    """List one name or several: a string is one, and so is a tuple."""
+    several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
+    names = list(names) if several else [names]
+    for name in names:
+        if not isinstance(name, Hashable):
+            raise ValueError(f"names must be labels of an index, got {name!r}")
+    return names

@@ -143,14 +143,14 @@ def adjusted_mean(
 class L2Attention(torch.autograd.Function):
     """:func:`neighbor_attention` with l2 and a temperature, in the fewest passes over the pairs.
 
-    ``L2Attention.apply(query, neighbors, targets, temperature, excluded)`` takes half the time
-    of autograd's chain of functions, most of which goes into new memory. For training: the
-    distances are rounded as :func:`~nona_sklearn.similarity.rounded_l2`'s are, and there is no
-    second derivative.
+    ``L2Attention.apply(query, neighbors, targets, temperature, excluded, log_prior)`` takes half
+    the time of autograd's chain of functions, most of which goes into new memory. For training:
+    the distances are rounded as :func:`~nona_sklearn.similarity.rounded_l2`'s are, and there is
+    no second derivative.
     """
 
     @staticmethod
-    def forward(ctx, query, neighbors, targets, temperature, excluded=None):
+    def forward(ctx, query, neighbors, targets, temperature, excluded=None, log_prior=None):
         center = neighbors.mean(dim=0)
         query, neighbors = query - center, neighbors - center
         squares = neighbors.square().sum(dim=1)
@@ -159,6 +159,8 @@ class L2Attention(torch.autograd.Function):
         distance.add_(query.square().sum(dim=1, keepdim=True))
         distance.clamp_min_(floor).sqrt_()  # below the floor is nothing but rounding
         weights = distance * (-1 / temperature)
+        if log_prior is not None:
+            weights.add_(log_prior)
         if excluded is not None:
             excluded = excluded.nonzero(as_tuple=True)  # few pairs: faster than a mask
             weights[excluded] = -math.inf
@@ -182,6 +184,7 @@ class L2Attention(torch.autograd.Function):
         pairs = torch.addmm(mean, grad, targets.view(len(neighbors), -1).T, beta=-1)
         pairs.mul_(weights)
         d_temperature = torch.dot(pairs.view(-1), distance.view(-1)) / temperature**2
+        d_log_prior = pairs.sum(dim=0) if any(ctx.needs_input_grad[5:]) else None
         # dlogit_ij/dquery_i = (neighbor_j - query_i) / distance_ij / temperature
         pairs.div_(distance)
         d_query = pairs @ neighbors - pairs.sum(dim=1, keepdim=True) * query
@@ -189,7 +192,8 @@ class L2Attention(torch.autograd.Function):
         d_targets = None
         if ctx.needs_input_grad[2]:
             d_targets = (weights.T @ grad).view_as(targets)
-        return d_query / temperature, d_neighbors / temperature, d_targets, d_temperature, None
+        d_query, d_neighbors = d_query / temperature, d_neighbors / temperature
+        return d_query, d_neighbors, d_targets, d_temperature, None, d_log_prior
 
 
 class NONAHead(nn.Module):
@@ -402,10 +406,10 @@ class NONAHead(nn.Module):
         log_prior: Tensor | None,
     ) -> Tensor:
         """Weighted means of the targets."""
-        if self.training and self.is_plain and log_prior is None:
+        if self.training and self.is_plain:
             query, neighbors = self.compared(query), self.compared(neighbors)
             temperature = torch.as_tensor(self.temperature, device=query.device)
-            return L2Attention.apply(query, neighbors, targets, temperature, excluded)
+            return L2Attention.apply(query, neighbors, targets, temperature, excluded, log_prior)
         return self.neighbor_weights(query, neighbors, excluded, log_prior) @ targets
 
     def extra_repr(self) -> str:

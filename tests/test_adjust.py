@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -333,7 +334,8 @@ def test_the_table_on_paper():
         torch.tensor([[1.0, 3.0], [-1.0, 9.0]]), torch.tensor([10.0, 20.0]).double()
     )
     question = Question(NONAHead(n_adjusted=1), neighbors, torch.tensor([[0.1, 5.0]]))
-    table = Explanation.of(question, 1).table(np.array(["house"]), np.array([["sold"]]))
+    names = {"queries": np.array(["house"]), "names": np.array([["sold"]])}
+    table = replace(Explanation.of(question, 1), **names).table()
     near = 1 / (1 + np.exp(-0.2))
     assert list(table["neighbor"]) == ["sold", "others"]
     assert list(table["query"]) == ["house", "house"]
@@ -366,8 +368,8 @@ def test_rows_go_by_the_names_in_their_index(plane):
     assert list(table["neighbor"][:3]) == [f"row {i}" for i in ids[0]] + ["others"]
     assert set(reg.explain(None, 2)["query"]) == set(frame.index)
     reg.remove_neighbors(list(range(1, 120)))
-    [new] = reg.add_neighbors(queries[:1], [1.0])
-    assert set(reg.explain(queries, 2)["neighbor"]) == {"row 0", new, "others"}
+    [new] = reg.add_neighbors(queries[:1].reset_index(drop=True), [1.0])
+    assert set(reg.explain(queries, 2)["neighbor"]) == {"row 0", f"added {new}", "others"}
     assert b"row 1" not in pickle.dumps(reg)  # forgotten with its row
     by_number = nona(n_estimators=1).fit(X, y).explain(X_test, 2)
     assert list(by_number["query"][:3]) == [0, 0, 0]
@@ -391,6 +393,9 @@ def test_the_table_without_pandas(reg, plane, monkeypatch):
     np.testing.assert_allclose(
         table.contribution.reshape(30, 5).sum(axis=1), reg.predict(plane[1]), atol=1e-12
     )
+    found = reg.influence()
+    assert list(found) == ["neighbor", "id", "weight", "change", "error"]
+    assert found.neighbor.tolist() == found.id.tolist() == list(range(120))
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 121, 2.5, True])
@@ -399,12 +404,13 @@ def test_a_number_of_neighbours_that_there_is_not(reg, plane, n_neighbors):
         reg.explain(plane[1], n_neighbors)
 
 
-def test_a_bank_keeps_its_labels_and_unit():
+def test_a_bank_keeps_its_names_and_unit():
     neighbors = Neighbors(torch.randn(3, 2), torch.arange(3.0), unit=torch.tensor([2.0]))
-    bank = NeighborBank(neighbors, labels=np.array(["a", "b", "c"], dtype=object))
+    names = np.array(["a", "b", "c"], dtype=object)
+    bank = NeighborBank(neighbors, names=names, numbered=False)
     smaller = pickle.loads(pickle.dumps(bank.keep(np.array([0, 2]))))
-    assert smaller.labels.tolist() == ["a", "c"]
+    assert smaller.names.tolist() == ["a", "c"]
     assert smaller.neighbors.unit.tolist() == [2.0]
     larger = smaller.add(Neighbors(torch.randn(1, 2), torch.zeros(1)))
-    assert larger.labels.tolist() == ["a", "c", 3]
+    assert larger.names.tolist() == ["a", "c", "added 3"]
     assert larger.with_targets(torch.zeros(3)).neighbors.unit is None

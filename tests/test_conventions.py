@@ -25,12 +25,15 @@ PACKAGE = ROOT / "nona_sklearn"
 MATHEMATICS = ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
 LAYERS = [
     "_validation",
+    "_table",
     *MATHEMATICS,
     "_inputs",
     "_extractor",
     "_neighbors",
+    "_sample_weight",
     "_settings",
     "_network",
+    "_names",
     "_evaluation",
     "_question",
     "_distribution",
@@ -52,6 +55,7 @@ LAYERS = [
     "_heads",
     "_compare",
     "_approximate",
+    "_unwrap",
     "_displays",
     "datasets",
     "__main__",
@@ -84,7 +88,7 @@ def test_imports_go_one_way(layer):
         ("skorch", {"_averaging", "_training"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
-        ("pandas", {"_explanation", "__main__"}),
+        ("pandas", {"_table", "__main__"}),
     ],
 )
 def test_where_libraries_are_imported(library, files):

@@ -254,20 +254,11 @@ class TestSurfaceDisplay:
         assert surface.norm.vmin < 1 < surface.norm.vmax
 
 
-class FakeEstimator:
-    """Predicts the first feature, with quantiles as far from it as from a half, times ten."""
-
-    def predict(self, X):
-        return X[:, 0]
-
-    def predict_quantiles(self, X, quantiles):
-        return X[:, :1] + 10 * (np.asarray(quantiles) - 0.5)
-
-
 class TestIntervalDisplay:
     def test_in_order_of_the_predictions(self, ax):
-        X, y = np.array([[3.0], [1.0], [2.0]]), np.array([3.5, 9.0, -1.9])
-        display = IntervalDisplay.from_estimator(FakeEstimator(), X, y, confidence=0.8, ax=ax)
+        predictions, y = np.array([3.0, 1.0, 2.0]), np.array([3.5, 9.0, -1.9])
+        intervals = predictions[:, None] + [-4, 4]
+        display = IntervalDisplay(intervals, predictions, y, confidence=0.8).plot(ax)
         bars = [path.vertices.tolist() for path in ax.collections[0].get_paths()]
         np.testing.assert_allclose(bars, [[[i, i - 3], [i, i + 5]] for i in range(3)])
         prediction, inside, outside = (line.get_xydata().tolist() for line in ax.lines)

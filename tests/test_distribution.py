@@ -363,16 +363,18 @@ def test_what_an_average_spares_is_what_it_spares(n_networks):
     assert spared == pytest.approx(one.mean() - average.mean(), rel=0.1)
 
 
-def two_networks(values, held_out, monkeypatch):
+def two_networks(values, held_out, monkeypatch, log_prior=None):
     """The residuals that two networks are calibrated on, and the rows, in order.
 
     The first network sees all rows at one place, the second each next to its twin: 0 and 1,
     2 and 3, and so on. Without itself a row is predicted to be the mean of all others by the
     first, and what its twin is by the second.
     """
-    monkeypatch.setattr(_calibration, "fit_calibration", lambda _, residual: residual)
+    monkeypatch.setattr(
+        _calibration, "fit_calibration", lambda _, residual, sample_weight: residual
+    )
     places = torch.stack([torch.zeros(len(values)), 1e3 * (torch.arange(len(values)) // 2)], 1)
-    bank = NeighborBank(Neighbors(places, torch.tensor(values).double()))
+    bank = NeighborBank(Neighbors(places, torch.tensor(values).double(), log_prior))
     head = AverageHead([NONAHead(), NONAHead()]).eval()
     splits = [(np.setdiff1d(np.arange(len(values)), valid), np.array(valid)) for valid in held_out]
     return calibrate_on_held_out(head, bank, splits)[:, 0].numpy()
@@ -397,6 +399,19 @@ def test_held_out_errors_shrink_by_what_the_average_spares(values, share, errors
     """In the mean square, to no less than a quarter. Row 2, held out by both, counts once."""
     residual = two_networks(values, [[0, 1, 2], [2, 4]], monkeypatch)
     np.testing.assert_allclose(residual, np.sqrt(share) * np.array(errors), atol=1e-5)
+
+
+def test_held_out_errors_count_by_weight(monkeypatch):
+    """As above, where row 2, which both networks held out, has 3 times the weight."""
+    values, weights = np.array([5.0, -5.0, 0.0, 4.0, 1.0, -11.0]), np.array([1, 1, 3, 1, 1, 1])
+    prior = torch.tensor(weights).log()
+    residual = two_networks(values, [[0, 1, 2], [2, 4]], monkeypatch, prior)
+    others = [np.average(np.delete(values, i), weights=np.delete(weights, i)) for i in range(3)]
+    own = np.append(values[:3] - others, 1 + 11)
+    differ = own[2] - (0 - 4)  # in row 2
+    share = 1 - differ**2 / 2 / 2 / np.average(own**2, weights=weights[[0, 1, 2, 4]])
+    assert 1 / 4 < share < 1
+    np.testing.assert_allclose(residual, np.sqrt(share) * own, atol=1e-5)
 
 
 def test_a_row_is_asked_about_without_its_group():

@@ -35,8 +35,36 @@ def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     assert "80 rows, 2 features, target 'price'" in out
     for name in demo.contestants():
         assert name in out
-    assert out.count("weight") == 5
+    assert "adjusted_target" in out
+    assert "others" in out
     assert imread(picture).shape[1] > 800
+
+
+def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
+    """Categories, rare ones too, gaps, dates, truth values, a constant, an empty column."""
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2020-01-31") + pd.to_timedelta(rng.integers(900, size=80), unit="D")
+    raw = table.assign(
+        sold=days.strftime("%Y-%m-%d"),
+        garden=rng.random(80) < 0.5,
+        street=[None if i % 9 == 0 else f"street {i % 30}" for i in range(80)],
+        country="here",
+        remarks=None,
+    )
+    short = partial(demo.NONARegressor, n_estimators=1, max_iter=2)
+    monkeypatch.setattr(demo, "NONARegressor", short)
+    raw.to_csv(tmp_path / "raw.csv", index=False)
+    arguments = ["--csv", str(tmp_path / "raw.csv"), "--target", "price"]
+    assert demo.main([*arguments, "--output", str(tmp_path / "demo.png")]) == 0
+    assert "80 rows, 5 features" in capsys.readouterr().out  # neither country nor remarks
+    X, _ = demo.load_csv(tmp_path / "raw.csv", "price")
+    assert [X[name].dtype.kind for name in ("size", "sold", "garden")] == ["f", "M", "b"]
+
+
+@pytest.mark.parametrize("text", ["2020-13-01", "soon", "12.5.2020"])
+def test_what_are_no_dates_stay_as_they_are(text):
+    column = pd.Series(["2020-01-01", None, text])
+    pd.testing.assert_series_equal(demo.find_dates(column), column)
 
 
 @pytest.mark.parametrize(

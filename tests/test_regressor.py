@@ -21,7 +21,7 @@ from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _base
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._targets import RegressionTargets
 from nona_sklearn._training import train_network
-from nona_sklearn.embedding import FeatureWeights
+from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.softstep import SoftStep
 
 
@@ -986,3 +986,15 @@ def test_on_a_gpu(plane):
     again = pickle.loads(pickle.dumps(reg))
     assert again.bank_.embeddings.device.type == "cpu"
     np.testing.assert_allclose(again.predict(X_test), reg.predict(X_test), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "choice", "widened"),
+    [(64, "auto", True), (65, "auto", False), (65, "periodic", True), (2, None, False)],
+)
+def test_waves_widen_what_is_not_an_embedding(n_columns, choice, widened):
+    X = np.random.default_rng(0).normal(size=(30, n_columns))
+    X = np.c_[X, X[:, :1] > 0]  # a binary one is not counted
+    reg = NONARegressor(numerical_embedding=choice, n_estimators=1, max_iter=1).fit(X, X[:, 0])
+    parts = reg.network_.modules()
+    assert any(isinstance(part, PeriodicEmbedding) for part in parts) == widened

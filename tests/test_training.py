@@ -311,7 +311,7 @@ def test_step_and_temperature_are_refined_on_the_whole_bank(step, n_adjusted):
     log_temperature = best_of(head.log_temperature, temperatures, question, y_valid)
 
     network.load_state_dict(learned)
-    refine(question, y_valid, nn.MSELoss())
+    refine(question, nn.MSELoss(), y_valid)
     assert head.log_temperature.item() == pytest.approx(log_temperature, rel=1e-6)
     if step is not None:
         assert head.step.narrowing.item() == pytest.approx(narrowing, rel=1e-6)

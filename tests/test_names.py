@@ -1,0 +1,389 @@
+"""What rows and targets are called, from the tables that they come in to the answers."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from scipy.sparse import csr_array
+from sklearn.neighbors import NearestNeighbors
+
+from nona_sklearn import (
+    EmbeddingDisplay,
+    IntervalDisplay,
+    NeighborsDisplay,
+    NONARegressor,
+    SurfaceDisplay,
+)
+from nona_sklearn._names import Names, labels_of, names_of_new, target_names_of
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+
+N = 60
+INDEXES = {
+    "strings": [f"house {i}" for i in range(N)],
+    "numbers": list(range(1000, 1000 + N)),
+    "row numbers of another order": list(range(N))[::-1],
+    "twice the same": ["same", *(f"house {i // 2}" for i in range(1, N))],
+    "dates": pd.date_range("2020-01-01", periods=N),
+    "several levels": pd.MultiIndex.from_product([["a", "b"], range(N // 2)]),
+}
+
+
+def nona(**params):
+    params = {"n_estimators": 1, "max_iter": 2, "hidden_layer_sizes": (8,), **params}
+    return NONARegressor(random_state=0, **params)
+
+
+def frame(X, index=None, columns=None):
+    """A table; its columns have no names that scikit-learn compares, unless they are given."""
+    return pd.DataFrame(X, index, columns)
+
+
+@pytest.fixture(scope="module")
+def data(plane):
+    X, X_test, y, _ = plane
+    return X[:N], y[:N], X_test[:7]
+
+
+@pytest.fixture(scope="module")
+def by_number(data):
+    X, y, _ = data
+    return nona().fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def named(data):
+    X, y, _ = data
+    return nona().fit(frame(X, INDEXES["strings"]), y)
+
+
+@pytest.fixture
+def reg(named):
+    return copy.deepcopy(named)
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
+def test_every_kind_of_index_names_rows(data, by_number, index):
+    """The same fit, the same numbers: ids said in other words, in all verbs."""
+    X, y, queries = data
+    reg = nona().fit(frame(X, index), y)
+    names = list(frame(X, index).index)
+    asked = frame(queries, index[: len(queries)])
+    ids = by_number.kneighbors(queries, 3, return_distance=False)
+    found = reg.kneighbors(asked, 3, return_distance=False, return_names=True)
+    assert found.tolist() == [[names[i] for i in row] for row in ids]
+    table = reg.explain(asked, 3)
+    expected = by_number.explain(queries, 3)
+    others = expected["neighbor"] == "others"
+    said = [
+        name if other else names[name]
+        for name, other in zip(expected["neighbor"], others, strict=True)
+    ]
+    assert table["neighbor"].tolist() == said
+    assert table["query"].tolist() == [name for name in asked.index for _ in range(4)]
+    influence = reg.influence(asked)
+    assert influence["neighbor"].tolist() == names
+    assert influence["id"].tolist() == list(range(N))
+    assert pickle.loads(pickle.dumps(reg)).influence(asked).equals(influence)
+
+
+def test_plain_row_numbers_are_no_names(data, by_number):
+    X, y, queries = data
+    reset = nona().fit(frame(X, INDEXES["strings"]).reset_index(drop=True), y)
+    assert reset.bank_.names is None
+    assert reset.explain(queries, 2).equals(by_number.explain(queries, 2))
+    assert by_number.kneighbors(queries, 2, return_names=True)[1].dtype.kind == "i"
+
+
+def test_the_index_of_y_names_rows_that_have_none(data, named):
+    """An array that a pipeline made of a frame lies beside its targets still."""
+    X, y, queries = data
+    reg = nona().fit(X, pd.Series(y, index=INDEXES["strings"]))
+    assert reg.explain(queries).equals(named.explain(frame(queries)))
+    both = Names.of(frame(X, INDEXES["numbers"]), pd.Series(y, index=INDEXES["strings"]))
+    assert both.rows.tolist() == INDEXES["numbers"]  # what X says counts
+
+
+def test_queries_keep_their_names_when_they_are_embedded(reg, data):
+    asked = frame(data[2], list("abcdefg"))
+    assert reg.explain(reg.embed(asked)).equals(reg.explain(asked))
+
+
+def test_added_rows_bring_their_names(reg, data):
+    X, _, queries = data
+    ids = reg.add_neighbors(frame(queries, list("abcdefg")), np.zeros(7))
+    assert ids.tolist() == list(range(N, N + 7))
+    plain = reg.add_neighbors(queries[:2], np.zeros(2))
+    by_their_y = reg.add_neighbors(queries[:1], pd.Series([0.0], index=["z"]))
+    reset = reg.add_neighbors(frame(queries[:1]), [0.0])
+    names = [
+        *INDEXES["strings"],
+        *"abcdefg",
+        *(f"added {i}" for i in plain),
+        "z",
+        f"added {reset[0]}",
+    ]
+    assert reg.influence(X)["neighbor"].tolist() == names
+    assert by_their_y.tolist() == [N + 9]
+    again = pickle.loads(pickle.dumps(reg))
+    again.remove_neighbors(names=["a", "house 7"])
+    assert again.add_neighbors(queries[:1], [0.0]).tolist() == [N + 11]
+    names = [name for name in names if name not in ("a", "house 7")] + [f"added {N + 11}"]
+    assert again.influence(X)["neighbor"].tolist() == names
+
+
+def test_numbers_that_name_rows_are_not_mixed_up_with_ids(data):
+    """House number 60 is in the bank; the row that is added later has id 60, and no such name."""
+    X, y, queries = data
+    reg = nona().fit(frame(X, range(1, N + 1)), y)
+    assert reg.add_neighbors(queries[:1], [0.0]).tolist() == [N]
+    assert reg.influence(queries)["neighbor"].tolist() == [*range(1, N + 1), f"added {N}"]
+    reg.remove_neighbors(names=N)
+    assert reg.bank_.ids.tolist() == [*range(N - 1), N]
+
+
+def test_a_bank_that_goes_by_row_numbers_takes_no_other_numbers(by_number, data):
+    """They count the rows of another table: what is 3 there is not our row 3."""
+    reg, queries = copy.deepcopy(by_number), data[2]
+    reg.add_neighbors(frame(queries[:2], [3, 7]), np.zeros(2))
+    assert reg.bank_.names is None
+    reg.add_neighbors(frame(queries[:3], ["a", 3, "b"]), np.zeros(3))
+    reg.add_neighbors(queries[:1], [0.0])
+    reg.add_neighbors(frame(queries[:1], [4.0]), [0.0])
+    names = [*range(N + 2), "a", N + 3, "b", N + 5, N + 6]
+    assert reg.influence(queries)["neighbor"].tolist() == names
+
+
+LABELS = st.one_of(st.integers(-1, 12), st.floats(0, 12), st.sampled_from(["a", "b", "added 5"]))
+
+
+@given(st.data())
+def test_names_are_shared_only_if_the_indexes_share_them(data):
+    """Whatever is put together: a row's own name, given by its table or by us, is never lost."""
+    first = data.draw(st.none() | st.lists(LABELS, min_size=1, max_size=5))
+    numbered = first is None
+    names = np.arange(5) if numbered else np.array(first, dtype=object)
+    given_by_tables = [] if numbered else list(first)
+    next_id = len(names)
+    for _ in range(data.draw(st.integers(0, 4))):
+        labels = data.draw(st.none() | st.lists(LABELS, min_size=1, max_size=4))
+        n = 2 if labels is None else len(labels)
+        ids = np.arange(next_id, next_id + n)
+        labels = None if labels is None else np.array(labels, dtype=object)
+        new = names_of_new(labels, ids, names, numbered)
+        if labels is None:  # of our making: nobody has it yet
+            assert not {*new} & {*names}
+            assert len({*new}) == n
+        else:
+            given_by_tables += [
+                label for label in labels if isinstance(label, str) or not numbered
+            ]
+        names, next_id = np.concatenate([names.astype(object), new]), next_id + n
+    shared = {name for name in names if list(names).count(name) > 1}
+    assert shared <= {*given_by_tables}
+    if numbered:
+        assert all(name == i for i, name in enumerate(names) if not isinstance(name, str))
+
+
+def test_labels_on_paper():
+    assert labels_of(np.zeros((2, 1))) is None
+    assert labels_of(pl.DataFrame({"a": [1, 2]})) is None
+    assert labels_of(pd.DataFrame({"a": [1, 2]})) is None
+    assert labels_of(pd.DataFrame({"a": [1, 2]}, index=[1, 0])).tolist() == [1, 0]
+    assert labels_of(pd.Series(["x", "y"], index=[("a", 1), ("b", 2)])).tolist() == [
+        ("a", 1),
+        ("b", 2),
+    ]
+
+
+# -- removal by name ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_rows_go_by_name(data, kind):
+    X, y, queries = data
+    reg = nona().fit(frame(X, INDEXES[kind]), y)
+    other = copy.deepcopy(reg)
+    index = frame(X, INDEXES[kind]).index
+    for several in (index[[3]], list(index[[5, 9]])):
+        gone = np.flatnonzero(index.isin(several) & np.isin(np.arange(N), other.bank_.ids))
+        reg.remove_neighbors(names=several)
+        other.remove_neighbors(gone)  # of a name that two bear, both
+        np.testing.assert_array_equal(reg.predict(queries), other.predict(queries))
+    reg.remove_neighbors(names=index[20])  # one, which may be a tuple
+    assert not index.isin([index[20]])[reg.bank_.ids.numpy()].any()
+    kept = index[reg.bank_.ids.numpy()].tolist()
+    assert reg.kneighbors(queries, 1, return_names=True)[1][0, 0] in kept
+    assert reg.influence(queries)["neighbor"].tolist() == kept
+
+
+def test_names_of_a_bank_without_names_are_its_ids(by_number):
+    reg = copy.deepcopy(by_number)
+    assert reg.remove_neighbors(names=[3, np.int64(5)]).bank_.ids[:4].tolist() == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"names": ["house 1", "nowhere", 1]}, r"got unknown \['nowhere', 1\]$"),
+        (
+            {"names": [str(i) for i in range(30)]},
+            r"names must be in the bank, got unknown \['0', .*, '9'\]$",
+        ),
+        ({"names": INDEXES["strings"]}, "names must leave at least one row, got all 60"),
+        ({"names": [["house 1"]]}, r"names must be labels of an index, got \['house 1'\]"),
+        ({}, "exactly one of ids and names must be given"),
+        ({"ids": 1, "names": "house 1"}, "exactly one of ids and names must be given"),
+    ],
+)
+def test_a_bad_name_removes_nothing(reg, data, arguments, message):
+    before = reg.predict(data[2])
+    with pytest.raises(ValueError, match=message):
+        reg.remove_neighbors(**arguments)
+    np.testing.assert_array_equal(reg.predict(data[2]), before)
+
+
+# -- targets ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_names_of_targets(data, library):
+    X, y, queries = data
+    one = nona().fit(X, library.Series(name="price", **series(library, y)))
+    assert one.target_names_ == ("price",)
+    assert "target" in one.explain(queries)
+    both = library.DataFrame({"price": y, "rent": -y})
+    reg = pickle.loads(pickle.dumps(nona().fit(X, both)))
+    assert reg.target_names_ == ("price", "rent")
+    table = reg.explain(queries, 2)
+    assert list(table.columns[3:]) == [
+        *("target_price", "target_rent"),
+        *("adjusted_target_price", "adjusted_target_rent"),
+        *("contribution_price", "contribution_rent"),
+    ]
+    sums = table.groupby("query")[["contribution_price", "contribution_rent"]].sum()
+    np.testing.assert_allclose(sums, reg.predict(queries), atol=1e-9)
+    own = reg.explain(None, 1)  # the rows' own targets are those of their names
+    first = own["neighbor"][0]
+    assert (own["target_price"][0], own["target_rent"][0]) == (y[first], -y[first])
+    assert reg.set_neighbor_targets(library.DataFrame({"size": y})).target_names_ == ("size",)
+    assert reg.set_neighbor_targets(y).target_names_ is None
+
+
+def series(library, values):
+    return {"data" if library is pd else "values": values}
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.zeros((3, 2)),
+        [1, 2],
+        pd.Series([1.0]),
+        pd.Series([1.0], name=7),
+        pd.DataFrame([[1.0, 2.0]]),
+        pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]),
+        pd.DataFrame([[1.0, 2.0]], columns=pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])),
+        pl.Series([1.0]),
+        None,
+    ],
+    ids=repr,
+)
+def test_targets_that_have_no_names_of_their_own(y):
+    assert target_names_of(y) is None
+    assert Names.of(np.zeros((1, 1)), y) == Names(None, None)
+
+
+def test_displays_say_what_the_target_and_the_features_are(data):
+    X, y, queries = data
+    price = pd.Series(y, name="price")
+    columns = ["width", "height"]
+    train, asked = frame(X, INDEXES["strings"], columns), frame(queries, None, columns)
+    reg, axes = nona().fit(train, price), lambda: Figure().subplots()
+    display = NeighborsDisplay.from_estimator(reg, asked[:1], ax=axes())
+    assert display.ax_.get_xlabel() == "price of the neighbour"
+    assert [text.get_text() for text in display.ax_.texts] == display.names.tolist()
+    assert display.names[0] == reg.kneighbors(asked[:1], 1, return_names=True)[1][0, 0]
+    embedding = EmbeddingDisplay.from_estimator(reg, ax=axes())
+    assert embedding.figure_.axes[1].get_ylabel() == "price"
+    rent = price.rename("rent")
+    other = EmbeddingDisplay.from_estimator(reg, train, rent, ax=axes())
+    assert other.figure_.axes[1].get_ylabel() == "rent"
+    assert IntervalDisplay.from_estimator(reg, asked, y[:7], ax=axes()).ax_.get_ylabel() == "price"
+    for library in (pd, pl):
+        table = library.DataFrame({"width": X[:, 0], "height": X[:, 1]})
+        surface = SurfaceDisplay.from_estimator(reg, table, y, grid_resolution=4, ax=axes())
+        assert (surface.ax_.get_xlabel(), surface.ax_.get_ylabel()) == ("width", "height")
+        label = surface.figure_.axes[1].get_ylabel()
+        assert label == "predicted price; price of a dot"
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_the_surface_over_an_array_has_the_names_of_fit(data):
+    X, y, _ = data
+    reg = nona().fit(frame(X, None, ["width", "height"]), y)
+    features = ("height", "width")
+    surface = SurfaceDisplay.from_estimator(
+        reg, X, features=features, grid_resolution=3, ax=Figure().subplots()
+    )
+    assert surface.feature_names == features
+    np.testing.assert_allclose(
+        surface.predictions[0, -1], reg.predict([[X[:, 0].min(), X[:, 1].max()]])[0]
+    )
+
+
+# -- as in scikit-learn ---------------------------------------------------------------------------
+
+
+def test_kneighbors_as_users_of_scikit_learn_call_it(reg, data):
+    queries = data[2]
+    weights, ids = reg.kneighbors(queries, 4)
+    np.testing.assert_array_equal(reg.kneighbors(queries, 4, False), ids)
+    np.testing.assert_array_equal(reg.kneighbors(queries, 4, return_distance=True)[0], weights)
+    _, names = reg.kneighbors(queries, 4, return_names=True)
+    assert names.tolist() == [[f"house {i}" for i in row] for row in ids]
+
+
+@pytest.mark.parametrize("asked", ["queries", None])
+def test_the_graph_holds_the_heaviest_neighbours(reg, data, asked):
+    queries = None if asked is None else data[2]
+    reg.remove_neighbors([2, 30])
+    weights, ids = reg.kneighbors(queries, 4)
+    for mode, entries in (("connectivity", np.ones_like(weights)), ("weight", weights)):
+        graph = reg.kneighbors_graph(queries, 4, mode)
+        assert isinstance(graph, csr_array)
+        expected = np.zeros((len(weights), N - 2))
+        np.put_along_axis(expected, reg.bank_.positions(ids), entries, axis=1)
+        np.testing.assert_array_equal(graph.toarray(), expected)
+        assert graph.nnz == weights.size
+    all_weights = reg.neighbor_weights(queries).toarray()
+    np.testing.assert_allclose(graph.toarray(), np.where(expected > 0, all_weights, 0), atol=1e-6)
+    with pytest.raises(ValueError, match=r"mode must be one of .*, got 'distance'"):
+        reg.kneighbors_graph(queries, mode="distance")
+
+
+def test_the_graph_is_that_of_scikit_learn_in_the_given_space(data):
+    """Of rows in their own space, those that weigh most are the nearest."""
+    reg = nona(adjust=False).fit(data[0], data[1])
+    nearest = NearestNeighbors(n_neighbors=3).fit(reg.transform(data[0]))
+    expected = nearest.kneighbors_graph(reg.transform(data[2]))
+    np.testing.assert_array_equal(reg.kneighbors_graph(data[2], 3).toarray(), expected.toarray())
+
+
+def test_predict_gives_quantiles(reg, data):
+    for quantiles in (0.5, [0.1, 0.9]):
+        np.testing.assert_array_equal(
+            reg.predict(data[2], quantiles=quantiles), reg.predict_quantiles(data[2], quantiles)
+        )
+    with pytest.raises(ValueError, match="return_std=True is of the mean"):
+        reg.predict(data[2], return_std=True, quantiles=0.5)
+    with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
+        reg.predict(data[2], quantiles=2)

@@ -1,0 +1,482 @@
+"""Explanations do not stop at a pipeline: oracles are the same steps, taken by hand."""
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from sklearn import config_context
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from nona_sklearn import (
+    EmbeddingDisplay,
+    HistoryDisplay,
+    IntervalDisplay,
+    NeighborsDisplay,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    StepDisplay,
+    SurfaceDisplay,
+    unwrap,
+)
+from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn._regression import NeighborRegressor
+from nona_sklearn._unwrap import Unwrapped
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+
+N, Q = 60, 8
+NAMES = [f"house {i}" for i in range(N + Q)]
+
+
+def nona(**params):
+    params = {"n_estimators": 1, "max_iter": 2, "hidden_layer_sizes": (8,), **params}
+    return NONARegressor(random_state=0, **params)
+
+
+def logarithms(regressor):
+    return TransformedTargetRegressor(regressor, func=np.log, inverse_func=np.exp)
+
+
+@pytest.fixture(scope="module")
+def houses(plane):
+    """Rows with names, and prices, which are positive and skewed."""
+    X = pd.DataFrame(np.concatenate(plane[:2])[: N + Q], NAMES, ["width", "height"])
+    prices = np.exp(np.concatenate(plane[2:])[: N + Q])
+    return X[:N], prices[:N], X[N:], prices[N:]
+
+
+@pytest.fixture(scope="module")
+def fitted(houses):
+    """A model of logarithms behind a pipeline, and the same by hand."""
+    X, prices, asked, _ = houses
+    model = make_pipeline(StandardScaler(), logarithms(nona())).fit(X, prices)
+    scaler = StandardScaler().fit(X)
+    by_hand = nona().fit(scaler.transform(X), np.log(prices))
+    return model, by_hand, scaler.transform(asked)
+
+
+@pytest.fixture
+def model(fitted):
+    return copy.deepcopy(fitted[0])
+
+
+# -- what is found ------------------------------------------------------------------------------
+
+
+def nestings():
+    search = {"cv": 2}
+    return {
+        "itself": nona(),
+        "pipeline": make_pipeline(StandardScaler(), "passthrough", PCA(2), nona()),
+        "targets": logarithms(nona()),
+        "search": GridSearchCV(nona(), {"embedding_dim": [2]}, **search),
+        "frozen": FrozenEstimator(nona()),
+        "pipeline in targets": logarithms(make_pipeline(StandardScaler(), nona())),
+        "pipelines": make_pipeline(StandardScaler(), make_pipeline(PCA(2), nona())),
+        "everything": make_pipeline(
+            StandardScaler(),
+            logarithms(
+                GridSearchCV(
+                    make_pipeline(
+                        PCA(2), TransformedTargetRegressor(nona(), transformer=StandardScaler())
+                    ),
+                    {"transformedtargetregressor__regressor__embedding_dim": [2]},
+                    **search,
+                )
+            ),
+        ),
+    }
+
+
+@pytest.mark.parametrize("nesting", nestings())
+def test_it_answers_as_the_model_does(houses, nesting):
+    """Whatever it is in: contributions sum to the model's own prediction."""
+    X, prices, asked, truth = houses
+    model = nestings()[nesting]
+    with pytest.raises(NotFittedError):
+        unwrap(model)
+    if nesting == "frozen":
+        model = FrozenEstimator(model.estimator.fit(X, prices))
+    model.fit(X, prices)
+    ours = unwrap(model)
+    assert isinstance(ours.estimator, NeighborRegressor)
+    expected = model.predict(asked)
+    np.testing.assert_allclose(ours.predict(asked), expected, rtol=1e-9)
+    table = ours.explain(asked, 3)
+    sums = table.groupby("query", sort=False)["contribution"].sum()
+    assert sums.index.tolist() == NAMES[N:]
+    np.testing.assert_allclose(sums, expected, rtol=1e-9)
+    assert ours.score(asked, truth) == pytest.approx(r2_score(truth, expected))
+    rows = ours.kneighbors(asked, 3, return_distance=False)
+    named = table[table["neighbor"] != "others"]
+    np.testing.assert_allclose(named["target"], prices[rows.ravel()], rtol=1e-9)
+    low, high = ours.predict_quantiles(asked, [0.2, 0.8]).T
+    assert (low < high).all()
+    np.testing.assert_allclose(ours.predict_cdf(asked[:1], high[:1]), [[0.8]], atol=0.02)
+    assert unwrap(ours) is ours
+    again = unwrap(pickle.loads(pickle.dumps(model)))
+    np.testing.assert_array_equal(again.predict(asked), ours.predict(asked))
+
+
+def test_alone_it_says_what_the_estimator_says(houses):
+    X, prices, asked, truth = houses
+    reg = nona().fit(X, prices)
+    ours = unwrap(reg)
+    assert ours.explain(asked).equals(reg.explain(asked))
+    assert ours.influence(asked, truth).equals(reg.influence(asked, truth))
+    for answer, expected in zip(
+        ours.predict(asked, return_std=True), reg.predict(asked, True), strict=True
+    ):
+        np.testing.assert_array_equal(answer, expected)
+    for quantiles in (0.5, [0.1, 0.9]):
+        expected = reg.predict(asked, quantiles=quantiles)
+        np.testing.assert_array_equal(ours.predict(asked, quantiles=quantiles), expected)
+    np.testing.assert_array_equal(ours.predict_cdf(None, 2.0), reg.predict_cdf(None, 2.0))
+    assert ours.score(None, prices) == reg.score(None, prices)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearRegression(),
+        make_pipeline(StandardScaler(), LinearRegression()),
+        Pipeline([("ours", nona()), ("last", "passthrough")]),
+        "a text",
+    ],
+    ids=["estimator", "pipeline", "ours is not last", "no estimator"],
+)
+def test_a_model_without_ours_is_an_error(houses, model):
+    if isinstance(model, LinearRegression | Pipeline):
+        model.fit(houses[0], houses[1])
+    with pytest.raises(TypeError, match=r"model must be a NONARegressor .*, got (Lin|Pipe|'a t)"):
+        unwrap(model)
+
+
+def test_a_search_without_its_best_estimator_is_not_fitted(houses):
+    search = GridSearchCV(nona(), {"embedding_dim": [2]}, cv=2, refit=False, scoring="r2")
+    with pytest.raises(NotFittedError):
+        unwrap(search.fit(houses[0], houses[1]))
+
+
+def test_verbs_are_those_of_the_estimator():
+    """With its docstrings and signatures, for whoever asks help() or completes by tab."""
+    asked = {
+        name
+        for name, verb in inspect.getmembers(NeighborRegressor, inspect.isfunction)
+        if not name.startswith("_") and {"X", "y", "ids"} & {*inspect.signature(verb).parameters}
+    }
+    own = {name for name in dir(Unwrapped) if not name.startswith("_")}
+    assert asked - own == {"fit", "fit_transform"}
+    for name in asked & own:
+        verb, original = getattr(Unwrapped, name), getattr(NeighborRegressor, name)
+        assert inspect.signature(verb) == inspect.signature(original)
+        assert inspect.getdoc(verb) == inspect.getdoc(original)
+
+
+def test_wrong_arguments_are_errors(model, houses):
+    ours = unwrap(model)
+    with pytest.raises(TypeError, match="missing a required argument: 'X'"):
+        ours.predict()
+    with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 60, got 0"):
+        ours.explain(houses[2], 0)
+    with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
+        ours.predict_quantiles(houses[2], 2)
+    with pytest.raises(ValueError, match="return_std=True is of the mean"):
+        ours.predict(houses[2], return_std=True, quantiles=0.5)
+    with pytest.raises(ValueError, match="y must be what the target can be, got -1"):
+        ours.predict_cdf(houses[2], -1)
+    with pytest.raises(ValueError, match="y contains NaN"):
+        ours.set_neighbor_targets(np.full(N, -1.0))  # of which there is no logarithm
+    dense = DenseHeadRegressor(n_estimators=1, max_iter=1).fit(houses[0], houses[1])
+    with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
+        unwrap(dense).kneighbors()
+
+
+# -- in the user's units ------------------------------------------------------------------------
+
+
+def test_weights_are_those_by_hand(fitted, houses):
+    model, by_hand, scaled = fitted
+    ours, asked = unwrap(model), houses[2]
+    for verb in (
+        "kneighbors",
+        "kneighbors_graph",
+        "neighbor_weights",
+        "effective_n_neighbors",
+        "distance_to_bank",
+        "transform",
+    ):
+        found, expected = getattr(ours, verb)(asked), getattr(by_hand, verb)(scaled)
+        if verb in ("kneighbors_graph", "neighbor_weights"):
+            found, expected = found.toarray(), expected.toarray()
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(ours.effective_n_neighbors(), by_hand.effective_n_neighbors())
+    np.testing.assert_array_equal(ours.embed(asked).embeddings, by_hand.embed(scaled).embeddings)
+    assert ours.explain(ours.embed(asked)).equals(ours.explain(asked))
+    change = by_hand.influence(scaled, np.log(houses[3]))
+    assert ours.influence(asked, houses[3]).equals(change)  # in logarithms
+
+
+def test_prices_come_back_in_prices(fitted, houses):
+    model, by_hand, scaled = fitted
+    ours, (_, prices, asked, _) = unwrap(model), houses
+    np.testing.assert_allclose(ours.predict(asked), np.exp(by_hand.predict(scaled)))
+    np.testing.assert_allclose(ours.predict(None), np.exp(by_hand.predict(None)))
+    assert ours.score(None, prices) == pytest.approx(r2_score(prices, ours.predict(None)))
+    levels = [0.1, 0.5, 0.9]
+    quantiles = np.exp(by_hand.predict_quantiles(scaled, levels))
+    np.testing.assert_allclose(ours.predict_quantiles(asked, levels), quantiles)
+    np.testing.assert_allclose(ours.predict(asked, quantiles=0.5), quantiles[:, 1])
+    some = np.quantile(prices, levels)
+    expected = by_hand.predict_cdf(scaled, np.log(some))
+    np.testing.assert_array_equal(ours.predict_cdf(asked, some), expected)
+    assert (ours.predict_cdf(asked, 0) < 1e-9).all()  # its logarithm is minus infinity
+    drawn = np.exp(by_hand.sample_y(scaled, 4, random_state=1))
+    np.testing.assert_allclose(ours.sample_y(asked, 4, random_state=1), drawn)
+
+    table, plain = ours.explain(asked, 3), by_hand.explain(scaled, 3)
+    np.testing.assert_array_equal(table["weight"], plain["weight"])
+    for column in ("target", "adjusted_target"):
+        np.testing.assert_allclose(table[column], np.exp(plain[column]))
+    named = table["neighbor"] != "others"
+    product = table["weight"] * table["adjusted_target"]
+    np.testing.assert_allclose(table["contribution"][named], product[named])
+    everybody = ours.explain(asked, N)
+    nobody = everybody[everybody["neighbor"] == "others"]
+    assert nobody["target"].isna().all()  # but a part of the prediction: exp of a mean of logs
+    sums = everybody.groupby("query", sort=False)["contribution"].sum()
+    np.testing.assert_allclose(sums, ours.predict(asked))
+
+
+def test_standard_deviations_are_of_the_distribution_in_prices(fitted, houses):
+    """Draws say how wide it is, to their chance error."""
+    ours, asked = unwrap(fitted[0]), houses[2]
+    mean, std = ours.predict(asked, return_std=True)
+    np.testing.assert_array_equal(mean, ours.predict(asked))
+    drawn = ours.sample_y(asked, 20_000, random_state=0).std(axis=1)
+    np.testing.assert_allclose(std, drawn, rtol=0.06)
+
+
+def test_units_that_are_a_multiple_make_deviations_one(houses):
+    X, prices, asked, _ = houses
+    scaled = TransformedTargetRegressor(nona(), transformer=StandardScaler()).fit(X, prices)
+    unit = scaled.transformer_.scale_[0]
+    std = scaled.regressor_.predict(asked, return_std=True)[1]
+    ours = unwrap(scaled).predict(asked, return_std=True)[1]
+    np.testing.assert_allclose(ours, unit * std, rtol=0.02)
+
+
+def test_a_falling_transformation_turns_quantiles_around(houses):
+    X, prices, asked, _ = houses
+    falling = TransformedTargetRegressor(
+        nona(), func=lambda y: 1 / y, inverse_func=lambda y: 1 / y, check_inverse=False
+    )
+    ours = unwrap(falling.fit(X, prices))
+    inner = ours.estimator
+    np.testing.assert_allclose(
+        ours.predict_quantiles(asked, [0.1, 0.8]), 1 / inner.predict_quantiles(asked, [0.9, 0.2])
+    )
+    cdf = ours.predict_cdf(asked, [1.0, 2.0])
+    assert (np.diff(cdf) > 0).all()
+    np.testing.assert_allclose(cdf, 1 - inner.predict_cdf(asked, [1.0, 0.5]), atol=1e-9)
+
+
+def test_probabilities_of_atoms_include_them(houses):
+    """Without calibration a distribution is of the bank's targets: at most the dearest is sure."""
+    X, prices, asked, _ = houses
+    for sign in (1, -1):
+        transformer = FunctionTransformer(lambda y, s=sign: s * y, lambda y, s=sign: s * y)
+        plain = TransformedTargetRegressor(nona(adjust=False), transformer=transformer)
+        ours = unwrap(plain.fit(X, prices))
+        bank = ours.estimator.bank_
+        weights = ours.neighbor_weights(asked).toarray()
+        ours.estimator.calibration_ = type(bank.calibration)()
+        some = np.sort(prices)[[0, 20, N - 1]]
+        expected = np.stack([weights[:, prices <= price].sum(axis=1) for price in some], axis=1)
+        np.testing.assert_allclose(ours.predict_cdf(asked, some), expected, atol=1e-5)
+        np.testing.assert_allclose(ours.predict_cdf(asked, some[2]), 1)
+
+
+@pytest.mark.parametrize("library", [np, pd, pl])
+def test_several_outputs(houses, library):
+    """One rises with what is learned and one falls; each has its own quantiles."""
+    X, prices, asked, _ = houses
+    both = np.column_stack([prices, 1 / prices])
+    transformer = FunctionTransformer(
+        lambda y: np.column_stack([np.log(y[:, 0]), -y[:, 1]]),
+        lambda y: np.column_stack([np.exp(y[:, 0]), -y[:, 1]]),
+    )
+    y = both if library is np else library.DataFrame(dict(zip("ab", both.T, strict=True)))
+    model = TransformedTargetRegressor(nona(), transformer=transformer).fit(X, y)
+    ours, inner = unwrap(model), model.regressor_
+    np.testing.assert_allclose(ours.predict(asked), model.predict(asked))
+    low, high = np.moveaxis(inner.predict_quantiles(asked, [0.1, 0.9]), 1, 0)
+    expected = np.stack([np.exp(low[:, 0]), -high[:, 1]], axis=1)
+    np.testing.assert_allclose(ours.predict_quantiles(asked, 0.1), expected)
+    cdf = ours.predict_cdf(asked, [0.5, 1.0])
+    assert cdf.shape == (Q, 2, 2)
+    logs, negative = (
+        inner.predict_cdf(asked, points) for points in (np.log([0.5, 1]), [-0.5, -1])
+    )
+    np.testing.assert_allclose(cdf[..., 0], logs[..., 0])
+    np.testing.assert_allclose(cdf[..., 1], 1 - negative[..., 1], atol=1e-9)
+    assert ours.sample_y(asked, 3).shape == (Q, 2, 3)
+    assert ours.predict(asked, return_std=True)[1].shape == (Q, 2)
+    sums = ours.explain(asked, 3).groupby("query", sort=False)
+    np.testing.assert_allclose(
+        sums[["contribution_0", "contribution_1"]].sum(), model.predict(asked)
+    )
+    ids = ours.add_neighbors(asked[:1], both[:1])
+    np.testing.assert_allclose(inner.bank_.targets[ids[0]], [np.log(both[0, 0]), -both[0, 1]])
+
+
+def test_targets_that_are_mixed_have_draws_but_no_quantiles(houses):
+    X, prices, asked, _ = houses
+    both = np.column_stack([prices, prices**2, np.sqrt(prices)])
+    for n_components in (2, 3):
+        mixed = TransformedTargetRegressor(
+            nona(), transformer=PCA(n_components), check_inverse=False
+        )
+        mixed.fit(X, both)
+        ours = unwrap(mixed)
+        np.testing.assert_allclose(ours.predict(asked), mixed.predict(asked))
+        assert ours.sample_y(asked, 5).shape == (Q, 3, 5)
+        for ask in (ours.predict_quantiles, lambda X, u=ours: u.predict_cdf(X, 1.0)):
+            with pytest.raises(ValueError, match="transformed together with others"):
+                ask(asked)
+
+
+# -- names --------------------------------------------------------------------------------------
+
+
+def test_names_of_the_bank_survive_where_somebody_holds_them(houses):
+    """The frame itself, that of a step, or the index of y."""
+    X, prices, asked, _ = houses
+    series = pd.Series(prices, index=X.index, name="price")
+    arrays = make_pipeline(StandardScaler(), nona())
+    frames = make_pipeline(StandardScaler(), nona()).set_output(transform="pandas")
+    for model, y in ((arrays, series), (frames, prices), (frames, series)):
+        ours = unwrap(model.fit(X, y))
+        assert ours.influence(asked)["neighbor"].tolist() == NAMES[:N]
+        assert ours.target_names_ == (None if y is prices else ("price",))
+    assert unwrap(arrays.fit(X, prices)).influence(asked)["neighbor"].tolist() == list(range(N))
+    bank = unwrap(arrays.fit(X, series))
+    assert bank.remove_neighbors(names=NAMES[3]) is bank
+    assert NAMES[3] not in bank.influence()["neighbor"].tolist()
+
+
+@pytest.mark.parametrize("inner", ["array", "pandas"])
+def test_tables_are_answered_with_tables(houses, inner):
+    """Whether each transformer makes tables, or all do by scikit-learn's own setting."""
+    X, prices, asked, _ = houses
+    with config_context(transform_output="pandas" if inner == "pandas" else "default"):
+        model = make_pipeline(StandardScaler(), logarithms(nona())).fit(X, prices)
+        ours = unwrap(model)
+        expected = model.predict(asked)
+        np.testing.assert_allclose(ours.predict(asked, True)[0], expected)
+        names = ours.explain(asked, 2)["neighbor"].tolist()
+        assert ours.explain(asked, 2)["query"].tolist() == [q for q in asked.index for _ in "123"]
+        if inner == "pandas":  # the scaler hands its rows on with their names
+            assert {*names} <= {*NAMES, "others"}
+            assert ours.transform(asked).index.tolist() == asked.index.tolist()
+        ours.add_neighbors(asked, expected)
+        assert ours.kneighbors(asked, 1, False, return_names=True).shape == (Q, 1)
+
+
+def test_polars_all_the_way(houses):
+    X, prices, asked, _ = houses
+    X, asked = (pl.DataFrame(dict(table.items())) for table in (X, asked))
+    model = make_pipeline(StandardScaler().set_output(transform="polars"), nona())
+    ours = unwrap(model.fit(X, pl.Series("price", prices)))
+    assert ours.target_names_ == ("price",)
+    np.testing.assert_allclose(ours.predict(asked), model.predict(asked))
+    assert ours.explain(asked[:2], 1)["query"].tolist() == [0, 0, 1, 1]
+
+
+# -- edits --------------------------------------------------------------------------------------
+
+
+def test_edits_are_edits_of_the_model(model, houses):
+    _, prices, asked, truth = houses
+    ours = unwrap(model)
+    before = model.predict(asked)
+    ids = ours.add_neighbors(asked, pd.Series(truth))
+    assert ids.tolist() == list(range(N, N + Q))
+    assert (model.predict(asked) != before).all()  # they are in the bank, at no distance
+    np.testing.assert_allclose(ours.estimator.bank_.targets[N:], np.log(truth))
+    assert ours.remove_neighbors(ids) is ours
+    np.testing.assert_array_equal(model.predict(asked), before)
+
+    calibrated = copy.deepcopy(ours.estimator)
+    assert ours.calibrate(asked, truth) is ours
+    scaled = model[0].transform(asked)
+    assert ours.estimator.calibration_ == calibrated.calibrate(scaled, np.log(truth)).calibration_
+    assert len(ours.compress(20, asked).estimator.bank_) == 20
+
+    ours.set_neighbor_targets(2 * prices[ours.estimator.bank_.ids])
+    weights = ours.neighbor_weights(asked)
+    kept = prices[ours.estimator.bank_.ids]
+    np.testing.assert_allclose(model.predict(asked), np.exp(weights @ np.log(2 * kept)), rtol=1e-5)
+
+
+def test_the_size_of_a_neighbourhood(houses):
+    X, prices, asked, _ = houses
+    knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0)
+    model = make_pipeline(StandardScaler(), knn).fit(X, prices)
+    sizes = model[-1].soft_n_neighbors(model[0].transform(asked))
+    np.testing.assert_array_equal(unwrap(model).soft_n_neighbors(asked), sizes)
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+def test_displays_draw_prices(fitted, houses):
+    model, (_, prices, asked, truth) = fitted[0], houses
+    ours, ax = unwrap(model), lambda: Figure().subplots()
+    neighbors = NeighborsDisplay.from_estimator(model, asked[:1], truth[0], ax=ax())
+    np.testing.assert_allclose(neighbors.prediction, model.predict(asked[:1])[0])
+    ids = ours.kneighbors(asked[:1], 10, return_distance=False)[0]
+    np.testing.assert_allclose(neighbors.targets, prices[ids])
+    adjusted = ours.explain(asked[:1], 10)["adjusted_target"][:10]
+    np.testing.assert_allclose(neighbors.adjusted_targets, adjusted)
+    price = pd.Series(truth, name="price")
+    intervals = IntervalDisplay.from_estimator(model, asked, price, confidence=0.8, ax=ax())
+    np.testing.assert_allclose(intervals.intervals, ours.predict_quantiles(asked, [0.1, 0.9]))
+    assert intervals.ax_.get_ylabel() == "price"
+    embedding = EmbeddingDisplay.from_estimator(model, ax=ax())
+    np.testing.assert_allclose(embedding.targets, prices)
+    others = EmbeddingDisplay.from_estimator(model, asked, truth, ax=ax())
+    np.testing.assert_array_equal(others.targets, truth)
+    surface = SurfaceDisplay.from_estimator(model, houses[0], prices, grid_resolution=3, ax=ax())
+    assert (surface.predictions > 0).all()
+    assert surface.feature_names == ("width", "height")
+    history = HistoryDisplay.from_estimator(ours, ax=ax()).history
+    assert history == ours.estimator.history_
+
+
+def test_the_step_and_the_target_inside_a_pipeline(houses):
+    X, prices, asked, _ = houses
+    reg = nona(softstep="s1", softstep_params="pointwise")
+    model = make_pipeline(StandardScaler(), reg).fit(X, pd.Series(prices, name="price"))
+    steps = StepDisplay.from_estimator(model, asked, n_points=5, ax=Figure().subplots()).steps
+    expected = StepDisplay.from_estimator(
+        model[-1], model[0].transform(asked), n_points=5, ax=Figure().subplots()
+    )
+    np.testing.assert_array_equal(steps, expected.steps)
+    surface = SurfaceDisplay.from_estimator(model, X, grid_resolution=3, ax=Figure().subplots())
+    assert surface.target_name == "price"
+    linear = LinearRegression().fit(X, prices)
+    other = SurfaceDisplay.from_estimator(linear, X, grid_resolution=3, ax=Figure().subplots())
+    assert other.target_name == "target"  # any regressor has a surface
