@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
+from ._columns import is_missing
 from ._features import TableEncoder, check_table
 from ._inputs import Rows
 from ._names import Names, labels_of
@@ -32,7 +33,7 @@ from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
 from ._targets import RegressionTargets, Split, check_lengths
 from ._training import train_network
-from ._validation import is_whole
+from ._validation import is_whole, unchanged_on_error
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -146,14 +147,8 @@ class NetworkEstimator(
         -----
         A fit that fails or is interrupted leaves the estimator as it was before the call.
         """
-        before = vars(self).copy()
-        try:
-            with plain_torch():
-                return self._fit(X, y, groups, sample_weight)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+        with unchanged_on_error(self), plain_torch():
+            return self._fit(X, y, groups, sample_weight)
 
     def _fit(self, X, y, groups, sample_weight):
         self._validate_params()
@@ -312,7 +307,7 @@ class NetworkEstimator(
 
     def _take(self, X) -> Tensor | Rows:
         """Validate queries: rows for the network."""
-        X = self.features_.transform(check_table(self, X, reset=False))
+        X = self.features_._transform(check_table(self, X, reset=False))
         return _to_tensor(X, self.scaler_)
 
     def _embed(self, X: Tensor | Rows) -> Tensor:
@@ -358,7 +353,7 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
     groups, n_rows = column_or_1d(groups), given.n_given
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
-    missing = [row for row, group in enumerate(groups) if _is_missing(group)]
+    missing = [row for row, group in enumerate(groups) if is_missing(group)]
     if missing:
         raise ValueError(
             f"groups must not be missing, got {groups[missing[0]]!r} in row {missing[0]}"
@@ -367,12 +362,6 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
     if len(names) < 2:
         raise ValueError(f"groups must be at least 2, got {len(names)}")
     return numbers
-
-
-def _is_missing(value) -> bool:
-    """Whether a value is None, NaN, or pandas' NA, which does not even say if it equals itself."""
-    equal = value == value
-    return value is None or not (isinstance(equal, bool | np.bool_) and equal)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it

@@ -9,13 +9,25 @@ import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import repeat
 from numbers import Real
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import narwhals as nw
 import numpy as np
 
 SHOWN = 80  # characters of a value in a message
+SECOND = np.timedelta64(1, "s")
+
+#: What Python's objects in a column may be. NumPy's durations are integers, too: they come first.
+KINDS: dict[str, Any] = {
+    "strings": str,
+    "durations": datetime.timedelta | np.timedelta64,
+    "numbers": Real | Decimal | np.bool_,
+    "dates": datetime.date | np.datetime64,  # a datetime is a date, too
+}
+OF_A_ZONE = "dates of a time zone"
 
 
 @dataclass(frozen=True)
@@ -54,21 +66,29 @@ class Column:
         Raises
         ------
         TypeError
-            If it holds dates, or values of several types.
+            If it holds dates.
         """
         if self.kind == "date":
             raise TypeError(
                 f"{self.label} holds dates, which are no categories: convert them to strings first"
             )
         values = self.values.astype(object)
-        missing = np.array([value is None or value != value for value in values], dtype=bool)
-        values[missing] = None
+        values[[is_missing(value) for value in values]] = None
         return replace(self, kind="category", values=values)
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a table with typed columns: a DataFrame of any library that narwhals reads."""
-    return isinstance(nw.from_native(X, eager_only=True, pass_through=True), nw.DataFrame)
+    """Whether X is a table with typed columns: a DataFrame of any library that narwhals reads.
+
+    Raises
+    ------
+    TypeError
+        If it is a plan of one, whose rows nobody has collected.
+    """
+    table = nw.from_native(X, pass_through=True)
+    if isinstance(table, nw.LazyFrame):
+        raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
+    return isinstance(table, nw.DataFrame)
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
@@ -84,21 +104,28 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
     Raises
     ------
     TypeError
-        If a column holds what is neither numbers, categories, dates nor durations.
+        If a column holds what is neither numbers, categories, dates nor durations, or values
+        of several kinds.
     ValueError
-        If several columns of a frame have one name.
+        If several columns of a frame have one name, or a number is too large.
     """
+    zones = time_zones or repeat(None)
     if isinstance(X, np.ndarray):
-        for j, values in enumerate(X.T):
-            yield _of_objects(j, values) if values.dtype == object else _of_numbers(j, values)
-        return
-    frame = nw.from_native(X, eager_only=True)
-    for j, series in enumerate(frame.iter_columns()):
-        yield _of_series(frame.columns[j], series, None if time_zones is None else time_zones[j])
+        yield from map(_of_array, range(X.shape[1]), X.T, zones)
+    else:
+        frame = nw.from_native(X, eager_only=True)
+        yield from map(_of_series, frame.columns, frame.iter_columns(), zones)
 
 
-def _of_numbers(name: Any, values: np.ndarray) -> Column:
-    return Column(name, "number", values.astype(np.float64))
+def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    match values.dtype.kind:
+        case "O":
+            return _of_objects(name, values, time_zone)
+        case "M":
+            return _of_dates(name, values)
+        case "m":
+            return _of_durations(name, values)
+    return _of_numbers(name, values)
 
 
 def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
@@ -106,19 +133,21 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype.is_numeric() or dtype == nw.Boolean:
         return _of_numbers(name, series.cast(nw.Float64).to_numpy())
     if dtype == nw.Duration:
-        seconds = series.dt.total_microseconds().cast(nw.Float64).to_numpy() / 1e6
-        return _of_numbers(name, np.where(series.is_null().to_numpy(), np.nan, seconds))
+        return _of_durations(name, series.to_numpy())
     if series.is_null().all():
-        return Column(name, "empty", np.full(len(series), np.nan))
-    if dtype in (nw.Date, nw.Datetime):
-        return _of_dates(name, series, time_zone)
+        return _of_nothing(name, len(series))
+    if dtype == nw.Date:
+        return _of_dates(name, series.cast(nw.Datetime("us")).to_numpy())
+    if isinstance(dtype, nw.Datetime):
+        if dtype.time_zone is None:
+            return _of_dates(name, series.to_numpy())
+        zone = time_zone or _known_zone(dtype.time_zone)
+        local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+        return _of_dates(name, local.to_numpy(), zone)
     if dtype in (nw.Categorical, nw.Enum, nw.String):
-        return _of_categories(name, series)
+        return _of_categories(name, _to_objects(series), _levels(series))
     if dtype == nw.Object:
-        values = np.empty(len(series), dtype=object)
-        values[:] = series.to_list()
-        values[series.is_null().to_numpy()] = None
-        return _of_objects(name, values)
+        return _of_objects(name, _to_objects(series), time_zone)
     native = getattr(series.to_native(), "dtype", dtype)
     raise TypeError(
         f"column {name!r} holds {native}, which is no number, category, date or duration: "
@@ -126,69 +155,102 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     )
 
 
-def _of_dates(name: Any, series: nw.Series, time_zone: str | None) -> Column:
-    if series.dtype == nw.Date:
-        series = series.cast(nw.Datetime("us"))
-    zone = getattr(series.dtype, "time_zone", None)
-    if zone is not None:
-        zone = time_zone or zone
-        series = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
-    return Column(name, "date", series.to_numpy().astype("datetime64[us]"), time_zone=zone)
+def _levels(series: nw.Series) -> tuple | None:
+    """The categories in their order: pandas' ordered ones; polars' Enum only lists them."""
+    if isinstance(series.dtype, nw.Enum) and series.implementation.is_pandas_like():
+        return tuple(series.dtype.categories)
+    return None
 
 
-def _of_categories(name: Any, series: nw.Series) -> Column:
+def _to_objects(series: nw.Series) -> np.ndarray:
     values = np.empty(len(series), dtype=object)
     values[:] = series.to_list()
     values[series.is_null().to_numpy()] = None
-    levels = None
-    # pandas says whether categories are ordered; polars' Enum only lists them.
-    if series.dtype == nw.Enum and series.implementation.is_pandas_like():
-        levels = tuple(series.cat.get_categories().to_list())
-    return _one_type(Column(name, "category", values, levels))
+    return values
 
 
-def _of_objects(name: Any, values: np.ndarray) -> Column:
+def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """What Python's objects are, if they are all of one kind."""
     values = values.copy()
-    values[[_is_missing(value) for value in values]] = None
-    given = [value for value in values if value is not None]
-    if not given:
-        return Column(name, "empty", np.full(len(values), np.nan))
-    if all(isinstance(value, Real | Decimal | np.bool_) for value in given):
-        return Column(name, "number", values.astype(np.float64))
-    if all(isinstance(value, datetime.date) for value in given):  # a datetime is a date, too
-        return Column(
-            name, "date", np.array([_naive(value) for value in values], "datetime64[us]")
-        )
-    if all(isinstance(value, datetime.timedelta) for value in given):
-        seconds = [np.nan if value is None else value.total_seconds() for value in values]
-        return Column(name, "number", np.array(seconds))
-    return _one_type(Column(name, "category", values))
+    values[[is_missing(value) for value in values]] = None
+    kinds = set(_examples(values))
+    if not kinds:
+        return _of_nothing(name, len(values))
+    if kinds == {"numbers"}:
+        return _of_numbers(name, values)
+    if kinds == {"durations"}:
+        return _of_durations(name, values)
+    if kinds == {"dates"}:
+        return _of_dates(name, values)
+    if kinds == {OF_A_ZONE}:
+        zone = time_zone or "UTC"
+        return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
+    return _of_categories(name, values)
 
 
-def _one_type(column: Column) -> Column:
+def _of_nothing(name: Any, n_rows: int) -> Column:
+    return Column(name, "empty", np.full(n_rows, np.nan))
+
+
+def _of_numbers(name: Any, values: np.ndarray) -> Column:
+    try:
+        values = values.astype(np.float64)
+    except OverflowError as error:  # Python's integers have no end
+        raise ValueError(f"column {name!r} holds an integer too large for float64") from error
+    if np.isnan(values).all():
+        return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
+    return Column(name, "number", values)
+
+
+def _of_durations(name: Any, values: np.ndarray) -> Column:
+    return _of_numbers(name, values.astype("timedelta64[us]") / SECOND)
+
+
+def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Column:
+    values = values.astype("datetime64[us]")
+    if np.isnat(values).all():
+        return _of_nothing(name, len(values))
+    return Column(name, "date", values, time_zone=time_zone)
+
+
+def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
     """Refuse categories of several types, and of such as have no order."""
-    by_type: dict[str, Any] = {}
-    for value in column.values:
+    examples = _examples(values)
+    if len(examples) < 2 and set(examples) <= {"strings", "numbers"}:
+        return Column(name, "category", values, levels)
+    strange = [value for kind, value in examples.items() if kind not in (*KINDS, OF_A_ZONE)]
+    if strange or len(examples) == 1:
+        value = next(iter(strange or examples.values()))
+        raise TypeError(
+            f"column {name!r}: argument must be a string or a number, got "
+            f"{type(value).__name__} {value!r:.{SHOWN}}"
+        )
+    kinds = " and ".join(examples)
+    shown = " and ".join(f"{value!r:.{SHOWN}}" for value in examples.values())
+    raise TypeError(
+        f"column {name!r} mixes {kinds}, such as {shown}: make all of one type, by astype(str), "
+        "pandas.to_numeric or pandas.to_datetime"
+    )
+
+
+def _examples(values: np.ndarray) -> dict[str, Any]:
+    """List the kinds of the values that are not None: the first of each."""
+    examples: dict[str, Any] = {}
+    for value in values:
         if value is not None:
-            by_type.setdefault(
-                "number" if isinstance(value, Real) else type(value).__name__, value
-            )
-    if not set(by_type) <= {"str", "number"}:
-        kind, value = next((k, v) for k, v in by_type.items() if k not in ("str", "number"))
-        raise TypeError(
-            f"{column.label}: argument must be a string or a number, got {kind} {value!r:.{SHOWN}}"
-        )
-    if len(by_type) > 1:
-        shown = " and ".join(f"{value!r:.{SHOWN}}" for value in by_type.values())
-        raise TypeError(
-            f"{column.label} mixes strings and numbers, such as {shown}: make all of one type, by "
-            "astype(str) or pandas.to_numeric(errors='coerce')"
-        )
-    return column
+            examples.setdefault(_kind(value), value)
+    return examples
 
 
-def _is_missing(value: Any) -> bool:
+def _kind(value: Any) -> str:
+    """Which of :data:`KINDS` an object is, in words; its type, if none."""
+    kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
+    if kind is None:
+        return type(value).__name__
+    return OF_A_ZONE if getattr(value, "tzinfo", None) is not None else kind
+
+
+def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, NaT or pandas' NA, which does not say if it equals itself."""
     if value is None:
         return True
@@ -196,7 +258,17 @@ def _is_missing(value: Any) -> bool:
     return (isinstance(equal, bool | np.bool_) and not equal) or type(value).__name__ == "NAType"
 
 
-def _naive(value: Any) -> Any:
-    if getattr(value, "tzinfo", None) is None:
-        return value
-    return value.astimezone(datetime.UTC).replace(tzinfo=None)
+def _known_zone(name: str) -> str:
+    """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
+    try:
+        return ZoneInfo(name).key
+    except ZoneInfoNotFoundError:
+        return "UTC"
+
+
+def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:
+    """What the clock of a time zone shows."""
+    if value is None:
+        return None
+    zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
+    return value.astimezone(zone).replace(tzinfo=None)

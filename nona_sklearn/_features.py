@@ -19,7 +19,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ._columns import Column, is_frame, read_columns
+from ._columns import OF_A_ZONE, Column, is_frame, read_columns
+from ._validation import unchanged_on_error
 
 DAY = np.timedelta64(1, "D")
 MONDAY = np.datetime64("1970-01-05", "us")
@@ -54,9 +55,7 @@ def _cosine(position: np.ndarray) -> np.ndarray:
 #: What a date becomes, NaN where it is missing: the year, the days passed, and where it lies in
 #: the year, the week and the day, on circles on which the end meets the beginning.
 CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "year": lambda t: np.where(
-        np.isnat(t), np.nan, 1970.0 + t.astype("datetime64[Y]").astype(int)
-    ),
+    "year": _year,
     "days": _days,
     "year_sin": lambda t: _sine(_position_in_year(t)),
     "year_cos": lambda t: _cosine(_position_in_year(t)),
@@ -113,16 +112,13 @@ class Feature:
 
     def categories(self, column: Column) -> np.ndarray:
         """The values of a column of categories, None where there are gaps, (n,)."""
-        if column.kind == "number" and self.holds == "numbers as categories":
-            column = column.as_category()
-        self._check(column)
-        return column.as_category().values
+        return self._as_in_fit(column).as_category().values
 
     def numbers(self, column: Column) -> np.ndarray:
         """The values as numbers, or places in the order, NaN where there are gaps, (n, n_parts)."""
         if "empty" in (column.kind, self.column.kind):
             return np.full((len(column.values), len(self.parts) or 1), np.nan)
-        self._check(column)
+        column = self._as_in_fit(column)
         if self.parts:
             return np.stack([CALENDAR[part](column.values) for part in self.parts], axis=1)
         if self.column.levels is not None:
@@ -135,12 +131,16 @@ class Feature:
             )
         return column.values[:, None]
 
-    def _check(self, column: Column) -> None:
+    def _as_in_fit(self, column: Column) -> Column:
+        """The column as one that holds what it held in fit, or an error."""
+        if column.kind == "number" and self.holds == "numbers as categories":
+            column = column.as_category()
         holds = _describe(column)
         if "nothing" not in (holds, self.holds) and holds != self.holds:
             raise ValueError(
                 f"{column.label} held {self.holds} in fit, and holds {holds} now{_example(column)}"
             )
+        return column
 
 
 def _describe(column: Column) -> str:
@@ -151,7 +151,7 @@ def _describe(column: Column) -> str:
     if column.kind == "category":
         return "strings" if isinstance(given, str) else "numbers as categories"
     if column.kind == "date":
-        return "dates without a time zone" if column.time_zone is None else "dates of a time zone"
+        return "dates without a time zone" if column.time_zone is None else OF_A_ZONE
     return "numbers"
 
 
@@ -255,7 +255,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If a column holds what is neither numbers, categories, dates nor durations.
+            If a column holds what is neither numbers, categories, dates nor durations, if
+            `categorical_features` names dates, or `X` is a LazyFrame.
         ValueError
             If `categorical_features` names no column, or a column holds infinity.
         """
@@ -265,6 +266,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def fit_transform(self, X, y=None):
         """Look at a training table, and encode it: see :meth:`fit` and :meth:`transform`."""
         self._validate_params()
+        with unchanged_on_error(self):
+            return self._fit_transform(X)
+
+    def _fit_transform(self, X):
         X = check_table(self, X, reset=True)
         columns = _choose_categories(list(read_columns(X)), self.categorical_features)
         self.features_ = [Feature.of(column) for column in columns]
@@ -303,10 +308,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If columns are missing, are more, or hold something else than they did in fit.
+            If columns are missing, are more, or hold something else than they did in fit; if
+            numbers are infinite.
         """
         check_is_fitted(self)
-        X = check_table(self, X, reset=False)
+        return self._transform(check_table(self, X, reset=False))
+
+    def _transform(self, X):
+        """Encode a table that is validated: its owner need not warn of its names again."""
         time_zones = [feature.column.time_zone for feature in self.features_]
         return self._encode(self._read(list(read_columns(X, time_zones))))
 
@@ -373,7 +382,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-def check_table(estimator, X, *, reset: bool, **kwargs):
+def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):
     """Validate a table: a frame with the columns of fit in their order, or an array.
 
     Parameters
@@ -384,8 +393,8 @@ def check_table(estimator, X, *, reset: bool, **kwargs):
         The table.
     reset : bool
         Whether this is fit.
-    **kwargs
-        Further arguments of :func:`sklearn.utils.check_array`.
+    ensure_min_samples : int, default=1
+        Fewest rows.
     """
     if issparse(X):
         raise TypeError(
@@ -394,26 +403,27 @@ def check_table(estimator, X, *, reset: bool, **kwargs):
         )
     if not is_frame(X):
         X = _as_array(X)
-        strings = X.dtype.kind in "OUST"
+        numbers = X.dtype.kind not in "OUSTmM"
         return validate_data(
             estimator,
-            X.astype(object) if strings else X,
+            X.astype(object) if X.dtype.kind in "UST" else X,
             reset=reset,
-            dtype=None if strings else np.float64,
-            ensure_all_finite=False if strings else "allow-nan",
-            **kwargs,
+            dtype=np.float64 if numbers else None,
+            ensure_all_finite="allow-nan" if numbers else False,
+            ensure_min_samples=ensure_min_samples,
         )
     frame = nw.from_native(X, eager_only=True)
     seen = getattr(estimator, "feature_names_in_", ())
     if not reset and set(seen) == set(frame.columns):
         X = frame.select(list(seen)).to_native()
     validate_data(estimator, X, reset=reset, skip_check_array=True)
-    least = kwargs.get("ensure_min_samples", 1)
-    if len(frame) < least or not frame.columns:
-        raise ValueError(
-            f"X must have at least {least} rows and a column, got shape {frame.shape} "
-            f"while a minimum of {least} is required"
-        )
+    least = (ensure_min_samples, 1)
+    for what, n, minimum in zip(("sample", "feature"), frame.shape, least, strict=True):
+        if n < minimum:
+            raise ValueError(
+                f"Found a table with {n} {what}(s) (shape={frame.shape}) while a minimum of "
+                f"{minimum} is required by {type(estimator).__name__}."
+            )
     return X
 
 
@@ -435,27 +445,24 @@ def _choose_categories(columns: list[Column], chosen) -> list[Column]:
                 f"{column.label} holds strings{_example(column)}, and categorical_features="
                 f"{chosen!r:.80} does not name it: name it, use 'from_dtype', or convert it"
             )
-    return [
-        column.as_category() if j in numbers and column.kind == "number" else column
-        for j, column in enumerate(columns)
-    ]
+    return [column.as_category() if j in numbers else column for j, column in enumerate(columns)]
 
 
 def _column_numbers(columns: list[Column], chosen) -> set[int]:
     """Numbers of the columns that `categorical_features` names, counts, or marks."""
-    chosen = np.asarray([] if chosen is None else chosen)
-    if chosen.size == 0:
-        return set()
-    if chosen.dtype.kind == "b":
-        if chosen.shape != (len(columns),):
+    names = _as_array([] if chosen is None else chosen)
+    if names.ndim != 1:
+        raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
+    if names.dtype.kind == "b":
+        if len(names) != len(columns):
             raise ValueError(
                 f"categorical_features must mark each of {len(columns)} columns, got a mask of "
-                f"shape {chosen.shape}"
+                f"shape {names.shape}"
             )
-        return set(np.flatnonzero(chosen).tolist())
+        return set(np.flatnonzero(names).tolist())
     places = {column.name: j for j, column in enumerate(columns)}
     found = set()
-    for name in chosen.tolist():
+    for name in names.tolist():
         if name in places:
             found.add(places[name])
         elif isinstance(name, int) and -len(columns) <= name < len(columns):

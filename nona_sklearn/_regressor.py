@@ -145,7 +145,7 @@ class NONANetworks(NetworkEstimator):
         if len(rows) < 2:
             raise ValueError("X must have at least 2 rows to fit, got 1")
         check_lengths(len(rows), _num_samples(y))
-        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+        for name in ("n_features_in_", "feature_names_in_", "features_"):  # of an earlier fit
             vars(self).pop(name, None)
         return rows, y, None
 

@@ -1,6 +1,7 @@
-"""Clear errors for parameters."""
+"""Clear errors for parameters, and what stays as it was after one."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -14,3 +15,15 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise a ValueError that names the parameter and its value unless it is a choice."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
+
+
+@contextmanager
+def unchanged_on_error(thing: object) -> Iterator[None]:
+    """Give an object its attributes back if the block fails or is interrupted."""
+    before = vars(thing).copy()
+    try:
+        yield
+    except BaseException:
+        vars(thing).clear()
+        vars(thing).update(before)
+        raise

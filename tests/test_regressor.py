@@ -218,8 +218,9 @@ def test_frames(estimator, plane, frame):
     assert list(reg.feature_names_in_) == ["east", "north"]
     expected = clone(estimator).fit(X, y).predict(X_test)
     np.testing.assert_array_equal(reg.predict(test), expected)
+    np.testing.assert_array_equal(reg.predict(test[["north", "east"]]), expected)
     with pytest.raises(ValueError, match="feature names should match"):
-        reg.predict(test[["north", "east"]])
+        reg.predict(test[["north"]])
 
 
 @pytest.mark.parametrize("output", ["pandas", "polars"])
@@ -462,10 +463,8 @@ def test_predictions_do_not_depend_on_who_else_is_asked_for(estimator, plane):
 @pytest.mark.parametrize(
     ("X", "y", "error", "message"),
     [
-        ([[1.0, np.nan], [2, 3], [4, 5]], [1, 2, 3], ValueError, "Input X contains NaN"),
         ([[1.0, np.inf], [2, 3], [4, 5]], [1, 2, 3], ValueError, "X contains infinity"),
         ([[1.0], [2.0], [3.0]], [1, np.nan, 3], ValueError, "Input y contains NaN"),
-        ([["a"], ["b"], ["c"]], [1, 2, 3], ValueError, "could not convert string to float: 'a'"),
         (sparse.eye_array(3).tocsr(), [1, 2, 3], TypeError, "Sparse data was passed"),
         ([[1.0, 2.0]], [1], ValueError, "1 sample.* while a minimum of 2 is required"),
         (np.ones((3, 2, 2)), [1, 2, 3], ValueError, "Found array with dim 3"),

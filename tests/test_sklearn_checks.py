@@ -12,7 +12,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import (
-    check_dataframe_column_names_consistency,
     check_get_feature_names_out_error,
     check_param_validation,
     check_set_output_transform,
@@ -23,7 +22,7 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
 
 DEFAULTS = [NONARegressor(max_iter=20), SoftStepKNeighborsRegressor(max_iter=20)]
 CONFIGURATIONS = [
@@ -45,6 +44,8 @@ CONFIGURATIONS = [
     SoftStepKNeighborsRegressor(
         max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"
     ),
+    TableEncoder(),
+    TableEncoder([0], max_categories=3, min_frequency=2),
 ]
 
 
@@ -63,14 +64,16 @@ def test_sklearn_checks(estimator, check):
     check(estimator)
 
 
-# Two of these checks mix frames and arrays, whereupon scikit-learn itself warns.
+# Not check_dataframe_column_names_consistency: our columns may come in any order, see
+# test_features. Two of these checks mix frames and arrays, whereupon scikit-learn itself warns.
 @pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
-@pytest.mark.parametrize("estimator", DEFAULTS, ids=["nona", "softstep"])
+@pytest.mark.parametrize(
+    "estimator", [*DEFAULTS, TableEncoder()], ids=["nona", "softstep", "table"]
+)
 @pytest.mark.parametrize(
     "check",
     [
         check_param_validation,
-        check_dataframe_column_names_consistency,
         check_get_feature_names_out_error,
         check_transformer_get_feature_names_out,
         check_transformer_get_feature_names_out_pandas,

@@ -1,0 +1,1326 @@
+"""A table as one matrix of numbers: by itself, and under the estimators."""
+
+import datetime as dt
+import pickle
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder, _base
+
+DAY = 86400.0  # seconds
+BERLIN = "Europe/Berlin"
+UTC = dt.timezone.utc  # noqa: UP017 -- pandas 2 names it so, too
+ESTIMATORS = [
+    NONARegressor(n_estimators=1, max_iter=2, random_state=0),
+    SoftStepKNeighborsRegressor(max_iter=2, random_state=0),
+]
+ON_ESTIMATORS = pytest.mark.parametrize("estimator", ESTIMATORS, ids=["nona", "softstep"])
+ON_ALL = pytest.mark.parametrize(
+    "estimator", [TableEncoder(), *ESTIMATORS], ids=["encoder", "nona", "softstep"]
+)
+
+
+def encode(X, **kwargs):
+    """Fit an encoder without rare levels on a table: (encoder, columns of the output by name)."""
+    encoder = TableEncoder(min_frequency=1, **kwargs)
+    Z = encoder.fit_transform(X)
+    check_output(encoder, Z)
+    return encoder, dict(zip(encoder.get_feature_names_out(), Z.T.tolist(), strict=True))
+
+
+def columns_of(X, **kwargs):
+    return encode(X, **kwargs)[1]
+
+
+def check_output(encoder, Z):
+    """What holds of whatever comes out."""
+    assert Z.dtype == np.float64
+    assert np.isfinite(Z).all()
+    assert Z.shape[1] == len(encoder.get_feature_names_out()) == len(encoder.source_)
+    assert len(encoder.features_) == encoder.n_features_in_
+    assert set(encoder.source_) == set(range(encoder.n_features_in_))
+    inputs = getattr(encoder, "feature_names_in_", [f"x{j}" for j in set(encoder.source_)])
+    for name, j in zip(encoder.get_feature_names_out(), encoder.source_, strict=True):
+        assert name.startswith(inputs[j])
+
+
+def one(values, **kwargs):
+    """A pandas frame of one column."""
+    return pd.DataFrame({"x": pd.Series(values, **kwargs)})
+
+
+def category(values, **kwargs):
+    return one(pd.Categorical(values, **kwargs))
+
+
+def polars(values, dtype=None):
+    return pl.DataFrame({"x": pl.Series(values, dtype=dtype)})
+
+
+def arrow(values, dtype):
+    """A pandas frame of one column that Arrow holds."""
+    return lambda: one(values, dtype=dtype)
+
+
+def arrow_table(values, dtype=None):
+    def make():
+        pa = pytest.importorskip("pyarrow")
+        array = pa.array(values)
+        return pa.table({"x": array.dictionary_encode() if dtype == "dictionary" else array})
+
+    return make
+
+
+def made(frame):
+    """A frame, or what makes one if pyarrow is there."""
+    if callable(frame):
+        pytest.importorskip("pyarrow")
+        return frame()
+    return frame
+
+
+def mixed_frame(n=40, seed=0):
+    """A table as people have it, and a target that depends on most of it."""
+    rng = np.random.default_rng(seed)
+    area = rng.normal(size=n)
+    city = rng.choice(["Bonn", "Kiel", "Ulm"], n)
+    sold = dt.datetime(2020, 1, 1) + rng.integers(0, 700, n) * dt.timedelta(days=1)
+    X = pd.DataFrame(
+        {
+            "area": np.where(rng.random(n) < 0.2, np.nan, area),
+            "city": pd.Series(city, dtype="category"),
+            "size": pd.Categorical(rng.choice(["S", "L"], n), categories=["S", "L"], ordered=True),
+            "sold": pd.Series(sold).dt.tz_localize(BERLIN),
+            "garage": pd.Series(rng.choice([True, False], n)),
+            "rooms": pd.Series(rng.integers(1, 6, n), dtype="Int64"),
+        }
+    )
+    return X, area + (city == "Bonn")
+
+
+# -- numbers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [[1.0], [2.5], [None]],
+        np.array([[1.0], [2.5], [np.nan]]),
+        np.array([[1.0], [2.5], [np.nan]], dtype=np.float32),
+        np.array([[1], [2.5], [None]], dtype=object),
+        np.array([[np.float32(1)], [Decimal("2.5")], [Decimal("nan")]], dtype=object),
+        one([1, 2.5, np.nan]),
+        one([1, 2.5, None], dtype="float32"),
+        one([1, 2.5, None], dtype="Float64"),
+        one([1, 2.5, pd.NA], dtype=object),
+        one([True, 2.5, None], dtype=object),
+        one([Decimal(1), Decimal("2.5"), None]),
+        one([Fraction(1), Fraction(5, 2), None]),
+        polars([1.0, 2.5, None]),
+        polars([1.0, 2.5, np.nan]),
+        polars([Decimal("1.0"), Decimal("2.5"), None]),
+        polars([1, 2.5, None], pl.Object),
+        arrow([1, 2.5, None], "double[pyarrow]"),
+        arrow_table([1, 2.5, None]),
+        arrow_table([Decimal("1.0"), Decimal("2.5"), None]),
+    ],
+)
+def test_a_number_is_itself_and_a_gap_the_median(X):
+    values, missing = columns_of(made(X)).values()
+    assert values == [1.0, 2.5, 1.75]
+    assert missing == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [[True], [False], [None]],
+        one([True, False, None], dtype=object),
+        one([True, False, pd.NA], dtype="boolean"),
+        one([1, 0, pd.NA], dtype="Int64"),
+        one([1, 0, pd.NA], dtype="UInt8"),
+        polars([True, False, None]),
+        polars([1, 0, None], pl.Int8),
+        arrow([True, False, None], "bool[pyarrow]"),
+        arrow([1, 0, None], "int64[pyarrow]"),
+        arrow_table([True, False, None]),
+    ],
+)
+def test_truth_and_integers_are_numbers(X):
+    values, missing = columns_of(made(X)).values()
+    assert values == [1, 0, 0.5]
+    assert missing == [0, 0, 1]
+
+
+@pytest.mark.parametrize("X", [np.array([[True], [False]]), one([True, False])])
+def test_truth_without_gaps(X):
+    assert list(columns_of(X).values()) == [[1, 0]]
+
+
+LENGTHS = [dt.timedelta(days=1), dt.timedelta(seconds=1.5), None]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        one(LENGTHS),
+        one(pd.to_timedelta(LENGTHS).astype("timedelta64[ms]")),
+        one(LENGTHS, dtype=object),
+        one([np.timedelta64(1, "D"), np.timedelta64(1500, "ms"), pd.NaT], dtype=object),
+        [[length] for length in LENGTHS],
+        np.array(LENGTHS, dtype="timedelta64[ms]")[:, None],
+        polars(LENGTHS),
+        polars(LENGTHS, pl.Duration("ms")),
+        arrow(LENGTHS, "duration[us][pyarrow]"),
+        arrow_table(LENGTHS),
+    ],
+)
+def test_a_duration_is_its_seconds(X):
+    values, missing = columns_of(made(X)).values()
+    np.testing.assert_allclose(values, [DAY, 1.5, (DAY + 1.5) / 2], rtol=1e-12)
+    assert missing == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("X", "largest"),
+    [
+        (one([2**53 + 1, 0]), 2.0**53),
+        (one([2**64 - 1, 0], dtype="uint64"), 2.0**64),
+        (one([10**30, 0], dtype=object), 1e30),
+        ([[10**30], [0]], 1e30),
+        (polars([2**64 - 1, 0], pl.UInt64), 2.0**64),
+    ],
+)
+def test_large_integers_are_taken_as_float64(X, largest):
+    assert columns_of(X) == {next(iter(columns_of(X))): [largest, 0]}
+
+
+def test_an_integer_too_large_for_float64_is_refused():
+    with pytest.raises(ValueError, match="column 'x' holds an integer too large for float64"):
+        TableEncoder().fit(one([10**400, 0], dtype=object))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda v: one([1.0, v]),
+        lambda v: one([1, v], dtype=object),
+        lambda v: one([1, v], dtype="Float64"),
+        lambda v: polars([1.0, v]),
+        lambda v: one([Decimal(1), Decimal(str(v))]),
+    ],
+)
+def test_infinity_is_refused_by_its_columns_name(make, value):
+    with pytest.raises(ValueError, match=r"column 'x' holds infinity, .* replace it"):
+        TableEncoder().fit(make(value))
+    encoder = TableEncoder().fit(make(2.0))
+    with pytest.raises(ValueError, match=r"column 'x' holds infinity, .* replace it"):
+        encoder.transform(make(value))
+
+
+def test_infinity_in_arrays_is_refused():
+    with pytest.raises(ValueError, match="contains infinity"):
+        TableEncoder().fit([[1.0], [np.inf]])
+    with pytest.raises(ValueError, match="column 0 holds infinity"):
+        TableEncoder().fit([[np.inf, "a"], [1, "b"]])
+
+
+# -- dates -----------------------------------------------------------------------------------
+
+MOMENTS = [dt.datetime(2020, 1, 1, 6), dt.datetime(2021, 7, 4, 18, 30), None]
+NAIVE = {
+    "pandas": one(MOMENTS),
+    "nanoseconds": one(pd.Series(MOMENTS).astype("datetime64[ns]")),
+    "seconds": one(pd.Series(MOMENTS).astype("datetime64[s]")),
+    "objects": one(MOMENTS, dtype=object),
+    "numpy's objects": one([np.datetime64(MOMENTS[0]), MOMENTS[1], pd.NaT], dtype=object),
+    "list": [[moment] for moment in MOMENTS],
+    "array": np.array(MOMENTS, dtype="datetime64[s]")[:, None],
+    "polars": polars(MOMENTS),
+    "polars ns": polars(MOMENTS, pl.Datetime("ns")),
+    "pandas of arrow": arrow(MOMENTS, "timestamp[us][pyarrow]"),
+    "arrow": arrow_table(MOMENTS),
+}
+
+
+@pytest.mark.parametrize("source", NAIVE)
+def test_moments_are_the_same_in_every_library(source):
+    expected = list(columns_of(NAIVE["pandas"]).values())
+    np.testing.assert_allclose(
+        list(columns_of(made(NAIVE[source])).values()), expected, rtol=1e-12, atol=1e-12
+    )
+
+
+DAYS = [dt.date(2020, 1, 1), dt.date(2021, 7, 4), None]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        one(DAYS),
+        one(pd.to_datetime(DAYS)),
+        one([DAYS[0], dt.datetime(2021, 7, 4), pd.NaT], dtype=object),
+        [[day] for day in DAYS],
+        np.array(DAYS, dtype="datetime64[D]")[:, None],
+        polars(DAYS),
+        arrow(DAYS, "date32[pyarrow]"),
+        arrow_table(DAYS),
+    ],
+)
+def test_days_are_the_same_in_every_library(X):
+    found = columns_of(made(X))
+    assert not any("day_sin" in name or "day_cos" in name for name in found)  # all at midnight
+    expected = list(columns_of(one(pd.to_datetime(DAYS))).values())
+    np.testing.assert_allclose(list(found.values()), expected, rtol=1e-12, atol=1e-12)
+
+
+def turn(columns, period):
+    """Where on its circle a part of a date lies, from 0 to 1."""
+    sine, cosine = (np.array(columns[f"x_{period}_{name}"]) for name in ("sin", "cos"))
+    np.testing.assert_allclose(np.hypot(sine, cosine), np.hypot(sine, cosine)[0])
+    return np.arctan2(sine, cosine) / (2 * np.pi)
+
+
+# A date is at most 1e6 days away: its angle is good to 2 pi 1e6 eps = 1e-9.
+def assert_turns(found, expected):
+    apart = (found - expected + 0.5) % 1 - 0.5
+    np.testing.assert_allclose(apart, 0, atol=1e-8)
+
+
+@given(
+    st.lists(
+        st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1)), min_size=3, unique=True
+    )
+)
+def test_the_parts_of_a_date_are_those_of_datetime(moments):
+    # Beside two dates that differ in all parts, so that none is left out.
+    moments = [dt.datetime(1999, 2, 2, 3), dt.datetime(2003, 8, 14, 8), *moments]
+    columns = columns_of(one(pd.Series(moments, dtype="datetime64[us]")))
+    midnights = [dt.datetime(t.year, t.month, t.day) for t in moments]
+    day = np.array([(t - m) / dt.timedelta(1) for t, m in zip(moments, midnights, strict=True)])
+    assert_turns(turn(columns, "day"), day)
+    weekday = np.array([t.isocalendar().weekday for t in moments])
+    assert_turns(turn(columns, "week"), (weekday - 1 + day) / 7)
+    in_year = np.array([t.timetuple().tm_yday for t in moments])
+    length = np.array([dt.date(t.year, 12, 31).timetuple().tm_yday for t in moments])
+    assert_turns(turn(columns, "year"), (in_year - 1 + day) / length)
+    for name, values in [
+        ("x_year", [t.year for t in moments]),
+        ("x_days", np.array([t.toordinal() for t in moments]) + day),
+    ]:
+        assert np.corrcoef(columns[name], values)[0, 1] == pytest.approx(1, abs=1e-9)
+
+
+def test_the_last_moment_of_a_circle_is_next_to_the_first():
+    ends = [dt.datetime(2023, 1, 1), dt.datetime(2023, 12, 31, 23, 59, 59)]  # both Sundays
+    far = dt.datetime(2023, 7, 5, 12)
+    encoder, _ = encode(one([*ends, far]))
+    for part in ("year", "day"):
+        found = dict(
+            zip(encoder.get_feature_names_out(), encoder.transform(one(ends)).T, strict=True)
+        )
+        assert abs(np.diff(turn(found, part)))[0] % 1 == pytest.approx(0, abs=1e-4)
+
+
+def test_parts_of_a_date_that_do_not_differ_are_left_out():
+    monday = dt.datetime(2021, 3, 1, 12)
+    same_weekday = [monday + dt.timedelta(weeks=i) for i in range(3)]
+    names = set(columns_of(one(same_weekday)))
+    assert names == {"x_days", "x_year_sin", "x_year_cos"}
+    assert len(columns_of(one([monday] * 3))) == 1
+    assert len(columns_of(one([monday, monday, None]))) == 2
+
+
+def test_a_missing_date_is_the_median_of_every_part_and_says_so():
+    columns = columns_of(one(MOMENTS))
+    for name, (first, second, missing) in columns.items():
+        if name != "x_missing":
+            assert missing == pytest.approx((first + second) / 2)
+    assert columns["x_missing"] == [0, 0, 1]
+
+
+LOCAL = pd.Series(MOMENTS).dt.tz_localize(BERLIN)
+UNIVERSAL = [*(moment.to_pydatetime().astimezone(UTC) for moment in LOCAL[:2]), None]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        one(LOCAL),
+        one(LOCAL.dt.tz_convert("Asia/Tokyo")),
+        one(LOCAL.dt.tz_convert("+05:30")),
+        one(LOCAL.astype(object)),
+        LOCAL.dt.tz_convert("UTC").to_frame("x").to_numpy(),
+        polars(MOMENTS, pl.Datetime("us")).with_columns(pl.col("x").dt.replace_time_zone(BERLIN)),
+        polars(UNIVERSAL, pl.Datetime("us", "UTC")),
+    ],
+    ids=["same", "Tokyo", "offset", "objects", "array", "polars", "polars UTC"],
+)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+def test_the_clock_of_fit_reads_every_time_zone(X):
+    encoder, columns = encode(one(LOCAL))
+    expected = np.array(list(columns.values())).T
+    np.testing.assert_allclose(encoder.transform(X), expected, rtol=1e-12, atol=1e-12)
+    # The clock in Berlin shows what a date without a time zone does.
+    naive = np.array(list(columns_of(one(MOMENTS)).values())).T
+    np.testing.assert_allclose(expected, naive, rtol=1e-12, atol=1e-12)
+
+
+def test_summer_time_is_the_clocks():
+    noon = pd.Series(["2021-01-10 12:00", "2021-07-10 12:00"], dtype="datetime64[ns]")
+    local = noon.dt.tz_localize(BERLIN)
+    assert not any("day_" in name for name in columns_of(one(local)))
+    assert any("day_" in name for name in columns_of(one(local.dt.tz_convert("UTC"))))
+
+
+@pytest.mark.parametrize("zone", ["+03:00", BERLIN, "UTC"])
+def test_dates_of_a_zone_in_pandas_are_understood_in_polars_and_as_objects(zone):
+    X = one(LOCAL.dt.tz_convert(zone))
+    encoder, columns = encode(X)
+    expected = np.array(list(columns.values())).T
+    for other in (polars(UNIVERSAL, pl.Datetime("us", "UTC")), one(UNIVERSAL, dtype=object)):
+        np.testing.assert_allclose(encoder.transform(other), expected, rtol=1e-12, atol=1e-12)
+
+
+# -- categories ----------------------------------------------------------------------------
+
+WORDS = ["a", "b", None, "a"]
+LEVELS = [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        one(WORDS, dtype="category"),
+        one(WORDS, dtype=object),
+        one(["a", "b", np.nan, "a"], dtype=object),
+        one(["a", "b", pd.NA, "a"], dtype=object),
+        one(["a", "b", pd.NaT, "a"], dtype=object),
+        one(WORDS),
+        one(WORDS, dtype="string"),
+        one([None if word is None else np.str_(word) for word in WORDS], dtype=object),
+        [[word] for word in WORDS],
+        np.array(WORDS, dtype=object)[:, None],
+        polars(WORDS),
+        polars(WORDS, pl.Categorical),
+        polars(WORDS, pl.Enum(["b", "z", "a"])),
+        polars(WORDS, pl.Object),
+        arrow(WORDS, "string[pyarrow]"),
+        lambda: one(WORDS, dtype=pd.ArrowDtype(pytest.importorskip("pyarrow").string())),
+        arrow_table(WORDS),
+        arrow_table(WORDS, "dictionary"),
+    ],
+)
+def test_strings_are_a_column_for_each_level(X):
+    assert list(columns_of(made(X)).values()) == LEVELS
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.array([["a"], ["b"]]),
+        np.array([["a"], ["b"]], dtype=np.dtypes.StringDType()),
+        [["a"], ["b"]],
+        category(["a", "b"]),
+    ],
+)
+def test_strings_without_gaps(X):
+    assert list(columns_of(X).values()) == [[1, 0], [0, 1]]
+
+
+def test_levels_that_no_row_has_are_no_columns():
+    assert list(columns_of(category(["b"] * 3, categories=["a", "b"])).values()) == [[1, 1, 1]]
+
+
+def test_an_empty_string_is_a_level():
+    assert len(columns_of(one(["", "a", None], dtype=object))) == 3
+
+
+@pytest.mark.parametrize(
+    "levels", [[10, 5, None, 10], [1.5, 0.5, None, 1.5], [True, False, None, True]]
+)
+def test_categories_of_numbers(levels):
+    X = category(levels)
+    second, first, missing = LEVELS
+    assert list(columns_of(X).values()) == [first, second, missing]
+    encoder, _ = encode(X)
+    # A file read again holds plain numbers.
+    np.testing.assert_array_equal(
+        encoder.transform(one([float(v) if v is not None else np.nan for v in levels])),
+        encoder.transform(X),
+    )
+
+
+@pytest.mark.parametrize("levels", [["lo", "mid", "hi"], [3, 7, 5], [0.5, 2.5, 1.5]])
+def test_an_ordered_category_is_its_place(levels):
+    lo, _, hi = levels
+    X = category([lo, hi, hi, None], categories=levels, ordered=True)
+    encoder, columns = encode(X)
+    assert columns == {"x": [0, 2, 2, 2], "x_missing": [0, 0, 0, 1]}
+    again = one([lo, hi, hi, None], dtype=object)
+    np.testing.assert_array_equal(encoder.transform(again), encoder.transform(X))
+    # A level that it does not have is a gap.
+    unknown = "other" if isinstance(lo, str) else 99
+    np.testing.assert_array_equal(encoder.transform(one([unknown] * 2)), [[2, 1]] * 2)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_levels_are_those_of_a_one_hot_encoder(n):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({name: rng.choice(list("abcdefg"), 50) for name in "xy"})
+    limits = {"max_categories": 5, "min_frequency": n}
+    oracle = OneHotEncoder(
+        **limits, handle_unknown="infrequent_if_exist", sparse_output=False
+    ).fit(X)
+    encoder = TableEncoder(**limits)
+    Z = encoder.fit_transform(X)
+    check_output(encoder, Z)
+    np.testing.assert_array_equal(Z, oracle.transform(X))
+    assert list(encoder.get_feature_names_out()) == list(oracle.get_feature_names_out())
+    other = X.replace("a", "unknown")
+    np.testing.assert_array_equal(encoder.transform(other), oracle.transform(other))
+
+
+def test_numbers_are_those_of_an_imputer_and_an_indicator():
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    X[::3, 1] = X[1::4, 3] = np.nan
+    expected = [SimpleImputer(strategy="median").fit_transform(X)]
+    expected += [MissingIndicator().fit_transform(X)]
+    np.testing.assert_array_equal(TableEncoder().fit_transform(X), np.hstack(expected))
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=12, max_size=40), st.integers(2, 5))
+def test_unknown_levels_look_like_rare_ones(levels, min_frequency):
+    X = one([*levels, "rare"])
+    encoder = TableEncoder(min_frequency=min_frequency).fit(X)
+    rare, unknown = encoder.transform(one(["rare", "unknown"]))
+    np.testing.assert_array_equal(rare, unknown)
+    assert rare.sum() == 1
+    for level in set(levels):
+        alike = np.array_equal(encoder.transform(one([level]))[0], unknown)
+        assert alike == (levels.count(level) < min_frequency)
+
+
+def test_unknown_levels_are_none_where_none_is_rare():
+    encoder, _ = encode(one(["a", "b"] * 3))
+    np.testing.assert_array_equal(encoder.transform(one(["c"])), [[0, 0]])
+
+
+@pytest.mark.parametrize("max_categories", [1, 2, 4])
+def test_a_category_becomes_at_most_max_categories_columns(max_categories):
+    X = one([letter for i, letter in enumerate("abcdef") for _ in range(i + 1)])
+    Z = TableEncoder(max_categories=max_categories, min_frequency=1).fit_transform(X)
+    assert Z.shape[1] == max_categories
+    assert (Z.sum(axis=1) == 1).all()
+
+
+# -- gaps ------------------------------------------------------------------------------------
+
+
+def test_a_column_says_where_gaps_were_only_if_fit_saw_some():
+    X = pd.DataFrame({"full": [1.0, 2.0, 6.0], "gaps": [4.0, None, 8.0], "word": ["a", "b", "a"]})
+    encoder, columns = encode(X)
+    assert [name for name in columns if name.endswith("_missing")] == ["gaps_missing"]
+    # Gaps at predict, where fit saw none: the median, a place in the order, no level.
+    asked = pd.DataFrame({"full": [None, 5.0], "gaps": [1.0, None], "word": [None, "b"]})
+    found = dict(zip(columns, encoder.transform(asked).T.tolist(), strict=True))
+    assert found == {
+        "full": [2.0, 5.0],
+        "gaps": [1.0, 6.0],
+        "gaps_missing": [0, 1],
+        "word_a": [0, 0],
+        "word_b": [0, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        one([None] * 3, dtype=object),
+        one([np.nan] * 3),
+        one([pd.NA] * 3, dtype="Int64"),
+        one([pd.NA] * 3, dtype="string"),
+        one([pd.NaT] * 3),
+        one([pd.NaT] * 3, dtype="timedelta64[ns]"),
+        category([None] * 3),
+        category([None] * 3, categories=["a", "b"], ordered=True),
+        [[None]] * 3,
+        np.full((3, 1), np.nan),
+        np.full((3, 1), "NaT", dtype="datetime64[s]"),
+        np.full((3, 1), "NaT", dtype="timedelta64[s]"),
+        polars([None] * 3),
+        polars([None] * 3, pl.String),
+        polars([None] * 3, pl.Float64),
+        polars([None] * 3, pl.Datetime("us", "UTC")),
+        polars([np.nan] * 3),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
+def test_a_column_of_gaps_only_says_nothing_whatever_comes(X):
+    encoder, columns = encode(X)
+    assert all(len(set(values)) == 1 for values in columns.values())
+    expected = encoder.transform(X)[:2]
+    for other in (one([1.0, 7.0]), one(["a", "b"]), one(MOMENTS[:2]), one([None, None])):
+        np.testing.assert_array_equal(encoder.transform(other), expected)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        one([1.0, 2.0, None]),
+        one(WORDS),
+        one(MOMENTS),
+        one(LOCAL),
+        one(LENGTHS),
+        category(["a", "b"], ordered=True),
+        category([1, 2]),
+        one([True, False]),
+    ],
+    ids=["numbers", "words", "dates", "zone", "lengths", "ordered", "levels", "truth"],
+)
+@pytest.mark.parametrize(
+    "gaps", [one([np.nan]), one([None], dtype=object), polars([None])], ids=["NaN", "None", "null"]
+)
+def test_a_batch_whose_values_are_all_missing_is_no_change_of_type(X, gaps):
+    encoder, columns = encode(X)
+    values = np.array(list(columns.values()))
+    missing = pd.isna(X["x"]).to_numpy()
+    found = encoder.transform(gaps)[0]
+    assert np.isfinite(found).all()
+    if missing.any():
+        np.testing.assert_array_equal(found, values[:, missing][:, 0])
+
+
+def test_constant_columns_stay():
+    X = pd.DataFrame({"n": [2.0] * 3, "w": ["a"] * 3, "d": [dt.date(2020, 1, 1)] * 3})
+    columns = columns_of(X)
+    assert len(columns) == 3
+    assert columns["n"] == [2.0] * 3
+    assert columns["w_a"] == [1.0] * 3
+
+
+# -- refused -----------------------------------------------------------------------------------
+
+STRANGE = "column 'x' holds .*, which is no number, category, date or duration: convert it"
+NEITHER = "column 'x': argument must be a string or a number, got "
+REFUSED = {
+    "complex": (one([1j, 2]), STRANGE),
+    "complex objects": (one([1j, 2], dtype=object), NEITHER + "complex 1j"),
+    "sparse": (one(pd.arrays.SparseArray([0.0, 1.0])), STRANGE),
+    "interval": (one(pd.interval_range(0, 2)), STRANGE),
+    "period": (one(pd.period_range("2020", periods=2, freq="M")), STRANGE),
+    "period objects": (
+        one(pd.period_range("2020", periods=2, freq="M")).astype(object),
+        NEITHER + "Period",
+    ),
+    "cut": (one(pd.cut([1.0, 2.0], 2)), NEITHER + "Interval"),
+    "categories of dates": (category(pd.to_datetime(MOMENTS)), NEITHER + "Timestamp"),
+    "categories of both": (category(["a", 1]), "column 'x' mixes strings and numbers"),
+    "lists": (one([[1, 2], [3]]), NEITHER + r"list \[1, 2\]"),
+    "empty lists": (one([[], []]), NEITHER + r"list \[\]"),
+    "arrays": (one([np.ones(2), np.ones(2)]), NEITHER + "ndarray"),
+    "dicts": (one([{"a": 1}, None]), NEITHER + r"dict \{'a': 1\}"),
+    "tuples": (one([(1,), (2,)]), NEITHER + "tuple"),
+    "bytes": (one([b"a", b"b"]), NEITHER + "bytes b'a'"),
+    "times": (one([dt.time(1), None]), NEITHER + "time"),
+    "string and number": (
+        one(["a", 1, None], dtype=object),
+        "column 'x' mixes strings and numbers, such as 'a' and 1: make all of one type",
+    ),
+    "truth and string": (
+        one([True, "no"], dtype=object),
+        "column 'x' mixes numbers and strings, such as True and 'no'",
+    ),
+    "date and string": (
+        one([dt.date(2020, 1, 1), "2020-01-02"], dtype=object),
+        r"mixes dates and strings, such as datetime.date\(2020, 1, 1\) and '2020-01-02': make",
+    ),
+    "date and number": (one([1, dt.date(2020, 1, 1)], dtype=object), "mixes numbers and dates"),
+    "duration and number": (one([LENGTHS[0], 1], dtype=object), "mixes durations and numbers"),
+    "naive and aware": (
+        one([MOMENTS[0], MOMENTS[1].replace(tzinfo=UTC)], dtype=object),
+        "column 'x' mixes dates and dates of a time zone, such as datetime.datetime",
+    ),
+    "string and bytes": (one(["a", b"b"], dtype=object), NEITHER + "bytes b'b'"),
+    "polars time": (polars([dt.time(1), None]), STRANGE),
+    "polars list": (polars([[1], [2]]), STRANGE),
+    "polars struct": (polars([{"a": 1}, {"a": 2}]), STRANGE),
+    "polars binary": (polars([b"a", b"b"]), STRANGE),
+    "polars objects": (polars([1j, 2j], pl.Object), NEITHER + "complex"),
+    "polars mixed objects": (
+        polars(["a", 1], pl.Object),
+        "column 'x' mixes strings and numbers, such as 'a' and 1",
+    ),
+}
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Training that must not begin."""
+
+    def train(*args, **kwargs):
+        raise AssertionError("training began")
+
+    monkeypatch.setattr(_base, "train_network", train)
+
+
+@ON_ALL
+@pytest.mark.parametrize("case", REFUSED)
+def test_columns_that_are_refused(estimator, case, untrained):
+    X, message = REFUSED[case]
+    with pytest.raises(TypeError, match=message):
+        clone(estimator).fit(X, np.arange(len(X)))
+
+
+@ON_ALL
+def test_a_long_value_is_cut_in_messages(estimator):
+    X = one(["a" * 10_000, 1], dtype=object)
+    with pytest.raises(TypeError, match="mixes strings and numbers") as error:
+        clone(estimator).fit(X, [0, 1])
+    assert len(str(error.value)) < 400
+
+
+@ON_ALL
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (pd.DataFrame([[1, 2]] * 2, columns=["a", "a"]), ValueError, r"(?s)unique.*'a'"),
+        (pd.DataFrame([[1, 2]] * 2, columns=["a", 1]), TypeError, "names are only supported if"),
+        (one([], dtype=float), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\) while a minimum"),
+        (pd.DataFrame(index=range(3)), ValueError, r"0 feature\(s\) \(shape=\(3, 0\)\) while"),
+        (pl.DataFrame(), ValueError, r"0 sample\(s\)"),
+        (np.empty((0, 2)), ValueError, r"0 sample\(s\)"),
+        (np.empty((3, 0)), ValueError, r"0 feature\(s\)"),
+        (pl.LazyFrame({"a": [1, 2]}), TypeError, "in memory, got LazyFrame: collect it"),
+        (pd.Series([1, 2]), ValueError, "Expected 2D array, got 1D"),
+        (pl.Series([1, 2]), ValueError, "Expected 2D array, got 1D"),
+        (["a", "b"], ValueError, "Expected 2D array, got 1D"),
+        (np.ones((2, 2, 2)), ValueError, "dim 3"),
+        (np.array([[1j], [2]]), ValueError, "Complex data not supported"),
+        (csr_array(np.eye(2)), TypeError, r"Sparse data .* use X.toarray\(\)"),
+    ],
+)
+def test_tables_that_are_refused(estimator, X, error, message, untrained):
+    with pytest.raises(error, match=message):
+        clone(estimator).fit(X, [0, 1])
+
+
+def test_no_table_of_arrow_with_a_name_twice():
+    pa = pytest.importorskip("pyarrow")
+    X = pa.table([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
+    with pytest.raises(ValueError, match="a"):
+        TableEncoder().fit(X)
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names", [[10, 20], [(1, "a"), (1, "b")], pd.MultiIndex.from_tuples([("a", 1), ("b", 2)])]
+)
+def test_columns_with_other_names_go_by_their_place(names):
+    X = pd.DataFrame([[1, "u"], [2, "v"]], columns=names)
+    encoder, columns = encode(X)
+    assert list(columns) == ["x0", "x1_u", "x1_v"]
+    assert not hasattr(encoder, "feature_names_in_")
+    np.testing.assert_array_equal(encoder.transform([[1, "u"]]), [[1, 1, 0]])
+
+
+def test_names_say_where_a_column_comes_from():
+    X, _ = mixed_frame()
+    encoder = TableEncoder()
+    check_output(encoder, encoder.fit_transform(X))
+    names = encoder.get_feature_names_out()
+    assert len(set(names)) == len(names)
+    with pytest.raises(ValueError, match="input_features"):
+        encoder.get_feature_names_out(["a"] * X.shape[1])
+    with pytest.raises(NotFittedError):
+        TableEncoder().get_feature_names_out()
+
+
+def test_names_of_an_array_may_be_given_later():
+    encoder = TableEncoder(min_frequency=1).fit([[1, "u"], [None, "v"]])
+    assert list(encoder.get_feature_names_out()) == ["x0", "x0_missing", "x1_u", "x1_v"]
+    given = encoder.get_feature_names_out(["n", "w"])
+    assert list(given) == ["n", "n_missing", "w_u", "w_v"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("as_polars", [False, True])
+def test_set_output(library, as_polars):
+    X, _ = mixed_frame()
+    plain = TableEncoder().fit_transform(X)
+    X = to_polars(X) if as_polars else X
+    encoder = TableEncoder().set_output(transform=library)
+    Z = encoder.fit_transform(X)
+    assert type(Z) is {"pandas": pd.DataFrame, "polars": pl.DataFrame}[library]
+    assert list(Z.columns) == list(encoder.get_feature_names_out())
+    if not as_polars:
+        np.testing.assert_array_equal(Z.to_numpy(), plain)
+        np.testing.assert_array_equal(encoder.transform(X).to_numpy(), plain)
+    if library == "pandas" and not as_polars:
+        assert list(Z.index) == list(X.index)
+
+
+def test_the_index_of_rows_is_kept():
+    X, _ = mixed_frame()
+    X.index = [f"house {i}" for i in range(len(X))]
+    Z = TableEncoder().set_output(transform="pandas").fit_transform(X)
+    assert list(Z.index) == list(X.index)
+
+
+# -- categorical_features ----------------------------------------------------------------------
+
+CHOICE = pd.DataFrame({"n": [3, 1, 3, 1], "m": [0.0, 1.0, 2.0, 3.0]})
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["n"],
+        ("n",),
+        [0],
+        [-2],
+        [True, False],
+        np.array(["n"]),
+        np.array([0]),
+        np.array([True, False]),
+        pd.Series(["n"]),
+        pd.array([True, False], dtype="boolean"),
+        pl.Series(["n"]),
+    ],
+)
+def test_numbers_that_are_chosen_are_categories(chosen):
+    encoder, columns = encode(CHOICE, categorical_features=chosen)
+    values = list(columns.values())
+    assert values == [[0, 1, 2, 3], [0, 1, 0, 1], [1, 0, 1, 0]]
+    assert encoder.source_.tolist() == [1, 0, 0]
+    # In fit as numbers, at predict as levels, and the other way round
+    levels = CHOICE.astype({"n": "category"})
+    np.testing.assert_array_equal(encoder.transform(levels), encoder.transform(CHOICE))
+    with pytest.raises(ValueError, match="column 'n' held numbers as categories in fit, and "):
+        encoder.transform(CHOICE.astype({"n": str}))
+
+
+def test_names_and_numbers_may_be_mixed():
+    columns = columns_of(CHOICE, categorical_features=[1, "n"])
+    assert len(columns) == 6
+
+
+def test_a_gap_in_a_chosen_column_is_a_level():
+    X = one([1.0, None, 2.0])
+    assert list(columns_of(X, categorical_features=["x"]).values()) == [
+        [1, 0, 0],
+        [0, 0, 1],
+        [0, 1, 0],
+    ]
+
+
+def test_columns_of_an_array_are_chosen_by_number():
+    X = [[3, 0.0], [1, 1.0], [3, 2.0]]
+    for chosen in ([0], [True, False]):
+        assert len(columns_of(X, categorical_features=chosen)) == 3
+
+
+@pytest.mark.parametrize("chosen", [None, [], [False, False]])
+def test_nothing_chosen(chosen):
+    assert list(columns_of(CHOICE, categorical_features=chosen)) == ["n", "m"]
+
+
+def test_columns_that_are_categories_already_may_be_chosen():
+    X, _ = mixed_frame()
+    found = TableEncoder(["city", "size"]).fit_transform(X)
+    np.testing.assert_array_equal(found, TableEncoder().fit_transform(X))
+
+
+@ON_ALL
+@pytest.mark.parametrize(
+    ("chosen", "error", "message"),
+    [
+        (["q"], ValueError, r"categorical_features must be columns of X, got 'q'; X has \['n',"),
+        (["n", "q"], ValueError, "categorical_features must be columns of X, got 'q'"),
+        ([2], ValueError, "categorical_features must be columns of X, got 2"),
+        ([-3], ValueError, "categorical_features must be columns of X, got -3"),
+        ([0.5], ValueError, "categorical_features must be columns of X, got 0.5"),
+        ([None], ValueError, "categorical_features must be columns of X, got None"),
+        ([True], ValueError, r"must mark each of 2 columns, got a mask of shape \(1,\)"),
+        ([True] * 3, ValueError, r"must mark each of 2 columns, got a mask of shape \(3,\)"),
+        ([["n"]], ValueError, r"categorical_features must be a list of columns, got \[\['n'\]\]"),
+        ({"n"}, ValueError, "categorical_features must be a list of columns, got {'n'}"),
+        ("n", ValueError, "The 'categorical_features' parameter .* Got 'n' instead"),
+        (3, ValueError, "The 'categorical_features' parameter .* Got 3 instead"),
+    ],
+)
+def test_wrong_choices(estimator, chosen, error, message, untrained):
+    model = clone(estimator).set_params(categorical_features=chosen)
+    with pytest.raises(error, match=message):
+        model.fit(CHOICE, [0, 1, 2, 3])
+
+
+@ON_ALL
+@pytest.mark.parametrize("chosen", [None, [], ["n"], [False, False]])
+@pytest.mark.parametrize("dtype", [object, "category", "string"])
+def test_strings_that_nobody_chose_are_refused(estimator, chosen, dtype, untrained):
+    X = pd.DataFrame({"n": [1.0, 2.0], "word": pd.Series(["u", "v"], dtype=dtype)})
+    model = clone(estimator).set_params(categorical_features=chosen)
+    with pytest.raises(ValueError, match="column 'word' holds strings, such as 'u', and categ"):
+        model.fit(X, [0, 1])
+
+
+@ON_ALL
+def test_dates_cannot_be_chosen(estimator, untrained):
+    model = clone(estimator).set_params(categorical_features=["x"])
+    with pytest.raises(TypeError, match="column 'x' holds dates, which are no categories"):
+        model.fit(one(MOMENTS), [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_categories", 0), ("min_frequency", 0), ("max_categories", 2.5)]
+)
+def test_wrong_parameters(name, value):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter .* Got {value} instead"):
+        TableEncoder(**{name: value}).fit(CHOICE)
+
+
+# -- the same columns later -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Each estimator, fitted on the mixed frame."""
+    X, y = mixed_frame()
+    return {type(model): clone(model).fit(X, y) for model in (TableEncoder(), *ESTIMATORS)}
+
+
+def to_polars(X):
+    """The mixed frame without pandas' types, and by the clock of UTC."""
+    X = X.assign(sold=X["sold"].dt.tz_convert(None))
+    values = {name: [None if v is pd.NA else v for v in X[name].tolist()] for name in X.columns}
+    return pl.DataFrame(values).with_columns(pl.col("sold").dt.replace_time_zone("UTC"))
+
+
+def ask(model, X):
+    return model.transform(X) if isinstance(model, TableEncoder) else model.predict(X)
+
+
+@ON_ALL
+def test_columns_come_in_any_order(estimator, fitted):
+    X, _ = mixed_frame()
+    model = fitted[type(estimator)]
+    expected = ask(model, X)
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(ask(model, X[X.columns[::-1]]), expected)
+    np.testing.assert_allclose(ask(model, to_polars(X[sorted(X)])), expected, rtol=1e-6)
+
+
+@ON_ALL
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X.drop(columns="city"), "(?s)feature names should match.*now missing.*- city"),
+        (lambda X: X.assign(new=1), "(?s)feature names should match.*unseen at fit.*- new"),
+        (lambda X: X.rename(columns={"city": "town"}), "(?s)unseen.*- town.*missing.*- city"),
+        (lambda X: to_polars(X).drop("city"), "(?s)now missing.*- city"),
+        (lambda X: X.assign(area="x"), "column 'area' held numbers in fit, and holds strings now"),
+        (
+            lambda X: X.assign(city=7.0),
+            "column 'city' held strings in fit, and holds numbers now, such as 7.0",
+        ),
+        (lambda X: X.assign(city=pd.Categorical([7] * len(X))), "'city' held strings in fit"),
+        (lambda X: X.assign(size=1), "column 'size' held strings in fit, and holds numbers"),
+        (
+            lambda X: X.assign(sold=X["sold"].dt.tz_localize(None)),
+            "column 'sold' held dates of a time zone in fit, and holds dates without a time zone",
+        ),
+        (lambda X: X.assign(sold="today"), "column 'sold' held dates .* holds strings now, such"),
+        (lambda X: X.assign(sold=3), "column 'sold' held dates of a time zone in fit, and holds"),
+        (
+            lambda X: X.assign(area=pd.Timestamp("2020-01-01")),
+            "column 'area' held numbers in fit, and holds dates without a time zone now, such as",
+        ),
+        (lambda X: X.assign(city=pd.Timestamp("2020-01-01")), "column 'city' held strings in fit"),
+        (lambda X: X.assign(area=np.inf), "column 'area' holds infinity"),
+        (lambda X: X[:0], r"0 sample\(s\)"),
+    ],
+)
+def test_tables_that_differ_from_fits(estimator, change, message, fitted):
+    X, _ = mixed_frame()
+    with pytest.raises(ValueError, match=message):
+        ask(fitted[type(estimator)], change(X))
+
+
+def test_dates_without_a_zone_stay_so():
+    encoder = TableEncoder().fit(one(MOMENTS))
+    with pytest.raises(ValueError, match="'x' held dates without a time zone in fit, and holds d"):
+        encoder.transform(one(LOCAL))
+
+
+@ON_ALL
+def test_columns_of_an_array_go_by_number(estimator):
+    X, y = mixed_frame()
+    objects = X.drop(columns="size").astype(object).to_numpy()
+    model = clone(estimator).fit(objects, y)
+    with pytest.raises(ValueError, match="column 1 held strings in fit, and holds numbers now"):
+        ask(model, np.where(np.arange(5) == 1, 3, objects))
+    with pytest.raises(ValueError, match=f"has 4 features, but {type(model).__name__} is expect"):
+        ask(model, objects[:, :4])
+
+
+@ON_ALL
+def test_a_fit_on_a_frame_asked_with_an_array_warns_once(estimator, fitted):
+    X, _ = mixed_frame()
+    model = fitted[type(estimator)]
+    name = type(model).__name__
+    with pytest.warns(UserWarning, match=f"not have valid feature names, but {name}") as found:
+        answer = ask(model, X.astype(object).to_numpy())
+    assert len(found) == 1
+    np.testing.assert_allclose(answer, ask(model, X), rtol=1e-9)
+
+
+@ON_ALL
+def test_a_fit_on_an_array_asked_with_a_frame_warns_once(estimator):
+    X, y = mixed_frame()
+    X = X.drop(columns="size")  # an array does not know its order
+    model = clone(estimator).fit(X.astype(object).to_numpy(), y)
+    expected = ask(model, X.astype(object).to_numpy())
+    name = type(model).__name__
+    with pytest.warns(UserWarning, match=f"X has feature names, but {name} was fitted w") as found:
+        answer = ask(model, X)
+    assert len(found) == 1
+    np.testing.assert_allclose(answer, expected, rtol=1e-9)
+
+
+@ON_ALL
+def test_asking_before_fit(estimator):
+    with pytest.raises(NotFittedError):
+        ask(clone(estimator), CHOICE)
+
+
+@ON_ALL
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: X.assign(area=np.inf),
+        lambda X: X.assign(new=[[1]] * len(X)),
+        lambda X: X[:0],
+        lambda X: X[["area", "area"]],
+        lambda X: X.to_numpy(dtype=object)[:, :0],
+    ],
+)
+def test_a_failed_refit_changes_nothing(estimator, change, fitted, untrained):
+    X, y = mixed_frame()
+    model = pickle.loads(pickle.dumps(fitted[type(estimator)]))
+    before = dict(vars(model))
+    expected = ask(model, X)
+    with pytest.raises((TypeError, ValueError)):
+        model.fit(change(X), y)
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())
+    np.testing.assert_array_equal(ask(model, X), expected)
+
+
+# -- for any table -------------------------------------------------------------------------------
+
+ROW = st.tuples(
+    st.one_of(st.none(), st.floats(-1e6, 1e6)),
+    st.one_of(st.none(), st.sampled_from(["a", "b", "c", ""])),
+    st.one_of(st.none(), st.booleans()),
+    st.one_of(st.none(), st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))),
+    st.one_of(st.none(), st.timedeltas(dt.timedelta(-1000), dt.timedelta(1000))),
+    st.one_of(st.none(), st.integers(-3, 3)),
+)
+TABLES = st.lists(ROW, min_size=1, max_size=15)
+NAMES = ["number", "word", "truth", "moment", "length", "count"]
+
+
+def as_pandas(rows):
+    dtypes = [float, object, "boolean", "datetime64[us]", "timedelta64[us]", "Int64"]
+    return pd.DataFrame(
+        {
+            name: pd.Series(list(values), dtype=dtype)
+            for name, dtype, values in zip(NAMES, dtypes, zip(*rows, strict=True), strict=True)
+        }
+    )
+
+
+def as_polars(rows):
+    dtypes = [pl.Float64, pl.String, pl.Boolean, pl.Datetime("us"), pl.Duration("us"), pl.Int64]
+    return pl.DataFrame(rows, schema=dict(zip(NAMES, dtypes, strict=True)), orient="row")
+
+
+def as_objects(rows):
+    X = np.empty((len(rows), len(NAMES)), dtype=object)
+    for i, row in enumerate(rows):
+        X[i] = row
+    return X
+
+
+# Sines of many numbers at once and of few may differ in the last digits.
+assert_same = np.testing.assert_allclose
+SAME = {"rtol": 1e-12, "atol": 1e-12}
+
+
+@given(TABLES, st.integers(1, 3))
+def test_a_table_is_the_same_in_every_library(rows, min_frequency):
+    encoder = TableEncoder(min_frequency=min_frequency)
+    expected = encoder.fit_transform(as_pandas(rows))
+    check_output(encoder, expected)
+    other = clone(encoder)
+    assert_same(other.fit_transform(as_polars(rows)), expected, **SAME)
+    assert list(other.get_feature_names_out()) == list(encoder.get_feature_names_out())
+    assert_same(other.fit_transform(as_objects(rows)), expected, **SAME)
+    assert other.source_.tolist() == encoder.source_.tolist()
+    assert_same(encoder.transform(as_polars(rows)), expected, **SAME)
+
+
+@given(TABLES, TABLES, st.data())
+def test_rows_are_encoded_each_by_itself(rows, others, data):
+    encoder = TableEncoder(min_frequency=2)
+    check_output(encoder, encoder.fit_transform(as_pandas(rows)))
+    Z = encoder.transform(as_pandas(others))
+    check_output(encoder, Z)
+    some = data.draw(st.lists(st.integers(0, len(others) - 1), min_size=1))
+    for make in (as_pandas, as_polars):
+        found = encoder.transform(make([others[i] for i in some]))
+        assert_same(found, Z[some], **SAME)
+
+
+@given(TABLES, st.permutations(NAMES))
+def test_the_order_of_columns_does_not_matter_later(rows, names):
+    encoder = TableEncoder(min_frequency=1)
+    Z = encoder.fit_transform(as_pandas(rows))
+    np.testing.assert_array_equal(encoder.transform(as_pandas(rows)[names]), Z)
+    assert_same(encoder.transform(as_polars(rows).select(names)), Z, **SAME)
+
+
+@given(TABLES, st.permutations(NAMES))
+def test_each_column_is_encoded_by_itself(rows, names):
+    expected = columns_of(as_pandas(rows))
+    assert columns_of(as_pandas(rows)[names]) == expected
+    alone = {}
+    for name in NAMES:
+        alone |= columns_of(as_pandas(rows)[[name]])
+    assert alone == expected
+
+
+@given(TABLES)
+def test_a_table_that_is_encoded_stays_as_it_is(rows):
+    X = as_pandas(rows)
+    encode(X)
+    pd.testing.assert_frame_equal(X, as_pandas(rows))
+    objects = as_objects(rows)
+    encode(objects)
+    assert objects.tolist() == as_objects(rows).tolist()
+    encoder = TableEncoder().fit(X)
+    state = pickle.dumps(encoder)
+    encoder.transform(X)
+    assert pickle.dumps(encoder) == state
+    np.testing.assert_array_equal(pickle.loads(state).transform(X), encoder.transform(X))
+
+
+@given(TABLES)
+def test_what_is_encoded_may_be_encoded_again(rows):
+    Z = TableEncoder().fit_transform(as_pandas(rows))
+    np.testing.assert_array_equal(TableEncoder().fit_transform(Z), Z)
+
+
+# -- under the estimators ------------------------------------------------------------------------
+
+
+def wide_frame(n=24):
+    """A pandas frame with a column of each kind."""
+    rng = np.random.default_rng(1)
+    i = np.arange(n)
+    moments = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(i * 31, unit="h"))
+    words = pd.Series(rng.choice(["u", "v", "w"], n))
+    gap = i % 5 == 0
+    return pd.DataFrame(
+        {
+            "category": words.astype("category"),
+            "object": words.astype(object).mask(gap, None),
+            "string": words.astype("string").mask(gap, pd.NA),
+            "levels": pd.Series(i % 3).astype("category"),
+            "ordered": pd.Categorical(words, categories=["w", "u", "v"], ordered=True),
+            "bool": i % 2 == 0,
+            "boolean": pd.Series(i % 2 == 0, dtype="boolean").mask(gap, pd.NA),
+            "Int64": pd.Series(i, dtype="Int64").mask(gap, pd.NA),
+            "Float64": pd.Series(rng.normal(size=n), dtype="Float64").mask(gap, pd.NA),
+            "float": rng.normal(size=n),
+            "large": pd.Series([2**60 + int(j) for j in i], dtype=object),
+            "decimal": [Decimal(int(j)) / 7 for j in i],
+            "moment": moments,
+            "zone": moments.dt.tz_localize("UTC").dt.tz_convert(BERLIN),
+            "gaps in dates": moments.mask(gap),
+            "date": list(moments.dt.date),
+            "length": pd.to_timedelta(i, unit="h"),
+            "empty": [None] * n,
+            "NaN": [np.nan] * n,
+            "constant": [1.0] * n,
+            "same": ["a"] * n,
+        }
+    ), rng.normal(size=n)
+
+
+@ON_ESTIMATORS
+def test_every_kind_of_column_of_pandas(estimator):
+    X, y = wide_frame()
+    model = clone(estimator).fit(X, y)
+    expected = model.predict(X)
+    assert np.isfinite(expected).all()
+    assert model.features_.n_features_in_ == model.n_features_in_ == X.shape[1]
+    # An estimator is a fit on what its encoder says.
+    columns = clone(estimator).fit(TableEncoder().fit_transform(X), y)
+    np.testing.assert_array_equal(
+        columns.predict(model.features_.transform(X)), clone(estimator).fit(X, y).predict(X)
+    )
+    # Another zone, other types for the same values: the same answers
+    again = X.assign(
+        zone=X["zone"].dt.tz_convert("Asia/Tokyo"),
+        category=X["category"].astype(str),
+        levels=X["levels"].astype(int),
+        decimal=X["decimal"].astype(float),
+        date=pd.to_datetime(X["date"]),
+    )
+    np.testing.assert_allclose(model.predict(again), expected, rtol=1e-6)
+
+
+@ON_ESTIMATORS
+def test_unknown_levels_gaps_and_far_dates_are_answered(estimator, fitted):
+    X, _ = mixed_frame()
+    strange = pd.DataFrame(
+        {
+            "area": [None, 1e6],
+            "city": ["Rome", None],
+            "size": ["XXL", None],
+            "sold": pd.to_datetime(["1900-01-01", None]).tz_localize("UTC"),
+            "garage": pd.Series([None, True], dtype="boolean"),
+            "rooms": [np.nan, 2**40],
+        }
+    )
+    assert np.isfinite(fitted[type(estimator)].predict(strange[X.columns])).all()
+
+
+@ON_ESTIMATORS
+def test_every_kind_of_column_of_polars(estimator):
+    n = 24
+    i = range(n)
+    moments = [dt.datetime(2020, 1, 1) + j * dt.timedelta(hours=31) for j in i]
+    words = [None if j % 5 == 0 else "uvw"[j % 3] for j in i]
+    X = pl.DataFrame(
+        {
+            "string": words,
+            "categorical": pl.Series(words, dtype=pl.Categorical),
+            "enum": pl.Series(words, dtype=pl.Enum(["w", "v", "u"])),
+            "date": [moment.date() for moment in moments],
+            "moment": [None if j == 3 else moment for j, moment in zip(i, moments, strict=True)],
+            "zone": pl.Series(moments).dt.replace_time_zone("UTC"),
+            "length": [j * dt.timedelta(minutes=j) for j in i],
+            "decimal": [Decimal(f"{j / 8:.3f}") for j in i],
+            "truth": [None if j == 4 else j % 2 == 0 for j in i],
+            "null": pl.Series([None] * n, dtype=pl.Null),
+            "NaN": [np.nan if j == 5 else float(j) for j in i],
+            "count": pl.Series([None if j == 6 else j for j in i], dtype=pl.Int8),
+        }
+    )
+    y = np.sin(np.arange(n))
+    model = clone(estimator).fit(X, y)
+    expected = model.predict(X)
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(model.predict(X.select(sorted(X.columns))), expected)
+    other = X.with_columns(pl.col("zone").dt.convert_time_zone(BERLIN))
+    np.testing.assert_allclose(model.predict(other), expected, rtol=1e-6)
+
+
+@ON_ESTIMATORS
+def test_tables_of_arrow(estimator):
+    X, y = mixed_frame()
+    X = X.astype({"size": str})
+    table = pytest.importorskip("pyarrow").table(X)
+    expected = clone(estimator).fit(X, y).predict(X)
+    np.testing.assert_allclose(clone(estimator).fit(table, y).predict(table), expected, rtol=1e-6)
+
+
+@ON_ESTIMATORS
+def test_lists_of_rows(estimator):
+    rows = [[("a", "b")[i % 2], float(i), None if i % 7 == 0 else i % 3 == 0] for i in range(21)]
+    y = np.arange(21.0)
+    expected = clone(estimator).fit(rows, y).predict(rows)
+    frame = pd.DataFrame(rows, columns=["word", "number", "truth"])
+    np.testing.assert_allclose(clone(estimator).fit(frame, y).predict(frame), expected, rtol=1e-6)
+
+
+@ON_ESTIMATORS
+def test_chosen_columns(estimator):
+    X, y = mixed_frame()
+    model = clone(estimator).set_params(categorical_features=["rooms", "city", "size"]).fit(X, y)
+    rooms = model.features_.source_ == X.columns.get_loc("rooms")
+    assert rooms.sum() > 1
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_importances_are_those_of_the_tables_columns():
+    X, y = mixed_frame()
+    model = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X, y)
+    found = model.feature_importances_
+    assert found.shape == (X.shape[1],)
+    assert found.sum() == pytest.approx(1)
+    assert (found >= 0).all()
+    # A column that says nothing counts nothing, and the others what they did.
+    model.fit(X.assign(constant=1.0, empty=None), y)
+    np.testing.assert_allclose(model.feature_importances_, [*found, 0, 0], rtol=1e-4)
+
+
+@ON_ALL
+def test_clone_pickle_and_parameters(estimator, fitted):
+    X, _ = mixed_frame()
+    model = fitted[type(estimator)]
+    chosen = clone(model).set_params(categorical_features=["city"])
+    assert chosen.get_params()["categorical_features"] == ["city"]
+    assert clone(chosen).get_params() == chosen.get_params()
+    assert not hasattr(clone(model), "features_")
+    loaded = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(ask(loaded, X), ask(model, X))
+    assert clone(estimator).get_params()["categorical_features"] == "from_dtype"
+
+
+@ON_ESTIMATORS
+def test_model_selection_on_a_mixed_frame(estimator):
+    X, y = mixed_frame()
+    scores = cross_val_score(estimator, X, y, cv=3, error_score="raise")
+    assert np.isfinite(scores).all()
+    grid = {"categorical_features": ["from_dtype", ["city", "size", "rooms"]]}
+    search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert np.isfinite(search.predict(X)).all()
+
+
+@ON_ESTIMATORS
+def test_an_encoder_before_an_estimator(estimator):
+    X, y = mixed_frame()
+    model = make_pipeline(TableEncoder(), clone(estimator)).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), clone(estimator).fit(X, y).predict(X))
+
+
+def test_a_fit_with_an_extractor_forgets_the_table():
+    from torch import nn
+
+    X, y = mixed_frame()
+    model = NONARegressor(n_estimators=1, max_iter=2).fit(X, y)
+    images = np.random.default_rng(0).normal(size=(len(y), 3)).astype(np.float32)
+    model.set_params(feature_extractor=nn.Linear(3, 2)).fit(images, y)
+    assert not hasattr(model, "features_")
