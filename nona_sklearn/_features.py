@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -115,7 +116,7 @@ class Feature:
         return self._as_in_fit(column).as_category().values
 
     def numbers(self, column: Column) -> np.ndarray:
-        """The values as numbers, or places in the order, NaN where there are gaps, (n, n_parts)."""
+        """The values as numbers or places in the order, NaN where there are gaps, (n, n_parts)."""
         if "empty" in (column.kind, self.column.kind):
             return np.full((len(column.values), len(self.parts) or 1), np.nan)
         column = self._as_in_fit(column)
@@ -281,6 +282,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 max_categories=self.max_categories,
                 min_frequency=self.min_frequency,
                 handle_unknown="infrequent_if_exist",
+                feature_name_combiner=_name_of_level,
                 sparse_output=False,
             ),
         }
@@ -328,6 +330,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 categories.append(feature.categories(column)[:, None])
             if feature.is_number:
                 numbers.append(feature.numbers(column))
+            if not feature.is_category:  # a gap in one is a level
                 first.append(numbers[-1][:, :1])  # of a date all parts are missing at once
         return {
             "numbers": np.hstack(numbers),
@@ -343,8 +346,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """List each column of the output: the number of the one it comes from, and its name."""
         names = [str(j) for j in range(len(self.features_))] if names is None else names
         one_hot = [j for j, feature in enumerate(self.features_) if feature.is_category]
-        others = [j for j, feature in enumerate(self.features_) if feature.is_number]
-        outputs = [(j, part) for j in others for part in self.features_[j].names(names[j])]
+        others = [j for j, feature in enumerate(self.features_) if not feature.is_category]
+        outputs = [
+            (j, part)
+            for j, feature in enumerate(self.features_)
+            if feature.is_number
+            for part in feature.names(names[j])
+        ]
         if "gaps" in self.encoders_:
             missing = self.encoders_["gaps"].features_
             outputs += [(others[i], f"{names[others[i]]}_missing") for i in missing]
@@ -380,6 +388,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _name_of_level(name: str, level: Any) -> str:
+    return f"{name}_missing" if level is None else f"{name}_{level}"
 
 
 def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):

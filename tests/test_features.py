@@ -467,16 +467,22 @@ def test_categories_of_numbers(levels):
 
 
 @pytest.mark.parametrize("levels", [["lo", "mid", "hi"], [3, 7, 5], [0.5, 2.5, 1.5]])
-def test_an_ordered_category_is_its_place(levels):
+def test_an_ordered_category_is_its_place_and_its_level(levels):
     lo, _, hi = levels
     X = category([lo, hi, hi, None], categories=levels, ordered=True)
     encoder, columns = encode(X)
-    assert columns == {"x": [0, 2, 2, 2], "x_missing": [0, 0, 0, 1]}
+    assert columns.pop("x") == [0, 2, 2, 2]
+    assert columns == {f"x_{lo}": [1, 0, 0, 0], f"x_{hi}": [0, 1, 1, 0], "x_missing": [0, 0, 0, 1]}
     again = one([lo, hi, hi, None], dtype=object)
     np.testing.assert_array_equal(encoder.transform(again), encoder.transform(X))
-    # A level that it does not have is a gap.
+    # A level that it does not have is none of its own, and in the middle.
     unknown = "other" if isinstance(lo, str) else 99
-    np.testing.assert_array_equal(encoder.transform(one([unknown] * 2)), [[2, 1]] * 2)
+    np.testing.assert_array_equal(encoder.transform(one([unknown] * 2)), [[2, 0, 0, 0]] * 2)
+
+
+def test_a_gap_and_a_level_called_none_are_two():
+    X = one(["None", None, "None", None], dtype=object)
+    assert list(encode(X)[1]) == ["x_None", "x_missing"]
 
 
 @pytest.mark.parametrize("n", [1, 3])
