@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names_in,
     check_is_fitted,
@@ -197,9 +197,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     max_categories : int, default=64
         Most columns that one category becomes.
 
-    min_frequency : int, default=4
-        Levels of fewer training rows than this share one column: two rows that have a rare level
-        in common would else be near for that alone.
+    min_frequency : int or float, default=0.01
+        Levels of fewer training rows than this, or than this share of them, share one column:
+        two rows that have a rare level in common would else be near for that alone.
 
     Attributes
     ----------
@@ -230,10 +230,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     _parameter_constraints: dict = {
         "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
         "max_categories": [Interval(Integral, 1, None, closed="left")],
-        "min_frequency": [Interval(Integral, 1, None, closed="left")],
+        "min_frequency": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+        ],
     }
 
-    def __init__(self, categorical_features="from_dtype", *, max_categories=64, min_frequency=4):
+    def __init__(
+        self, categorical_features="from_dtype", *, max_categories=64, min_frequency=0.01
+    ):
         self.categorical_features = categorical_features
         self.max_categories = max_categories
         self.min_frequency = min_frequency
