@@ -207,7 +207,8 @@ class NetworkEstimator(
         y = validate_data(self, y=y, multi_output=True, y_numeric=True)
         X = check_table(self, X, reset=True, ensure_min_samples=2)
         check_consistent_length(X, y)
-        self.features_ = TableEncoder(self.categorical_features)
+        encoder = TableEncoder(self.categorical_features)
+        self.features_ = encoder.set_output(transform="default")  # arrays, whatever is configured
         X = self.features_.fit_transform(X)
         scaler = _fit_scaler(self._make_scaler(), X)
         return _to_tensor(X, scaler), y, scaler
@@ -366,7 +367,7 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it
 def _fit_scaler(scaler, X):
-    return scaler if scaler is None else scaler.fit(X)
+    return scaler if scaler is None else scaler.set_output(transform="default").fit(X)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -38,8 +38,8 @@ class Column:
     ----------
     name : str or int
         Its name or, in an array, its number.
-    kind : {'number', 'category', 'date', 'empty'}
-        What it holds. Truth values and durations, in seconds, are numbers.
+    kind : {'number', 'duration', 'category', 'date', 'empty'}
+        What it holds. Truth values are numbers.
     values : ndarray of shape (n,)
         Numbers as float64, NaN where there are gaps; categories as objects, None where there
         are gaps; dates as datetime64[us], by the clock of their time zone.
@@ -66,11 +66,12 @@ class Column:
         Raises
         ------
         TypeError
-            If it holds dates.
+            If it holds dates or durations.
         """
-        if self.kind == "date":
+        if self.kind in ("date", "duration"):
             raise TypeError(
-                f"{self.label} holds dates, which are no categories: convert them to strings first"
+                f"{self.label} holds {self.kind}s, which are no categories: convert them to "
+                "strings first"
             )
         values = self.values.astype(object)
         values[[is_missing(value) for value in values]] = None
@@ -107,14 +108,19 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
         If a column holds what is neither numbers, categories, dates nor durations, or values
         of several kinds.
     ValueError
-        If several columns of a frame have one name, or a number is too large.
+        If several columns of a frame have one name, or a value is out of range.
     """
     zones = time_zones or repeat(None)
     if isinstance(X, np.ndarray):
-        yield from map(_of_array, range(X.shape[1]), X.T, zones)
+        read, names, columns = _of_array, range(X.shape[1]), X.T
     else:
         frame = nw.from_native(X, eager_only=True)
-        yield from map(_of_series, frame.columns, frame.iter_columns(), zones)
+        read, names, columns = _of_series, frame.columns, frame.iter_columns()
+    for name, values, zone in zip(names, columns, zones, strict=False):
+        try:
+            yield read(name, values, zone)
+        except ArithmeticError as error:  # a date that another zone does not have, Decimal("sNaN")
+            raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
 
 def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
@@ -183,7 +189,7 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     if kinds == {"dates"}:
         return _of_dates(name, values)
     if kinds == {OF_A_ZONE}:
-        zone = time_zone or "UTC"
+        zone = time_zone or _common_zone(values)
         return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
     return _of_categories(name, values)
 
@@ -193,17 +199,15 @@ def _of_nothing(name: Any, n_rows: int) -> Column:
 
 
 def _of_numbers(name: Any, values: np.ndarray) -> Column:
-    try:
-        values = values.astype(np.float64)
-    except OverflowError as error:  # Python's integers have no end
-        raise ValueError(f"column {name!r} holds an integer too large for float64") from error
+    values = values.astype(np.float64)
     if np.isnan(values).all():
         return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
     return Column(name, "number", values)
 
 
 def _of_durations(name: Any, values: np.ndarray) -> Column:
-    return _of_numbers(name, values.astype("timedelta64[us]") / SECOND)
+    seconds = _of_numbers(name, values.astype("timedelta64[us]") / SECOND)
+    return replace(seconds, kind="duration") if seconds.kind == "number" else seconds
 
 
 def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Column:
@@ -223,7 +227,7 @@ def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -
         value = next(iter(strange or examples.values()))
         raise TypeError(
             f"column {name!r}: argument must be a string or a number, got "
-            f"{type(value).__name__} {value!r:.{SHOWN}}"
+            f"{type(value).__name__} {value!r:.{SHOWN}}; astype(str) makes it a category"
         )
     kinds = " and ".join(examples)
     shown = " and ".join(f"{value!r:.{SHOWN}}" for value in examples.values())
@@ -264,6 +268,12 @@ def _known_zone(name: str) -> str:
         return ZoneInfo(name).key
     except ZoneInfoNotFoundError:
         return "UTC"
+
+
+def _common_zone(values: np.ndarray) -> str:
+    """The time zone that all moments have, if it has a name; else UTC."""
+    names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
+    return names.pop() or "UTC" if len(names) == 1 else "UTC"
 
 
 def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:

@@ -153,7 +153,7 @@ def _describe(column: Column) -> str:
         return "strings" if isinstance(given, str) else "numbers as categories"
     if column.kind == "date":
         return "dates without a time zone" if column.time_zone is None else OF_A_ZONE
-    return "numbers"
+    return "durations" if column.kind == "duration" else "numbers"
 
 
 def _example(column: Column) -> str:
@@ -292,7 +292,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             ),
         }
         self.encoders_ = {
-            name: encoder.fit(blocks[name])
+            name: encoder.set_output(transform="default").fit(blocks[name])
             for name, encoder in encoders.items()
             if blocks[name].shape[1] > 0
         }
@@ -387,7 +387,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
-        return np.array([name for _, name in self._outputs(names)], dtype=object)
+        found: list[str] = []
+        for _, name in self._outputs(names):  # a level may be called "missing"
+            while name in found:
+                name += "_"
+            found.append(name)
+        return np.array(found, dtype=object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

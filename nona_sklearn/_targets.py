@@ -48,6 +48,8 @@ class RegressionTargets:
         ValueError
             If `y` holds no finite numbers, or such as float64 cannot square.
         """
+        if np.asarray(y).dtype.kind in "mM":
+            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
             raise ValueError(f"y must have one or two axes, got shape {y.shape}")

@@ -25,6 +25,7 @@ from ._network import Embedded
 from ._regression import NeighborRegressor, check_instead_of_mean, check_levels, check_numbers
 
 NODES = np.linspace(-5, 5, 101)  # normal scores at which a distribution is looked at
+CHECKED = 65  # values at which a transformation of targets is looked at
 LARGEST = 1e300  # stands for infinity, which no target reaches
 
 
@@ -51,7 +52,14 @@ class TransformedTargets:
     def forward(self, y: Any) -> np.ndarray:
         """Transform targets (n,) or (n, n_outputs), as for a fit."""
         y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        return _without_single(self._forward(y.reshape(len(y), -1)))
+        columns = self._forward(y.reshape(len(y), -1))
+        lost = np.flatnonzero(~np.isfinite(columns).all(axis=1))
+        if len(lost):
+            raise ValueError(
+                "y must be what the model's transformer takes, got "
+                f"{y[lost[0]].tolist()!r} in row {lost[0]}"
+            )
+        return _without_single(columns)
 
     @np.errstate(all="ignore")  # what comes of it is looked at
     def _forward(self, columns: np.ndarray) -> np.ndarray:
@@ -86,7 +94,14 @@ class TransformedTargets:
                 "the distribution of a target that is transformed together with others is not "
                 "known, only draws from it: use sample_y"
             )
-        return (changed >= lowest)[alone]
+        between = self.back(low + (high - low) * np.linspace(0, 1, CHECKED)[:, None])
+        steps, rising = np.diff(between, axis=0), (changed >= lowest)[alone]
+        if not (np.where(rising, steps, -steps) >= 0).all():
+            raise ValueError(
+                "the distribution of a target that rises and falls with what the estimator knows "
+                "is not known, only draws from it: use sample_y"
+            )
+        return rising
 
     # -- verbs -----------------------------------------------------------------------------
 

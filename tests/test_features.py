@@ -4,6 +4,7 @@ import datetime as dt
 import pickle
 from decimal import Decimal
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import MissingIndicator, SimpleImputer
@@ -210,8 +212,60 @@ def test_large_integers_are_taken_as_float64(X, largest):
 
 
 def test_an_integer_too_large_for_float64_is_refused():
-    with pytest.raises(ValueError, match="column 'x' holds an integer too large for float64"):
+    with pytest.raises(ValueError, match=r"column 'x' holds a value out of range.*too large"):
         TableEncoder().fit(one([10**400, 0], dtype=object))
+
+
+@pytest.mark.parametrize(
+    "value", [Decimal("sNaN"), dt.datetime(9999, 12, 31, 23, 59, tzinfo=dt.UTC)]
+)
+def test_a_value_out_of_range_is_refused_by_the_name_of_its_column(value):
+    berlin = dt.datetime(2020, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+    first = berlin if isinstance(value, dt.datetime) else Decimal(1)
+    encoder = TableEncoder().fit(one([first, first], dtype=object))
+    with pytest.raises(ValueError, match="column 'x' holds a value out of range"):
+        encoder.transform(one([value, first], dtype=object))
+
+
+def test_moments_of_one_time_zone_are_read_by_its_clock():
+    zone = ZoneInfo("Europe/Berlin")
+    moments = [dt.datetime(2020, month, 1, 9, tzinfo=zone) for month in (1, 7)]
+    columns = columns_of(one(moments, dtype=object))
+    assert "x_day_sin" not in columns  # nine o'clock in winter and in summer
+    assert columns == columns_of(one(moments))
+
+
+def test_durations_are_no_numbers_and_numbers_no_durations():
+    days = one(pd.to_timedelta([1, 2], unit="D"))
+    with pytest.raises(ValueError, match="'x' held durations in fit, and holds numbers now"):
+        TableEncoder().fit(days).transform(one([1.0, 2.0]))
+    with pytest.raises(ValueError, match="'x' held numbers in fit, and holds durations now"):
+        TableEncoder().fit(one([1.0, 2.0])).transform(days)
+
+
+def test_names_of_columns_differ():
+    X = pd.DataFrame({"a": [1, None, 2, 3], "a_missing": range(4), "b": ["missing", None] * 2})
+    names = TableEncoder(min_frequency=1).fit(X).get_feature_names_out()
+    assert len({*names}) == len(names) == 5
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("regressor", [NONARegressor, SoftStepKNeighborsRegressor])
+def test_what_is_configured_for_transformers_does_not_matter(regressor, library):
+    X = pd.DataFrame({"a": [1.0, None] * 10, "b": list("xy") * 10})
+    reg = regressor(max_iter=1, random_state=0)
+    expected = clone(reg).fit(X, np.arange(20.0)).predict(X)
+    with config_context(transform_output=library):
+        reg.fit(X, np.arange(20.0))
+        inside = reg.predict(X)
+    np.testing.assert_array_equal(inside, expected)
+    np.testing.assert_array_equal(reg.predict(X), expected)
+
+
+@pytest.mark.parametrize("y", [pd.date_range("2020", periods=9), pd.to_timedelta(range(9))])
+def test_targets_are_numbers(y):
+    with pytest.raises(ValueError, match=r"y must hold numbers, got (datetime|timedelta)64"):
+        NONARegressor().fit(np.ones((9, 1)), pd.Series(y))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])

@@ -387,3 +387,15 @@ def test_predict_gives_quantiles(reg, data):
         reg.predict(data[2], return_std=True, quantiles=0.5)
     with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
         reg.predict(data[2], quantiles=2)
+
+
+def test_numbers_that_are_no_integers_are_names():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": range(3)}, index=[0.0, 1.0, 2.0])
+    assert labels_of(frame).tolist() == [0.0, 1.0, 2.0]
+    assert labels_of(frame.reset_index(drop=True)) is None
+
+
+def test_a_name_is_not_given_twice_however_many_are_taken():
+    taken = ["added 60", "added 60'", "added 60''"]
+    assert names_of_new(None, np.array([60]), taken, numbered=False).tolist() == ["added 60'''"]

@@ -342,8 +342,9 @@ def test_bad_arguments():
     a=st.floats(0.01, 0.98),
     step=st.sampled_from(["s1", "s2"]),
     some_excluded=st.booleans(),
+    pointwise=st.booleans(),
 )
-def test_a_step_on_ranks_is_the_step_of_the_ranks(seed, a, step, some_excluded):
+def test_a_step_on_ranks_is_the_step_of_the_ranks(seed, a, step, some_excluded, pointwise):
     """Ties, exclusion, and rows with one neighbour or none."""
     generator = torch.Generator().manual_seed(seed)
     similarity = torch.randint(0, 30, (5, 60), generator=generator).double()
@@ -351,8 +352,13 @@ def test_a_step_on_ranks_is_the_step_of_the_ranks(seed, a, step, some_excluded):
     if some_excluded:
         excluded = torch.rand(5, 60, generator=generator) < 0.5
         excluded[0], excluded[1] = True, torch.arange(60) != 7
-    module = SoftStep(step, on="rank").double()
+    module = SoftStep(step, "pointwise" if pointwise else "global", "rank", 3).double()
     module.start_at(a)
-    ours = module(similarity, excluded=excluded)
-    expected = STEPS[step](rank_similarity(similarity, excluded), *module.thresholds())
+    query = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    if pointwise:
+        module.linear.weight.data = torch.randn(
+            module.linear.weight.shape, generator=generator, dtype=torch.float64
+        )
+    ours = module(similarity, query, excluded)
+    expected = STEPS[step](rank_similarity(similarity, excluded), *module.thresholds(query))
     torch.testing.assert_close(ours, expected)

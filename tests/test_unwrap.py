@@ -31,7 +31,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._regression import NeighborRegressor
-from nona_sklearn._unwrap import Unwrapped
+from nona_sklearn._unwrap import TransformedTargets, Unwrapped
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -197,7 +197,7 @@ def test_wrong_arguments_are_errors(model, houses):
         ours.predict(houses[2], return_std=True, quantiles=0.5)
     with pytest.raises(ValueError, match="y must be what the target can be, got -1"):
         ours.predict_cdf(houses[2], -1)
-    with pytest.raises(ValueError, match="y contains NaN"):
+    with pytest.raises(ValueError, match=r"transformer takes, got -1\.0 in row 0"):
         ours.set_neighbor_targets(np.full(N, -1.0))  # of which there is no logarithm
     dense = DenseHeadRegressor(n_estimators=1, max_iter=1).fit(houses[0], houses[1])
     with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
@@ -480,3 +480,30 @@ def test_the_step_and_the_target_inside_a_pipeline(houses):
     linear = LinearRegression().fit(X, prices)
     other = SurfaceDisplay.from_estimator(linear, X, grid_resolution=3, ax=Figure().subplots())
     assert other.target_name == "target"  # any regressor has a surface
+
+
+def test_a_target_that_rises_and_falls_has_no_quantiles():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), rng.uniform(0.1, 3, size=60)
+    folded = TransformedTargetRegressor(
+        NONARegressor(n_estimators=1, max_iter=2, random_state=0),
+        func=np.abs,
+        inverse_func=lambda v: np.sin(9 * v),
+        check_inverse=False,
+    )
+    inside = unwrap(folded.fit(X, y))
+    with pytest.raises(ValueError, match="rises and falls"):
+        inside.predict_quantiles(X, [0.1, 0.9])
+    assert inside.sample_y(X[:1], 5).shape == (1, 5)
+
+
+def test_outputs_that_are_not_known_stay_so():
+    """A row of several outputs is transformed back only if all of them are known."""
+    y = np.exp(np.random.default_rng(0).normal(size=(30, 2)))
+    inner = NONARegressor(n_estimators=1, max_iter=1)
+    model = TransformedTargetRegressor(inner, func=np.log, inverse_func=np.exp).fit(y, y)
+    values = np.array([[0.0, 1.0], [np.nan, 1.0]])
+    inside = unwrap(model)
+    back = TransformedTargets(inside.estimator, inside.transformers).back(values)
+    np.testing.assert_allclose(back[0], np.exp(values[0]))
+    assert np.isnan(back[1]).all()
