@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 
 from . import real_data
-from .internals import make_encoder
 from .ledger import complete
 from .quick import N_EPOCHS
 from .scores import relative_rmse
@@ -91,7 +90,7 @@ def splits(set_name):
 
     Categories are one-hot encoded, texts become 32 latent dimensions of their words.
     """
-    encoder = make_encoder()
+    encoder = real_data.make_encoder()
     if set_name in FOLDED:
         X, y = real_data.DEVELOPMENT[set_name]()
         for train, test in KFold(5, shuffle=True, random_state=0).split(X):

@@ -6,7 +6,7 @@ Frames of any library that narwhals reads, and arrays, become the same few kinds
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import repeat
@@ -111,6 +111,9 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
         If several columns of a frame have one name, or a value is out of range.
     """
     zones = time_zones or repeat(None)
+    read: Callable[[Any, Any, str | None], Column]
+    names: Sequence
+    columns: Iterable
     if isinstance(X, np.ndarray):
         read, names, columns = _of_array, range(X.shape[1]), X.T
     else:
