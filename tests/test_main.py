@@ -53,6 +53,7 @@ def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
     )
     short = partial(demo.NONARegressor, n_estimators=1, max_iter=2)
     monkeypatch.setattr(demo, "NONARegressor", short)
+    monkeypatch.setattr(demo, "N_SPLITS", 2)
     raw.to_csv(tmp_path / "raw.csv", index=False)
     arguments = ["--csv", str(tmp_path / "raw.csv"), "--target", "price"]
     assert demo.main([*arguments, "--output", str(tmp_path / "demo.png")]) == 0
