@@ -83,6 +83,7 @@ def test_rows_may_be_given():
     np.testing.assert_allclose(rows["nona"], array["nona"])
 
 
+@pytest.mark.slow
 def test_extractors_groups_and_parallel_runs():
     rng = np.random.default_rng(0)
     X, y, groups = rng.normal(size=(40, 2, 3)), rng.normal(size=40), np.repeat(range(10), 4)

@@ -55,6 +55,7 @@ def test_links_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.slow
 def test_sdist_and_wheel_build_and_install(tmp_path):
     """The wheel is built from the sdist, holds every module, and imports where it lands."""
     run = partial(subprocess.run, check=True, capture_output=True, text=True)

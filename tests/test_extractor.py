@@ -566,6 +566,7 @@ def train_in_two_processes(folder):
         np.save(f"{folder}/{os.environ['RANK']}.{adjust}.npy", np.r_[reg.predict(X), losses])
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_network(tmp_path):
     """Each takes half of every batch, and both have the same network in the end."""
     pytest.importorskip("accelerate")

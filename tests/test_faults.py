@@ -564,6 +564,7 @@ def test_callbacks_that_are_none_say_so(plane, callbacks):
         nona(callbacks=callbacks).fit(plane[0], plane[2])
 
 
+@pytest.mark.slow
 def test_the_start_does_not_depend_on_the_order_of_the_rows():
     """The first 1,024 rows of a sorted table are all of one corner."""
     X = np.linspace(0, 1, 2100)[:, None] ** 8

@@ -824,6 +824,7 @@ def test_each_estimator_has_its_own_validation_rows(plane, monkeypatch):
     assert [epoch["estimator"] for epoch in reg.history_] == [0] * 5 + [1] * 5 + [2] * 5
 
 
+@pytest.mark.slow
 def test_parallel_estimators_change_nothing(plane):
     X, X_test, y, _ = plane
     one, two = (nona(n_estimators=2, n_jobs=n).fit(X, y).predict(X_test) for n in (None, 2))

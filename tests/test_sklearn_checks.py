@@ -141,6 +141,7 @@ def test_cross_val_predict(diabetes, reg):
     assert np.corrcoef(cross_val_predict(reg, X, y, cv=3), y)[0, 1] > 0.4
 
 
+@pytest.mark.slow
 def test_bagging(diabetes, reg):
     X, y = diabetes
     bagged = BaggingRegressor(reg, n_estimators=3, random_state=0, n_jobs=2).fit(X, y)
