@@ -25,8 +25,10 @@ PACKAGE = ROOT / "nona_sklearn"
 MATHEMATICS = ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
 LAYERS = [
     "_validation",
+    "_docs",
     "_table",
     *MATHEMATICS,
+    "losses",
     "_inputs",
     "_extractor",
     "_neighbors",
@@ -51,7 +53,10 @@ LAYERS = [
     "_base",
     "_verbs",
     "_regression",
+    "_classification",
+    "_estimators",
     "_regressor",
+    "_classifier",
     "_heads",
     "_compare",
     "_approximate",
