@@ -64,7 +64,8 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Labels. Of classes that are equally probable, the first.
         """
-        return self.targets_.decode(self._probabilities(X))
+        probabilities = self._probabilities(X)
+        return self.targets_.decode(probabilities)
 
     def predict_proba(self, X):
         """Predict how probable each class is.
