@@ -99,6 +99,12 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
         Whether the classes' frequencies have a learned share in each probability, so that none
         is 0. False is the papers' form: the rows are exactly behind each probability.
 
+    early_stopping : bool, default=True
+        Whether to set aside `validation_fraction` of the rows, to keep the weights of the epoch
+        that predicts them best, and to choose temperature and smoothing by them. If False, the
+        epoch with the lowest training loss is kept: a leave-one-out loss, which the weights
+        of many features overfit where rows are few.
+
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays

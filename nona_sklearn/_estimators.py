@@ -493,7 +493,7 @@ class SoftStepClassNetworks(SoftStepNetworks):
         learning_rate_init=0.03,
         weight_decay=1e-4,
         max_iter=200,
-        early_stopping=False,
+        early_stopping=True,
         validation_fraction=0.15,
         n_iter_no_change=10,
         device="auto",

@@ -181,7 +181,7 @@ class ClassTargets:
             If a label is none of those that fit saw, or `y` has other outputs.
         """
         labels = _columns(_labels(y))
-        if (labels.shape[1] > 1) != self.several and labels.shape[1] != len(self.classes):
+        if labels.shape[1] != len(self.classes):
             raise ValueError(
                 f"y must have {len(self.classes)} outputs as in fit, got {labels.shape[1]}"
             )
@@ -189,9 +189,10 @@ class ClassTargets:
         for column, classes in zip(labels.T, self.classes, strict=True):
             unseen = np.flatnonzero(~np.isin(column, classes))
             if len(unseen):
+                label = column[unseen[:1]].tolist()[0]
                 raise ValueError(
-                    f"y must hold classes that fit saw, got {column[unseen[0]]!r} in row "
-                    f"{unseen[0]}; fit anew for a new class"
+                    f"y must hold classes that fit saw, got {label!r} in row {unseen[0]}; "
+                    "fit anew for a new class"
                 )
             blocks.append(column[:, None] == classes)
         return torch.from_numpy(np.concatenate(blocks, axis=1)).double()
