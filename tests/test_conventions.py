@@ -14,6 +14,7 @@ from nona_sklearn import (
     attention,
     datasets,
     embedding,
+    losses,
     ranking,
     similarity,
     softstep,
@@ -22,7 +23,15 @@ from nona_sklearn import (
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nona_sklearn"
-MATHEMATICS = ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
+MATHEMATICS = [
+    "similarity",
+    "ranking",
+    "weighting",
+    "losses",
+    "softstep",
+    "attention",
+    "embedding",
+]
 LAYERS = [
     "_validation",
     "_docs",
@@ -106,9 +115,7 @@ def test_where_libraries_are_imported(library, files):
     assert using == files
 
 
-@pytest.mark.parametrize(
-    "layer", ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
-)
+@pytest.mark.parametrize("layer", MATHEMATICS)
 def test_mathematics_needs_torch_only(layer):
     outside = {name.split(".")[0] for name, _ in imports(PACKAGE / f"{layer}.py")}
     assert outside <= {"", "torch", "math", "itertools", "collections", "dataclasses", "typing"}
@@ -127,6 +134,7 @@ def public_objects():
         similarity,
         ranking,
         weighting,
+        losses,
         softstep,
         attention,
         embedding,
