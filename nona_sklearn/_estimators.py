@@ -259,6 +259,8 @@ class NONAClassNetworks(NONANetworks):
         feature_extractor=None,
         *,
         loss="log_loss",
+        margin=0.1,
+        max_accumulation=1,
         class_weight=None,
         categorical_features="from_dtype",
         collate_fn=None,
@@ -296,6 +298,8 @@ class NONAClassNetworks(NONANetworks):
         random_state=None,
     ):
         self.loss = loss
+        self.margin = margin
+        self.max_accumulation = max_accumulation
         self.class_weight = class_weight
         super().__init__(
             feature_extractor,
@@ -475,6 +479,8 @@ class SoftStepClassNetworks(SoftStepNetworks):
         n_neighbors=None,
         *,
         loss="log_loss",
+        margin=0.1,
+        max_accumulation=1,
         class_weight=None,
         smoothing=True,
         categorical_features="from_dtype",
@@ -502,6 +508,8 @@ class SoftStepClassNetworks(SoftStepNetworks):
         random_state=None,
     ):
         self.loss = loss
+        self.margin = margin
+        self.max_accumulation = max_accumulation
         self.class_weight = class_weight
         self.smoothing = smoothing
         super().__init__(

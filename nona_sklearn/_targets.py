@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from torch import Tensor, nn
 
 from .attention import ClassHead, NONAHead
-from .losses import LogLoss
+from .losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 
 SHARED = 0.25  # of a network's validation rows, with the next one
 LARGEST = 1e150  # whose square float64 still holds
@@ -118,9 +118,9 @@ class ClassTargets:
 
     Parameters
     ----------
-    loss : callable, optional
-        Makes what training minimises, of probabilities and one-hot rows; takes `sizes` and
-        ``reduction='none'``. None: :class:`~nona_sklearn.losses.LogLoss`.
+    margin : float, optional
+        By how much a class must be ahead for training to let it be (AS-Softmax). None: it never
+        does, and minimises the log loss.
     smoothing : bool, default=True
         Whether the classes' frequencies take part in each probability (see
         :class:`~nona_sklearn.attention.ClassHead`).
@@ -131,12 +131,14 @@ class ClassTargets:
         The labels of each output, sorted.
     several : bool
         Whether `y` has an axis of outputs.
+    of_labels : bool
+        Whether they say which labels a row has: an indicator matrix.
     frequencies : Tensor of shape (C,)
         How frequent each class is.
     """
 
-    def __init__(self, loss: Callable[..., nn.Module] | None = None, smoothing: bool = True):
-        self.make_loss = loss or LogLoss
+    def __init__(self, margin: float | None = None, smoothing: bool = True):
+        self.margin = margin
         self.smoothing = smoothing
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> ClassTargets:
@@ -151,6 +153,7 @@ class ClassTargets:
         labels = _labels(y)
         self.several = labels.ndim == 2
         self.classes = [np.unique(column) for column in _columns(labels).T]
+        self.of_labels = type_of_target(y).startswith("multilabel") and {*self.sizes} == {2}
         self.frequencies = torch.from_numpy(
             np.average(self.values(labels), axis=0, weights=sample_weight)
         )
@@ -169,8 +172,12 @@ class ClassTargets:
 
     @property
     def loss(self) -> Callable[..., nn.Module]:
-        """What training minimises."""
-        return partial(self.make_loss, sizes=self.sizes)
+        """Make what training minimises, of probabilities and one-hot rows."""
+        if self.margin is None:
+            return partial(LogLoss, self.sizes)
+        if self.of_labels:
+            return partial(MultilabelASSoftmaxLoss, self.margin)
+        return partial(ASSoftmaxLoss, self.sizes, self.margin)
 
     def values(self, y: Any) -> Tensor:
         """What a neighbour brings: one-hot rows in float64, (n, C).
@@ -225,8 +232,8 @@ class ClassTargets:
 
     def make_head(self, *args, **kwargs) -> ClassHead:
         """Build the head that adds up the classes' weights."""
-        options = {"prior": self.frequencies, "sizes": self.sizes, "smoothing": self.smoothing}
-        return ClassHead(*args, **options, **kwargs)
+        kwargs |= {"prior": self.frequencies, "sizes": self.sizes, "smoothing": self.smoothing}
+        return ClassHead(*args, **kwargs)
 
     def split(
         self,
