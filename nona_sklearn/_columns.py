@@ -108,7 +108,7 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
         If a column holds what is neither numbers, categories, dates nor durations, or values
         of several kinds.
     ValueError
-        If several columns of a frame have one name, or a value is out of range.
+        If several columns of a frame have one name, or a value is infinite or out of range.
     """
     zones = time_zones or repeat(None)
     read: Callable[[Any, Any, str | None], Column]
@@ -203,6 +203,11 @@ def _of_nothing(name: Any, n_rows: int) -> Column:
 
 def _of_numbers(name: Any, values: np.ndarray) -> Column:
     values = values.astype(np.float64)
+    if len(infinite := values[np.isinf(values)]):
+        raise ValueError(
+            f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN where "
+            "it stands for a gap"
+        )
     if np.isnan(values).all():
         return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
     return Column(name, "number", values)

@@ -125,11 +125,6 @@ class Feature:
         if self.column.levels is not None:
             places = {level: place for place, level in enumerate(self.column.levels)}
             return np.array([[places.get(value, np.nan)] for value in column.values], dtype=float)
-        if np.isinf(column.values).any():
-            raise ValueError(
-                f"{column.label} holds infinity, which is near nothing: replace it, by NaN where "
-                "it stands for a gap"
-            )
         return column.values[:, None]
 
     def _as_in_fit(self, column: Column) -> Column:
@@ -431,7 +426,7 @@ def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):
             X.astype(object) if X.dtype.kind in "UST" else X,
             reset=reset,
             dtype=np.float64 if numbers else None,
-            ensure_all_finite="allow-nan" if numbers else False,
+            ensure_all_finite=False,  # the column is named where it is read
             ensure_min_samples=ensure_min_samples,
         )
     frame = nw.from_native(X, eager_only=True)
