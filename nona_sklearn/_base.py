@@ -14,12 +14,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import (
     _safe_indexing,
     check_array,
-    check_consistent_length,
     check_random_state,
     column_or_1d,
 )
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from ._columns import is_missing
@@ -163,7 +162,9 @@ class NetworkEstimator(
             names = names[given.numbers]
         X, y, scaler = self._take_training_data(X, y)
         given = given or GivenRows(len(X), np.arange(len(X)))
-        targets = self._make_targets().fit(y, given.weights)
+        targets = self._make_targets()
+        y = targets.check(y, given.numbers)
+        targets.fit(y, given.weights)
         options["loss"] = targets.loss
         values = targets.values(y)
         encoded = targets.encode(values)
@@ -203,10 +204,8 @@ class NetworkEstimator(
         return self
 
     def _take_training_data(self, X, y):
-        """Validate training data: (rows for the network, targets, scaler of the features)."""
-        y = validate_data(self, y=y, multi_output=True, y_numeric=True)
+        """Validate training rows: (rows for the network, targets as given, features' scaler)."""
         X = check_table(self, X, reset=True, ensure_min_samples=2)
-        check_consistent_length(X, y)
         encoder = TableEncoder(self.categorical_features)
         self.features_ = encoder.set_output(transform="default")  # arrays, whatever is configured
         X = self.features_.fit_transform(X)

@@ -205,8 +205,8 @@ def _of_numbers(name: Any, values: np.ndarray) -> Column:
     values = values.astype(np.float64)
     if len(infinite := values[np.isinf(values)]):
         raise ValueError(
-            f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN where "
-            "it stands for a gap"
+            f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
+            "where it stands for a gap"
         )
     if np.isnan(values).all():
         return _of_nothing(name, len(values))  # a file's empty column is read as one of floats

@@ -11,6 +11,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 from torch import Tensor, nn
 
+from ._names import target_names_of
+
 SHARED = 0.25  # of a network's validation rows, with the next one
 LARGEST = 1e150  # whose square float64 still holds
 
@@ -40,25 +42,37 @@ class RegressionTargets:
         self.scaler = scaler.fit(_columns(self.values(y)), sample_weight=sample_weight)
         return self
 
+    def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
+        """Validate targets: an array of them, (n,) or (n, n_outputs).
+
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, n_outputs)
+            Targets.
+        rows : int ndarray of shape (n,), optional
+            How messages number their rows; None: from 0.
+
+        Raises
+        ------
+        ValueError
+            If `y` is None, has another number of rows, or holds anything but finite numbers that
+            float64 can square.
+        """
+        if y is None:
+            raise ValueError("This estimator requires y to be passed, but the target y is None")
+        if np.asarray(y).dtype.kind in "mM":
+            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
+        return check_targets(y, rows, LARGEST)
+
     def values(self, y: Any) -> Tensor:
         """What a neighbour brings: targets as a new float64 tensor of their shape.
 
         Raises
         ------
         ValueError
-            If `y` holds no finite numbers, or such as float64 cannot square.
+            As :meth:`check`.
         """
-        if np.asarray(y).dtype.kind in "mM":
-            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        if y.ndim > 2:
-            raise ValueError(f"y must have one or two axes, got shape {y.shape}")
-        if np.abs(y).max(initial=0) > LARGEST:
-            raise ValueError(
-                f"Input y contains a value too large to be squared: {np.abs(y).max():g}; "
-                f"its units must make it smaller than {LARGEST:g}"
-            )
-        return torch.tensor(y, dtype=torch.float64)
+        return torch.tensor(self.check(y), dtype=torch.float64)
 
     def encode(self, values: Tensor) -> Tensor:
         """What a network learns: values with mean 0 and deviation 1, float32 of their shape."""
@@ -116,6 +130,39 @@ class RegressionTargets:
             held_out = np.isin(units[rows], turn[:n_valid])
             splits.append((rows[~held_out], rows[held_out]))
         return splits
+
+
+def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.inf) -> np.ndarray:
+    """Validate numbers of shape (n,) or (n, n_outputs).
+
+    Raises
+    ------
+    ValueError
+        If one is NaN, infinite or beyond the `largest`: it names row and output of the first.
+    """
+    values = check_array(
+        y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+    )
+    rows = np.arange(len(values)) if rows is None else rows
+    check_lengths(len(rows), len(values))
+    columns = values.reshape(len(values), -1)
+    wrong = np.argwhere(~(np.isfinite(columns) & (np.abs(columns) <= largest)))
+    if len(wrong):
+        row, output = wrong[0]
+        value, names = columns[row, output], target_names_of(y)
+        where = f"row {rows[row]}"
+        if names or columns.shape[1] > 1:
+            where += f" of output {names[output] if names else int(output)!r}"
+        raise ValueError(f"Input y contains {_fault(value, largest)}: {value:g} in {where}")
+    return values
+
+
+def _fault(value: float, largest: float) -> str:
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "infinity"
+    return f"a value too large to be squared, whose units must make it smaller than {largest:g}"
 
 
 def check_lengths(n_rows: int, n_targets: int) -> None:

@@ -439,8 +439,6 @@ class NeighborEstimator(NetworkEstimator):
 
     def _check_targets(self, y, n_rows: int, bank: NeighborBank) -> Tensor:
         """Values of some rows' targets, with the outputs of the bank's."""
-        if y is None:
-            raise ValueError("y must be the targets of X, got None")
         values = self.targets_.values(y)
         check_lengths(n_rows, len(values))
         if values.shape[1:] != bank.targets.shape[1:]:

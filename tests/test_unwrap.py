@@ -199,6 +199,8 @@ def test_wrong_arguments_are_errors(model, houses):
         ours.predict_cdf(houses[2], -1)
     with pytest.raises(ValueError, match=r"transformer takes, got -1\.0 in row 0"):
         ours.set_neighbor_targets(np.full(N, -1.0))  # of which there is no logarithm
+    with pytest.raises(ValueError, match=r"Input y contains infinity: inf in row 59$"):
+        ours.set_neighbor_targets(np.r_[np.ones(N - 1), np.inf])
     dense = DenseHeadRegressor(n_estimators=1, max_iter=1).fit(houses[0], houses[1])
     with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
         unwrap(dense).kneighbors()
