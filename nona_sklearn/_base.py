@@ -32,7 +32,7 @@ from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
 from ._targets import RegressionTargets, Split, check_lengths
 from ._training import train_network
-from ._validation import is_whole, unchanged_on_error
+from ._validation import is_whole, unchanged_on_error, unmasked
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -350,7 +350,7 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
     """Number the groups of the rows that count from 0, (n,); None if there are none."""
     if groups is None:
         return None
-    groups, n_rows = column_or_1d(groups), given.n_given
+    groups, n_rows = column_or_1d(unmasked(groups)), given.n_given
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
     missing = [row for row, group in enumerate(groups) if is_missing(group)]

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 )
 
 from ._columns import OF_A_ZONE, Column, is_frame, read_columns
-from ._validation import unchanged_on_error
+from ._validation import unchanged_on_error, unmasked
 
 DAY = np.timedelta64(1, "D")
 MONDAY = np.datetime64("1970-01-05", "us")
@@ -445,6 +445,7 @@ def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):
 
 
 def _as_array(X) -> np.ndarray:
+    X = unmasked(X)
     if hasattr(X, "__array__") or hasattr(X, "__array_interface__"):
         return np.asarray(X)
     array = np.asarray(X)  # numbers beside strings became strings

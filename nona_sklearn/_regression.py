@@ -15,7 +15,7 @@ from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibrat
 from ._distribution import Calibration, Distribution
 from ._explanation import Explanation
 from ._names import labels_of
-from ._validation import is_whole
+from ._validation import is_whole, unmasked
 from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
 
 
@@ -271,7 +271,8 @@ def check_levels(quantiles) -> Tensor:
 
 def check_numbers(values, name) -> Tensor:
     """One or more numbers as a float64 tensor of one axis."""
-    values = check_array(np.atleast_1d(values), ensure_2d=False, dtype=np.float64, input_name=name)
+    values = np.atleast_1d(unmasked(values))
+    values = check_array(values, ensure_2d=False, dtype=np.float64, input_name=name)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
     return torch.from_numpy(values)

@@ -11,6 +11,8 @@ from sklearn import config_context
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
 
+from ._validation import unmasked
+
 
 @dataclass(frozen=True)
 class GivenRows:
@@ -67,7 +69,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
         If there are not as many, or one is negative or not finite.
     """
     with config_context(assume_finite=True):  # looked at below, where the row is named
-        weights = _check_sample_weight(sample_weight, np.empty(n_rows), dtype=np.float64)
+        weights = _check_sample_weight(unmasked(sample_weight), np.empty(n_rows), dtype=np.float64)
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise ValueError(

@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 from torch import Tensor, nn
 
 from ._names import target_names_of
+from ._validation import unmasked
 
 SHARED = 0.25  # of a network's validation rows, with the next one
 LARGEST = 1e150  # whose square float64 still holds
@@ -141,7 +142,7 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
         If one is NaN, infinite or beyond the `largest`: it names row and output of the first.
     """
     values = check_array(
-        y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+        unmasked(y), ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
     )
     rows = np.arange(len(values)) if rows is None else rows
     check_lengths(len(rows), len(values))

@@ -303,6 +303,55 @@ def test_infinity_in_arrays_is_refused_by_its_columns_number(estimator, chosen, 
         estimator.transform(infinite)
 
 
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (np.array([1, 7, 3]), np.array([1, np.nan, 3])),
+        (np.array([True, True, False]), np.array([1, np.nan, 0])),
+        (np.array([1, np.inf, 3], np.float32), np.array([1, np.nan, 3])),
+        (np.array(["a", "b", "c"]), np.array(["a", None, "c"])),
+        (np.array(["a", 5, "c"], dtype=object), np.array(["a", None, "c"])),
+        (np.array([20, 30, 40], "M8[D]"), np.array([20, "NaT", 40], "M8[D]")),
+        (np.array([20, 30, 40], "M8[ns]"), np.array([20, "NaT", 40], "M8[ns]")),
+        (np.array([20, 30, 40], "m8[s]"), np.array([20, "NaT", 40], "m8[s]")),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_masked_entries_are_gaps(column, expected):
+    X, given = expected[:, None], column.copy()
+    masked = np.ma.array(column[:, None], mask=[[0], [1], [0]])
+    for chosen in ["from_dtype"] if column.dtype.kind in "mM" else ["from_dtype", [0]]:
+        encoder, columns = encode(X, categorical_features=chosen)
+        assert columns_of(masked, categorical_features=chosen) == columns
+        np.testing.assert_array_equal(encoder.transform(masked), encoder.transform(X))
+    np.testing.assert_array_equal(masked.data[:, 0], given)
+
+
+def test_a_masked_array_may_hide_nothing():
+    X = np.ma.array([[1], [7]])
+    assert columns_of(X) == columns_of(X.data)
+
+
+@ON_ESTIMATORS
+def test_what_is_masked_in_targets_weights_and_groups_is_missing(estimator):
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.ma.arange(20)
+    bad = y.copy()
+    bad[7] = np.ma.masked
+    for message, arguments in [
+        ("Input y contains NaN: nan in row 7", {"y": bad}),
+        ("sample_weight must be finite .*, got nan in row 7", {"y": y, "sample_weight": bad}),
+        ("groups must not be missing, got .*nan.* in row 7", {"y": y, "groups": bad}),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            clone(estimator).fit(X, **arguments)
+    reg = clone(estimator).fit(X, y, sample_weight=y + 1)
+    np.testing.assert_array_equal(
+        reg.predict(X), clone(estimator).fit(X, y.data, sample_weight=y.data + 1).predict(X)
+    )
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        reg.predict_cdf(X, bad)
+
+
 def test_a_level_of_a_categorical_may_be_infinite():
     """It is a label there, such as the last edge of some bins."""
     assert list(columns_of(category([1.0, np.inf]))) == ["x_1.0", "x_inf"]
