@@ -35,6 +35,8 @@ class Explanation:
         What the neighbours are called.
     queries : ndarray of shape (q,)
         What the queries are called.
+    others : str, default='others'
+        What all others together are called.
     target_names : tuple of str, optional
         What the outputs are called.
     """
@@ -47,6 +49,7 @@ class Explanation:
     _: KW_ONLY
     names: np.ndarray
     queries: np.ndarray
+    others: str = OTHERS
     target_names: tuple[str, ...] | None = None
 
     @classmethod
@@ -102,7 +105,7 @@ class Explanation:
             outputs the last three end in their names, or numbers.
         """
         n_queries, n_rows, n_outputs = self.targets.shape
-        named = np.full((n_queries, n_rows), OTHERS, dtype=object)
+        named = np.full((n_queries, n_rows), self.others, dtype=object)
         named[:, :-1] = self.names
         columns = {
             "query": np.repeat(self.queries, n_rows),

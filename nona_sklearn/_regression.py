@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
-from ._explanation import Explanation
-from ._names import labels_of
+from ._explanation import OTHERS, Explanation
+from ._names import free_name, labels_of
 from ._validation import is_whole, unmasked
 from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
 
@@ -77,10 +77,10 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
             (their names in the index of a DataFrame, else their numbers, of added rows their
-            ids; and "others"), ``weight``, ``target``, ``adjusted_target``, and
-            ``contribution``, the product of the weight and the adjusted target. With several
-            outputs the last three end in the names of the columns of the `y` given to fit, such as
-            ``target_price``, or in numbers.
+            ids; last of each query "others", or "others'" where a row is called so),
+            ``weight``, ``target``, ``adjusted_target``, and ``contribution``, the product of the
+            weight and the adjusted target. With several outputs the last three end in the names
+            of the columns of the `y` given to fit, such as ``target_price``, or in numbers.
 
         Raises
         ------
@@ -107,6 +107,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
             found,
             names=bank.names_of(found.positions),
             queries=found.queries if queries is None else queries,
+            others=free_name(OTHERS, set() if bank.names is None else {*bank.names}),
             target_names=bank.target_names,
         )
 
