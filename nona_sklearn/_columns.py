@@ -18,6 +18,7 @@ import narwhals as nw
 import numpy as np
 
 SHOWN = 80  # characters of a value in a message
+INEXACT = 2.0**53  # from here on float64 does not know all whole numbers
 SECOND = np.timedelta64(1, "s")
 
 #: What Python's objects in a column may be. NumPy's durations are integers, too: they come first.
@@ -67,11 +68,18 @@ class Column:
         ------
         TypeError
             If it holds dates or durations.
+        ValueError
+            If it holds numbers so large that float64 may have made one of two.
         """
         if self.kind in ("date", "duration"):
             raise TypeError(
                 f"{self.label} holds {self.kind}s, which are no categories: convert them to "
                 "strings first"
+            )
+        if self.kind == "number" and len(large := self.values[abs(self.values) >= INEXACT]):
+            raise ValueError(
+                f"{self.label} holds {large[0]:.0f} as a category, and whole numbers are told "
+                "apart below 2^53 only: convert them to strings first"
             )
         values = self.values.astype(object)
         values[[is_missing(value) for value in values]] = None

@@ -940,6 +940,39 @@ def test_numbers_that_are_chosen_are_categories(chosen):
         encoder.transform(CHOICE.astype({"n": str}))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "make",
+    [
+        one,
+        lambda values: one(values, dtype=object),
+        lambda values: one(values, dtype="Int64"),
+        polars,
+        lambda values: np.array(values)[:, None],
+        lambda values: np.array(values, dtype=object)[:, None],
+        lambda values: np.array(values, dtype=float)[:, None],
+    ],
+    ids=["pandas", "objects", "Int64", "polars", "array", "array of objects", "array of floats"],
+)
+def test_large_integers_are_no_levels_that_float64_might_mix_up(make, sign):
+    largest = sign * (2**53 - 1)
+    twins = make([sign * 2**53, sign * (2**53 + 1)])
+    message = rf"column ('x'|0) holds {sign * 2**53} as a category, and .* below 2\^53 only"
+    with pytest.raises(ValueError, match=message):
+        TableEncoder([0]).fit(twins)
+    encoder, columns = encode(make([largest, largest - sign]), categorical_features=[0])
+    assert sorted(columns.values()) == [[0, 1], [1, 0]]
+    with pytest.raises(ValueError, match=message):
+        encoder.transform(twins)
+
+
+def test_large_integers_of_a_categorical_are_levels():
+    X = category([2**53, 2**53 + 1])
+    assert list(columns_of(X, categorical_features=["x"]).values()) == [[1, 0], [0, 1]]
+    with pytest.raises(ValueError, match="column 'x' holds 9007199254740992 as a category"):
+        TableEncoder(min_frequency=1).fit(X).transform(X.astype("int64"))
+
+
 def test_names_and_numbers_may_be_mixed():
     columns = columns_of(CHOICE, categorical_features=[1, "n"])
     assert len(columns) == 6
