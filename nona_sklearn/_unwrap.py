@@ -13,7 +13,6 @@ from scipy.special import ndtr
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -348,5 +347,6 @@ def unwrap(model):
 
 
 def _is_search(model) -> bool:
-    known = isinstance(model, GridSearchCV | RandomizedSearchCV)
-    return known or hasattr(model, "best_estimator_")
+    """Whether it is a search, of scikit-learn or not: ``best_estimator_`` comes with its fit."""
+    unfitted = hasattr(model, "estimator") and hasattr(model, "refit")
+    return unfitted or hasattr(model, "best_estimator_")

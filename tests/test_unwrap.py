@@ -11,10 +11,11 @@ from sklearn import config_context
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -168,6 +169,13 @@ def test_a_search_without_its_best_estimator_is_not_fitted(houses):
     search = GridSearchCV(nona(), {"embedding_dim": [2]}, cv=2, refit=False, scoring="r2")
     with pytest.raises(NotFittedError):
         unwrap(search.fit(houses[0], houses[1]))
+
+
+@pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV, HalvingGridSearchCV])
+@pytest.mark.parametrize("wrap", [lambda model: model, FrozenEstimator, make_pipeline, logarithms])
+def test_a_search_that_is_not_fitted_says_so(search, wrap):
+    with pytest.raises(NotFittedError):
+        unwrap(wrap(search(nona(), {"embedding_dim": [2, 3]})))
 
 
 def test_verbs_are_those_of_the_estimator():
