@@ -241,6 +241,11 @@ class NONANetworks(NetworkEstimator):
             n_adjusted=self._count_adjusted(n_outputs),
         )
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.feature_extractor is None  # only a table has gaps
+        return tags
+
 
 class NONARegressor(NONANetworks, NeighborRegressor):
     """Deep nearest neighbours regression.
