@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 )
 
 from ._columns import OF_A_ZONE, Column, is_frame, read_columns
+from ._names import free_name
 from ._validation import unchanged_on_error, unmasked
 
 DAY = np.timedelta64(1, "D")
@@ -382,12 +383,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
-        found: list[str] = []
+        found: dict[str, None] = {}  # in their order
         for _, name in self._outputs(names):  # a level may be called "missing"
-            while name in found:
-                name += "_"
-            found.append(name)
-        return np.array(found, dtype=object)
+            found[free_name(name, found, mark="_")] = None
+        return np.array([*found], dtype=object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

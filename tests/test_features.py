@@ -246,7 +246,10 @@ def test_durations_are_no_numbers_and_numbers_no_durations():
 def test_names_of_columns_differ():
     X = pd.DataFrame({"a": [1, None, 2, 3], "a_missing": range(4), "b": ["missing", None] * 2})
     names = TableEncoder(min_frequency=1).fit(X).get_feature_names_out()
-    assert len({*names}) == len(names) == 5
+    assert names.tolist() == ["a", "a_missing", "a_missing_", "b_missing", "b_missing_"]
+    X = pd.DataFrame({"a": ["x", "x_", "y"], "a_x": ["", "_", None]})
+    names = TableEncoder(min_frequency=1).fit(X).get_feature_names_out()
+    assert names.tolist() == ["a_x", "a_x_", "a_y", "a_x__", "a_x___", "a_x_missing"]
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
