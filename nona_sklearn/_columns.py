@@ -30,6 +30,9 @@ KINDS: dict[str, Any] = {
 }
 OF_A_ZONE = "dates of a time zone"
 
+#: Which of these levels may be, and what pandas.cut makes; in words.
+LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
+
 
 @dataclass(frozen=True)
 class Column:
@@ -236,7 +239,7 @@ def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Co
 def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
     """Refuse categories of several types, and of such as have no order."""
     examples = _examples(values)
-    if len(examples) < 2 and set(examples) <= {"strings", "numbers"}:
+    if len(examples) < 2 and examples.keys() <= LEVELS.keys():
         return Column(name, "category", values, levels)
     strange = [value for kind, value in examples.items() if kind not in (*KINDS, OF_A_ZONE)]
     if strange or len(examples) == 1:
@@ -258,11 +261,11 @@ def _examples(values: np.ndarray) -> dict[str, Any]:
     examples: dict[str, Any] = {}
     for value in values:
         if value is not None:
-            examples.setdefault(_kind(value), value)
+            examples.setdefault(kind_of(value), value)
     return examples
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Which of :data:`KINDS` an object is, in words; its type, if none."""
     kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
     if kind is None:

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ._columns import OF_A_ZONE, Column, is_frame, read_columns
+from ._columns import LEVELS, OF_A_ZONE, Column, is_frame, kind_of, read_columns
 from ._names import free_name
 from ._validation import unchanged_on_error, unmasked
 
@@ -146,7 +146,7 @@ def _describe(column: Column) -> str:
     if column.kind == "empty" or (column.kind == "category" and given is None):
         return "nothing"
     if column.kind == "category":
-        return "strings" if isinstance(given, str) else "numbers as categories"
+        return LEVELS[kind_of(given)]
     if column.kind == "date":
         return "dates without a time zone" if column.time_zone is None else OF_A_ZONE
     return "durations" if column.kind == "duration" else "numbers"

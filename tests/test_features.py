@@ -2,6 +2,7 @@
 
 import datetime as dt
 import pickle
+import re
 from decimal import Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -600,6 +601,39 @@ def test_an_ordered_category_is_its_place_and_its_level(levels):
     np.testing.assert_array_equal(encoder.transform(one([unknown] * 2)), [[2, 0, 0, 0]] * 2)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_is_cut_is_a_category_of_its_intervals(ordered):
+    def cut(values):
+        bins = pd.cut(pd.Series(values), [0, 3, 6, 10])
+        return one(bins if ordered else bins.cat.as_unordered())
+
+    encoder, columns = encode(cut([7.0, 1, 5, 2, 8]))
+    levels = ["x_(0, 3]", "x_(3, 6]", "x_(6, 10]"]
+    places = {"x": [2, 0, 1, 0, 2]} if ordered else {}
+    assert columns == places | dict(
+        zip(levels, [[0, 1, 0, 1, 0], [0, 0, 1, 0, 0], [1, 0, 0, 0, 1]], strict=True)
+    )
+    later = encoder.transform(cut([4, 99]))  # a gap makes its edges floats
+    np.testing.assert_array_equal(later[0], np.array(list(columns.values()))[:, 2])
+    other_bins = encoder.transform(one(pd.cut(pd.Series([4, 5]), [0, 4, 10])))
+    np.testing.assert_array_equal(other_bins, [later[1]] * 2)  # no level of fit's
+    for held, values in {"numbers": [4.0, 5.0], "strings": ["(3, 6]"]}.items():
+        message = f"column 'x' held intervals in fit, and holds {held} now, such as {values[0]!r}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            encoder.transform(one(values))
+    with pytest.raises(ValueError, match=r"'x' held strings in fit, and holds intervals now"):
+        TableEncoder().fit(one(["(3, 6]"])).transform(cut([4]))
+
+
+@ON_ESTIMATORS
+def test_estimators_take_what_is_cut(estimator):
+    values = np.arange(40) % 10 + 0.5
+    X = pd.DataFrame({"bin": pd.cut(values, [0, 3, 6, 9.2]), "q": pd.qcut(values, 4)})
+    reg = clone(estimator).fit(X, values)
+    np.testing.assert_array_equal(reg.predict(X[::-1]), reg.predict(X)[::-1])
+    np.testing.assert_array_equal(reg.predict(X[:1]), reg.predict(X)[[0]])
+
+
 def test_a_gap_and_a_level_called_none_are_two():
     X = one(["None", None, "None", None], dtype=object)
     assert list(encode(X)[1]) == ["x_None", "x_missing"]
@@ -754,7 +788,10 @@ REFUSED = {
         one(pd.period_range("2020", periods=2, freq="M")).astype(object),
         NEITHER + "Period",
     ),
-    "cut": (one(pd.cut([1.0, 2.0], 2)), NEITHER + "Interval"),
+    "interval and string": (
+        one([pd.Interval(0, 2), "(2, 3]"], dtype=object),
+        NEITHER + r"Interval Interval\(0, 2, closed='right'\)",
+    ),
     "categories of dates": (category(pd.to_datetime(MOMENTS)), NEITHER + "Timestamp"),
     "categories of both": (category(["a", 1]), "column 'x' mixes strings and numbers"),
     "lists": (one([[1, 2], [3]]), NEITHER + r"list \[1, 2\]"),
