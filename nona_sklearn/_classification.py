@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin
-from sklearn.utils import column_or_1d, compute_sample_weight
+from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -48,15 +48,10 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
             options["max_accumulation"] = int(self.max_accumulation)
         return options
 
-    def _check_y(self, y):
-        y = super()._check_y(y)
-        # As scikit-learn's own: a column is a single output, and one is told so.
-        return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
-
     def _weigh(self, y, sample_weight):
         if self.class_weight is None or y is None:
             return sample_weight
-        of_classes = compute_sample_weight(self.class_weight, y)
+        of_classes = compute_sample_weight(self.class_weight, self._make_targets().check(y))
         return of_classes * check_sample_weight(sample_weight, len(of_classes))
 
     @property
@@ -145,7 +140,7 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
             (their names in the index of a DataFrame, else their numbers, of added rows their
-            ids; and "others"), ``weight``, ``target``, the neighbour's class (None of
+            ids; last of each query "others", or "others'" where a row is called so), ``weight``, ``target``, the neighbour's class (None of
             the others), and for each class ``contribution_<class>``, what the row adds to its
             probability. With several outputs ``target_<output>`` and
             ``contribution_<output>_<class>``, where outputs go by the names of the columns of the
