@@ -47,9 +47,10 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     adjust : bool or 'auto', default='auto'
         Whether neighbours of a class count more or less by the odds that the network itself
         gives it for the query:
-        ``P(c) ~ ((1 - s) sum_j w_j 1[y_j = c] + s frequency_c) exp(h_c(q))``, where h is a further output of the network and s, the share of the classes'
-        frequencies, is learned: no probability is 0. False is the papers' form,
-        ``weights @ one_hot``: the rows are exactly behind each probability, which may be 0.
+        ``P(c) ~ ((1 - s) sum_j w_j 1[y_j = c] + s frequency_c) exp(h_c(q))``, where h is a
+        further output of the network and s, the share of the classes' frequencies, is learned: no
+        probability is 0. False is the papers' form, ``weights @ one_hot``: the rows are exactly
+        behind each probability, which may be 0.
         'auto': without a `feature_extractor`.
 
     Attributes
@@ -67,7 +68,8 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
-        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the best.
+        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
+        best.
 
     See Also
     --------
@@ -147,7 +149,8 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
-        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the best.
+        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
+        best.
 
     See Also
     --------

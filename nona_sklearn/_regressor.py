@@ -5,11 +5,6 @@ from __future__ import annotations
 from ._estimators import NONANetworks, SoftStepNetworks
 from ._regression import NeighborRegressor
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.feature_extractor is None  # only a table has gaps
-        return tags
-
 
 class NONARegressor(NONANetworks, NeighborRegressor):
     """Deep nearest neighbours regression.
