@@ -15,6 +15,7 @@ from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor, _training
 from nona_sklearn._bank import NeighborBank
+from nona_sklearn._base import NetworkEstimator
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._network import Concatenation
@@ -31,6 +32,7 @@ __all__ = [
     "LastBatches",
     "LeftAlone",
     "MemoryPool",
+    "NetworkEstimator",
     "OfEmbedding",
     "OfHidden",
     "Standardized",
