@@ -12,8 +12,9 @@ from sklearn.dummy import DummyClassifier
 from benchmarks import __main__ as command
 from benchmarks import scores
 
-#: What RealMLP's libraries say of torch, where it is installed.
+#: What pytabkit and its libraries say, where it is installed.
 pytestmark = [
+    pytest.mark.filterwarnings("default:::pytabkit"),
     pytest.mark.filterwarnings("default:.torch.jit.script. is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("default:.isinstance.treespec, LeafSpec.. is deprecated"),
 ]
