@@ -26,6 +26,7 @@ NUMERIC = {
     "test_distribution",
     "test_embedding",
     "test_evaluation",
+    "test_losses",
     "test_question",
     "test_ranking",
     "test_scaler",
@@ -139,7 +140,17 @@ def no_workers_left():
 @pytest.fixture(scope="session")
 def reference():
     """Numbers of the NONA paper's published code on random inputs, in float64."""
-    with np.load(Path(__file__).parent / "tests" / "data" / "nona_reference.npz") as data:
+    return load_reference("nona_reference.npz")
+
+
+@pytest.fixture(scope="session")
+def as_softmax_reference():
+    """Numbers of the AS-Softmax paper's published code on random inputs, in float64."""
+    return load_reference("as_softmax_reference.npz")
+
+
+def load_reference(name):
+    with np.load(Path(__file__).parent / "tests" / "data" / name) as data:
         return {key: torch.from_numpy(data[key]) for key in data.files}
 
 

@@ -17,6 +17,7 @@ excluded    pairs of query and neighbour that must not meet: a row and itself in
 """
 
 from ._approximate import ApproximateNeighborsRegressor
+from ._classifier import NONAClassifier, SoftStepKNeighborsClassifier
 from ._compare import compare_heads
 from ._displays import (
     EmbeddingDisplay,
@@ -31,7 +32,7 @@ from ._features import TableEncoder
 from ._inputs import Rows
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from ._unwrap import unwrap
-from .attention import NONAHead, neighbor_attention, neighbor_weights
+from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
 from .softstep import SoftStep
 
@@ -44,12 +45,15 @@ __all__ = [
     "HistoryDisplay",
     "IntervalDisplay",
     "MLPEmbedding",
+    "ClassHead",
+    "NONAClassifier",
     "NONAHead",
     "NONARegressor",
     "NeighborsDisplay",
     "PeriodicEmbedding",
     "Rows",
     "SoftStep",
+    "SoftStepKNeighborsClassifier",
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
     "SurfaceDisplay",

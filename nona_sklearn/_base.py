@@ -31,7 +31,7 @@ from ._pools import NEIGHBOR_POOLS
 from ._sample_weight import GivenRows
 from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
-from ._targets import RegressionTargets, Split, check_lengths
+from ._targets import Split, Targets, check_lengths
 from ._training import train_network
 from ._validation import is_whole, unchanged_on_error
 from .embedding import ACTIVATIONS, MLPEmbedding
@@ -71,12 +71,20 @@ class NetworkEstimator(
     # -- what stands on it says ----------------------------------------------------------
 
     @abstractmethod
-    def _make_network(self, X: Any, n_outputs: int | None) -> NeighborNetwork:
-        """Build an untrained network for training rows `X` and a number of outputs."""
+    def _make_network(self, X: Any, targets: Targets) -> NeighborNetwork:
+        """Build an untrained network for training rows `X` and what `y` is."""
 
-    def _make_targets(self) -> RegressionTargets:
+    @abstractmethod
+    def _make_targets(self) -> Targets:
         """Say what y is."""
-        return RegressionTargets()
+
+    def _check_y(self, y):
+        """Validate the targets given to fit."""
+        return validate_data(self, y=y, multi_output=True)
+
+    def _weigh(self, y, sample_weight):
+        """Say how much each row counts, (n,); None: all alike."""
+        return sample_weight
 
     def _make_scaler(self):
         """Build what scales the features before the embedding; None leaves them alone."""
@@ -156,6 +164,7 @@ class NetworkEstimator(
         device = self._find_device()
         names = Names.of(X, y)
         given = None
+        sample_weight = self._weigh(y, sample_weight)
         if sample_weight is not None:
             X = self._as_rows(X)
             given = GivenRows.weighed(sample_weight, _num_samples(X))
@@ -177,7 +186,7 @@ class NetworkEstimator(
             )
         seeds = random_state.randint(2**31, size=n_networks)
 
-        networks = self._initial_networks(X, encoded, seeds)
+        networks = self._initial_networks(X, targets, seeds)
         trained = Parallel(n_jobs=getattr(self, "n_jobs", None))(
             delayed(self._train)(
                 *(network, X, encoded, groups, given.log_prior, split),
@@ -204,7 +213,7 @@ class NetworkEstimator(
 
     def _take_training_data(self, X, y):
         """Validate training data: (rows for the network, targets, scaler of the features)."""
-        y = validate_data(self, y=y, multi_output=True, y_numeric=True)
+        y = self._check_y(y)
         X = check_table(self, X, reset=True, ensure_min_samples=2)
         check_consistent_length(X, y)
         encoder = TableEncoder(self.categorical_features)
@@ -220,13 +229,12 @@ class NetworkEstimator(
     def _find_device(self):
         return _resolve_device(self.device)
 
-    def _initial_networks(self, X, encoded, seeds):
+    def _initial_networks(self, X, targets, seeds):
         """Build the networks that training starts from: new ones, or the earlier fit's."""
-        n_outputs = encoded.shape[1] if encoded.ndim == 2 else None
         networks = []
         for seed in seeds:
             with local_seed(int(seed)):
-                networks.append(self._make_network(X, n_outputs))
+                networks.append(self._make_network(X, targets))
         if self.warm_start and hasattr(self, "network_"):
             try:
                 average(networks).load_state_dict(self.network_.state_dict())

@@ -16,15 +16,16 @@ SIMD register's body and in its tail.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from ._neighbors import Neighbors
-from .attention import LEAST_LOGIT, NONAHead, adjusted_mean
+from .attention import LEAST_LOGIT, ClassHead, NONAHead, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
 
@@ -429,7 +430,7 @@ class Tiles:
         def summed(rows):
             if values is None:
                 return self.query.new_ones(1, rows.stop - rows.start, dtype=torch.float64)
-            if not self.adjusts:
+            if not self.sums_adjustments:
                 return values[:, rows]
             theirs = self._adjustments(self.neighbors.embeddings, rows)
             return torch.cat([values[:, rows], theirs.T])
@@ -453,8 +454,17 @@ class Tiles:
         plain, expected = partial.mean.tensor_split([len(values) - 1], dim=1)
         return adjusted_mean(plain, expected, partial.share, self.own, self._fade)
 
-    def shift(self, rows: slice | Tensor) -> Tensor:
-        """By how much some rows' values are moved for each query, ``g(q) - g(j)``, faded.
+    def plain_mean(self, values: Tensor) -> Tensor:
+        """Weighted means of values as they are, (q, c), given as :func:`with_ones` of them."""
+        return self.partial(values).mean[:, : len(values) - 1]
+
+    @property
+    def sums_adjustments(self) -> bool:
+        """Whether the neighbours' adjustments are averaged beside their values."""
+        return self.adjusts
+
+    def adjusted(self, rows: slice | Tensor) -> Tensor:
+        """Some rows' values, as they count for each query: moved by ``g(q) - g(j)``, faded.
 
         Parameters
         ----------
@@ -463,18 +473,32 @@ class Tiles:
 
         Returns
         -------
-        Tensor of shape (q, b, c)
-            In units of the values; zeros, if nothing is adjusted.
+        Tensor of shape (q, b, c) or (1, b, c)
         """
-        theirs = self._adjustments(self.neighbors.embeddings, rows)
+        values = self.neighbors.columns[rows]
         if not self.adjusts:
-            return theirs
-        return self._fade[:, :, None] * (self.own[:, None] - theirs)
+            return values.reshape(-1, *values.shape[-2:])
+        theirs = self._adjustments(self.neighbors.embeddings, rows)
+        return values + self._fade[:, :, None] * (self.own[:, None] - theirs)
+
+    def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        """By how much each output's answer changes if one of some rows leaves, (q, b) each.
+
+        Parameters
+        ----------
+        rows : slice
+            The b rows.
+        share : Tensor of shape (q, b)
+            Weight of each, over the weight of all others.
+        mean : Tensor of shape (q, c)
+            The answer, from :meth:`mean`.
+        """
+        adjusted = self.adjusted(rows)
+        for j in range(adjusted.shape[2]):
+            yield share * (mean[:, j, None] - adjusted[..., j])
 
     def _adjustments(self, embeddings: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
-        """What the network holds of some rows' values, (n, c), in their units; or zeros."""
-        if self.unit is None:
-            return self.neighbors.columns.new_zeros(1, self.neighbors.columns.shape[1])
+        """What the network holds of some rows' values, (n, c), in their units."""
         return self.unit * self.head.adjustments(embeddings)[rows].double()
 
     @cached_property
@@ -519,6 +543,58 @@ class Tiles:
         return logits.sub_(logits.amax(dim=1, keepdim=True))
 
 
+class ClassTiles(Tiles):
+    """:class:`Tiles` of a :class:`~nona_sklearn.attention.ClassHead`, whose values are one-hot."""
+
+    head: ClassHead
+
+    @property
+    def sums_adjustments(self) -> bool:
+        return False  # `h` is the query's alone
+
+    @cached_property
+    def masses(self) -> Tensor:
+        """Weight of each class, (q, C)."""
+        return self.partial(with_ones(self.neighbors.columns)).mean
+
+    @cached_property
+    def odds(self) -> Tensor:
+        """How many times a neighbour of each class counts, (q, C)."""
+        if not self.adjusts:
+            return torch.ones_like(self.masses)
+        return self.head.odds(self.own, self._fade)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Probabilities, (q, C)."""
+        self.masses = self.partial(values).mean
+        return self.head.probabilities(self.masses, self.odds)
+
+    def adjusted(self, rows: slice | Tensor) -> Tensor:
+        """What one weight of some rows adds to each probability, (q, b, C)."""
+        total = self.head.totals(self.head.smoothed(self.masses) * self.odds)
+        scale = (1 - self.head.smoothing) * self.odds / total
+        return self.neighbors.columns[rows] * scale[:, None]
+
+    def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        columns, smoothed = self.neighbors.columns[rows], self.head.smoothed(self.masses)
+        kept, places = 1 - self.head.smoothing, spans_of(self.head.sizes)
+        for output in places:
+            odds, labels = self.odds[:, output], columns[:, output]  # (q, C), (b, C)
+            # Without a row the others' weights grow by its share: so does what they say.
+            total = (smoothed * self.odds)[:, output].sum(dim=1, keepdim=True)
+            grown = kept * (self.masses * self.odds)[:, output].sum(dim=1, keepdim=True)
+            left = total + share * (grown - kept * (odds @ labels.T))  # (q, b)
+            for c in range(labels.shape[1]):
+                votes = self.masses[:, output][:, c, None] - labels[:, c]
+                votes = smoothed[:, output][:, c, None] + kept * share * votes
+                yield votes * odds[:, c, None] / left - mean[:, output][:, c, None]
+
+
+def tiles_of(head: NONAHead, *arguments) -> Tiles:
+    """Make the tiles of a head, whatever it answers."""
+    return (ClassTiles if isinstance(head, ClassHead) else Tiles)(head, *arguments)
+
+
 def weights_of(logits: Tensor, power: float = 1.0, log_prior: Tensor | None = None) -> Tensor:
     """Weights of all neighbours to a power, (q, n) in float64, from :meth:`Tiles.whole_logits`.
 
@@ -536,6 +612,12 @@ def _exp_(logits: Tensor) -> Tensor:
     """Weights, in place of their logits; zero below what counts."""
     weights = logits.clamp_min_(LEAST_LOGIT).exp_()
     return torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
+
+
+def spans_of(sizes: Sequence[int]) -> list[slice]:
+    """Slices of these sizes, one behind the other."""
+    ends = list(accumulate(sizes))
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
 def spans(n: int, size: int) -> list[slice]:

@@ -56,7 +56,7 @@ class Explanation:
         shape = len(question), 1, neighbors.columns.shape[1]
         weights, positions, adjusted = question.heaviest(k)
         targets = neighbors.columns[positions]
-        plain = replace(question, neighbors=replace(neighbors, unit=None)).mean().reshape(shape)
+        plain = question.plain_mean().reshape(shape)
         prediction = question.mean().reshape(shape)
 
         left = 1 - weights.sum(dim=1, keepdim=True)  # (q, 1)
@@ -92,6 +92,17 @@ class Explanation:
         targets = back(self.targets)
         return replace(self, targets=targets, adjusted=adjusted, contributions=contributions)
 
+    def columns(self) -> dict[str, np.ndarray]:
+        """Name the rows of a table: columns query, neighbor, weight, each (q * (k + 1),)."""
+        n_queries, n_rows = self.weights.shape
+        named = np.full((n_queries, n_rows), OTHERS, dtype=object)
+        named[:, :-1] = self.names
+        return {
+            "query": np.repeat(self.queries, n_rows),
+            "neighbor": named.ravel(),
+            "weight": self.weights.ravel(),
+        }
+
     def table(self) -> Any:
         """A row for each query and neighbour.
 
@@ -101,14 +112,7 @@ class Explanation:
             Columns query, neighbor, weight, target, adjusted_target, contribution. With several
             outputs the last three end in their names, or numbers.
         """
-        n_queries, n_rows, n_outputs = self.targets.shape
-        named = np.full((n_queries, n_rows), OTHERS, dtype=object)
-        named[:, :-1] = self.names
-        columns = {
-            "query": np.repeat(self.queries, n_rows),
-            "neighbor": named.ravel(),
-            "weight": self.weights.ravel(),
-        }
+        columns, n_outputs = self.columns(), self.targets.shape[2]
         outputs = self.target_names or range(n_outputs)
         ends = [""] if n_outputs == 1 else [f"_{output}" for output in outputs]
         for name, values in [

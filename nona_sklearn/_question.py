@@ -21,6 +21,7 @@ from ._evaluation import (
     compare,
     leave_out_,
     spans,
+    tiles_of,
     weights_of,
     with_ones,
 )
@@ -82,15 +83,23 @@ class Question:
     # -- tile by tile ----------------------------------------------------------------------
 
     def mean(self) -> Tensor:
-        """Weighted means of the neighbours' values, (q,) or (q, n_outputs), in float64."""
-        columns = self.neighbors.columns
-        values = with_ones(columns)
+        """What the head makes of weighted means of the values, (q,) or (q, c), in float64."""
+        values = with_ones(self.neighbors.columns)
+        return self._average(lambda tiles: tiles.mean(values))
+
+    def plain_mean(self) -> Tensor:
+        """Weighted means of the values as they are, (q,) or (q, c), in float64."""
+        values = with_ones(self.neighbors.columns)
+        return self._average(lambda tiles: tiles.plain_mean(values))
+
+    def _average(self, say: Callable[[Tiles], Tensor]) -> Tensor:
+        """The mean of what each network's tiles say, in the shape of the values."""
 
         def answer(_, parts):
-            return torch.stack([tiles.mean(values) for tiles in parts]).mean(dim=0)
+            return torch.stack([say(tiles) for tiles in parts]).mean(dim=0)
 
         shape = len(self), *self.neighbors.values.shape[1:]
-        return self._rows(answer, columns[:0]).reshape(shape)
+        return self._rows(answer, self.neighbors.columns[:0]).reshape(shape)
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights (q, n) above a tolerance, in float64, made to sum to 1."""
@@ -133,7 +142,7 @@ class Question:
                 positions = torch.cat([positions, places + rows.start], dim=1).gather(1, best)
                 here = torch.stack([tile.gather(1, places) for tile in tiles])
                 each = torch.cat([each, here], dim=2).gather(2, best.expand(len(parts), -1, -1))
-            values = columns[positions] + _mean_shift(parts, positions, each)
+            values = _mean_adjusted(parts, positions, each)
             return torch.cat([weights[:, None], positions[:, None], values.mT], dim=1)
 
         empty = self.query.new_zeros(0, 2 + columns.shape[1], k)
@@ -197,12 +206,12 @@ class Question:
                 weight = sum(each).double().sum(dim=0) / len(parts)
                 said = torch.stack([weight, 0 * weight, 0 * weight], dim=1)
                 shares = [_share_of_the_rest(tile) for tile in each]
-                shifts = [tiles.shift(rows) for tiles in parts]
-                for j, column in enumerate(values[rows].T):
-                    change = sum(
-                        share * (mean[:, j, None] - column - shift[..., j])
-                        for share, mean, shift in zip(shares, means, shifts, strict=True)
-                    ) / len(parts)
+                changes = (
+                    tiles.changes(rows, share, mean)
+                    for tiles, share, mean in zip(parts, shares, means, strict=True)
+                )
+                for j, of_networks in enumerate(zip(*changes, strict=True)):
+                    change = sum(of_networks) / len(parts)
                     residual = 0.0 if residuals is None else residuals[queries, j, None]
                     said[:, 1] += change.square().sum(dim=0)
                     said[:, 2] += (change * (change + 2 * residual)).sum(dim=0)
@@ -238,7 +247,7 @@ class Question:
         shuffled = shuffled.to(self.query.device)
         kept = torch.zeros(len(self.neighbors), dtype=torch.float64, device=self.query.device)
         for done in range(1, SELECTION_ROUNDS + 1):
-            share = replace(self, neighbors=self.neighbors.with_values(kept)).mean()
+            share = replace(self, neighbors=self.neighbors.with_values(kept)).plain_mean()
             gain = self.received((share + LEAST_SHARE).rsqrt())
             gain.masked_fill_(kept > 0, -1.0)
             missing = n_rows * done // SELECTION_ROUNDS - int(kept.sum())
@@ -290,7 +299,9 @@ class Question:
         def answer_alone(queries):
             excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
             tiles = [
-                Tiles(head, query[queries], replace(neighbors, embeddings=z), comparison, excluded)
+                tiles_of(
+                    head, query[queries], replace(neighbors, embeddings=z), comparison, excluded
+                )
                 for (head, query, z), comparison in zip(parts, comparisons, strict=True)
             ]
             return answer(queries, tiles)
@@ -341,18 +352,20 @@ class Behind:
             return values
         everyone = slice(0, values.shape[1])
         each = torch.stack([weights_of(logits) for logits in self.logits])
-        return values + _mean_shift(self.parts, everyone, each)
+        return _mean_adjusted(self.parts, everyone, each)
 
 
-def _mean_shift(parts: list[Tiles], rows: slice | Tensor, weights: Tensor) -> Tensor:
-    """By how much rows' values are moved, (q, b, c): a mean over networks, by their weights.
+def _mean_adjusted(parts: list[Tiles], rows: slice | Tensor, weights: Tensor) -> Tensor:
+    """Rows' values as they count for each query, (q, b, c): a mean over networks, by weight.
 
     `weights` are of shape (networks, q, b). Where all are 0, the networks count alike.
     """
     total = weights.sum(dim=0)
     share = torch.where(total > 0, weights / total, 1 / len(parts))
-    return sum(
-        s[..., None] * tiles.shift(rows) for s, tiles in zip(share.double(), parts, strict=True)
+    values = parts[0].neighbors.columns[rows]
+    return values + sum(  # so that rounded shares leave values alone that nothing moves
+        s[..., None] * (tiles.adjusted(rows) - values)
+        for s, tiles in zip(share.double(), parts, strict=True)
     )
 
 

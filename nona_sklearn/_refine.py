@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ._question import Question
-from .attention import NONAHead
+from .attention import ClassHead, NONAHead
 
 TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)
+# Of classes: a network that tells them apart in training is too sure of itself.
+CLASS_TEMPERATURE_MULTIPLES = (*TEMPERATURE_MULTIPLES, 1.3, 1.6, 2.0, 2.5, 3.0)
 STEP_MULTIPLES = (1.0, 0.7, 0.5, 0.35, 0.25)
+SMOOTHING_MULTIPLES = (1.0, 0.3, 3.0, 10.0, 30.0)  # of its odds
 REACH = 2.0  # at 1, the few farthest of the test rows lost what trends gain
 REFINE_ENTRIES = 2**27  # pairs that a choice weighs, for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are asked about: few parameters need few
@@ -59,16 +62,20 @@ def refine(question: Question, loss: nn.Module, values: Tensor, *weights: Tensor
         return loss(question.mean(), values.double(), *weights)
 
     if head.step is not None:
-        candidates = head.step.narrowing * torch.tensor(STEP_MULTIPLES, dtype=torch.float64).to(
-            head.step.narrowing
-        )
-        _choose(head.step.narrowing, candidates, score)
+        narrowing = head.step.narrowing
+        _choose(narrowing, narrowing * _numbers(STEP_MULTIPLES).to(narrowing), score)
     if hasattr(head, "log_temperature"):
+        of_classes = isinstance(head, ClassHead)
+        multiples = CLASS_TEMPERATURE_MULTIPLES if of_classes else TEMPERATURE_MULTIPLES
         learned = head.log_temperature
-        candidates = learned + torch.tensor(TEMPERATURE_MULTIPLES, dtype=torch.float64).log().to(
-            learned
-        )
-        _choose(head.log_temperature, candidates, score)
+        _choose(learned, learned + _numbers(multiples).log().to(learned), score)
+    if hasattr(head, "logit_smoothing"):
+        learned = head.logit_smoothing
+        _choose(learned, learned + _numbers(SMOOTHING_MULTIPLES).log().to(learned), score)
+
+
+def _numbers(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _choose(parameter: Tensor, candidates: Tensor, score: Callable) -> None:

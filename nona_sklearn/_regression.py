@@ -13,14 +13,16 @@ from torch import Tensor
 
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
-from ._explanation import Explanation
-from ._names import labels_of
+from ._targets import RegressionTargets
 from ._validation import is_whole
-from ._verbs import EDITING, NeighborEstimator, check_n_neighbors
+from ._verbs import EDITING, NeighborEstimator
 
 
 class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
+
+    def _make_targets(self):
+        return RegressionTargets()
 
     def predict(self, X, return_std=False, quantiles=None):
         """Predict the weighted mean of the bank's targets.
@@ -97,18 +99,6 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         what it decodes.
         """
         return self._explain(X, n_neighbors).table()
-
-    def _explain(self, X, n_neighbors) -> Explanation:
-        bank, question = self._ask(X)
-        check_n_neighbors(n_neighbors, len(bank) - (X is None))
-        found = Explanation.of(question, n_neighbors)
-        queries = bank.names_of(slice(None)) if X is None else labels_of(X)
-        return replace(
-            found,
-            names=bank.names_of(found.positions),
-            queries=found.queries if queries is None else queries,
-            target_names=bank.target_names,
-        )
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.
@@ -226,11 +216,6 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
                 residual = residual.reshape(len(query), -1)
                 self.bank_ = replace(bank, calibration=fit_calibration(question, residual))
         return self
-
-    @property
-    def target_names_(self) -> tuple[str, ...] | None:
-        """What the Series or the columns of the targets are called; None if nobody said."""
-        return self.bank_.target_names
 
     @property
     def calibration_(self) -> Calibration | None:

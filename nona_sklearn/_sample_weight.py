@@ -114,8 +114,12 @@ class WeightedLoss(nn.Module):
 
     def __init__(self, loss: type[nn.Module]):
         super().__init__()
-        self.loss = loss(reduction="none")
+        self.loss: Any = loss(reduction="none")
 
     def forward(self, prediction: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
         each = self.loss(prediction, truth).reshape(len(weights), -1).mean(dim=1)
         return (weights * each).mean()
+
+    def n_ignored(self, prediction: Tensor, truth: Tensor) -> Tensor:
+        """Count the rows that teach nothing, if the loss knows of such."""
+        return self.loss.n_ignored(prediction, truth)

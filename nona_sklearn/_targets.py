@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor, nn
+
+from .attention import ClassHead, NONAHead
+from .losses import LogLoss
 
 SHARED = 0.25  # of a network's validation rows, with the next one
 LARGEST = 1e150  # whose square float64 still holds
@@ -32,12 +38,14 @@ class RegressionTargets:
         so that rows may count differently.
     """
 
-    loss: type[nn.Module] = nn.MSELoss
+    loss: Callable[..., nn.Module] = nn.MSELoss
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
         """Look at the training targets, (n,) or (n, n_outputs), and how much each row counts."""
         scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
-        self.scaler = scaler.fit(_columns(self.values(y)), sample_weight=sample_weight)
+        values = self.values(y)
+        self.scaler = scaler.fit(_columns(values), sample_weight=sample_weight)
+        self.n_outputs = values.shape[1] if values.ndim == 2 else None
         return self
 
     def values(self, y: Any) -> Tensor:
@@ -79,6 +87,15 @@ class RegressionTargets:
         """Turn weighted means of values into predictions."""
         return means.cpu().numpy()
 
+    @property
+    def n_adjusted(self) -> int:
+        """How many numbers a network may know of each row itself."""
+        return self.n_outputs or 1
+
+    def make_head(self, *args, **kwargs) -> NONAHead:
+        """Build the head that averages encoded values."""
+        return NONAHead(*args, **kwargs)
+
     def split(
         self,
         values: Tensor,
@@ -89,33 +106,221 @@ class RegressionTargets:
     ) -> list[Split]:
         """Split row numbers into training and validation rows, once for each network.
 
-        Groups stay together. A quarter of a network's validation rows are the next one's too, so
-        that there are rows on which two networks can be compared that trained on neither.
+        Groups stay together. See :func:`split_in_turns`.
+        """
+        units = np.arange(len(values)) if groups is None else groups
+        order = random_state.permutation(units.max() + 1)
+        return split_in_turns(order, groups, n_networks, validation_fraction, random_state, values)
+
+
+class ClassTargets:
+    """Classes: averaged as one-hot rows, the classes of several outputs side by side.
+
+    Parameters
+    ----------
+    loss : callable, optional
+        Makes what training minimises, of probabilities and one-hot rows; takes `sizes` and
+        ``reduction='none'``. None: :class:`~nona_sklearn.losses.LogLoss`.
+    smoothing : bool, default=True
+        Whether the classes' frequencies take part in each probability (see
+        :class:`~nona_sklearn.attention.ClassHead`).
+
+    Attributes
+    ----------
+    classes : list of ndarray
+        The labels of each output, sorted.
+    several : bool
+        Whether `y` has an axis of outputs.
+    frequencies : Tensor of shape (C,)
+        How frequent each class is.
+    """
+
+    def __init__(self, loss: Callable[..., nn.Module] | None = None, smoothing: bool = True):
+        self.make_loss = loss or LogLoss
+        self.smoothing = smoothing
+
+    def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> ClassTargets:
+        """Look at the training labels, (n,) or (n, n_outputs), and how much each row counts.
 
         Raises
         ------
         ValueError
-            If fewer than two rows, or groups, would be left to train on.
+            If `y` holds no classes: numbers that are not whole, or missing labels.
         """
-        n_samples = len(values)
-        units = np.arange(n_samples) if groups is None else groups
-        n_units = units.max() + 1
-        n_valid = max(1, round(validation_fraction * n_units))
-        if n_units - n_valid < 2:
+        check_classification_targets(y)
+        labels = _labels(y)
+        self.several = labels.ndim == 2
+        self.classes = [np.unique(column) for column in _columns(labels).T]
+        self.frequencies = torch.from_numpy(
+            np.average(self.values(labels), axis=0, weights=sample_weight)
+        )
+        return self
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of classes of each output."""
+        return tuple(len(classes) for classes in self.classes)
+
+    @property
+    def places(self) -> list[slice]:
+        """Which columns of one-hot rows are each output's."""
+        ends = np.cumsum(self.sizes).tolist()
+        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
+    @property
+    def loss(self) -> Callable[..., nn.Module]:
+        """What training minimises."""
+        return partial(self.make_loss, sizes=self.sizes)
+
+    def values(self, y: Any) -> Tensor:
+        """What a neighbour brings: one-hot rows in float64, (n, C).
+
+        Raises
+        ------
+        ValueError
+            If a label is none of those that fit saw, or `y` has other outputs.
+        """
+        labels = _columns(_labels(y))
+        if labels.shape[1] != len(self.classes):
             raise ValueError(
-                f"validation_fraction={validation_fraction} of "
-                f"{'n_samples' if groups is None else 'n_groups'}={n_units} leaves fewer than 2 "
-                f"training {'rows' if groups is None else 'groups'}; "
-                "use more samples or early_stopping=False"
+                f"y must have {len(self.classes)} outputs as in fit, got {labels.shape[1]}"
             )
-        order = random_state.permutation(n_units)
-        splits: list[Split] = []
-        for i in range(n_networks):
-            turn = np.roll(order, -i * math.ceil((1 - SHARED) * n_valid))
-            rows = turn if groups is None else random_state.permutation(n_samples)
-            held_out = np.isin(units[rows], turn[:n_valid])
-            splits.append((rows[~held_out], rows[held_out]))
-        return splits
+        blocks = []
+        for column, classes in zip(labels.T, self.classes, strict=True):
+            unseen = np.flatnonzero(~np.isin(column, classes))
+            if len(unseen):
+                label = column[unseen[:1]].tolist()[0]
+                raise ValueError(
+                    f"y must hold classes that fit saw, got {label!r} in row {unseen[0]}; "
+                    "fit anew for a new class"
+                )
+            blocks.append(column[:, None] == classes)
+        return torch.from_numpy(np.concatenate(blocks, axis=1)).double()
+
+    def encode(self, values: Tensor) -> Tensor:
+        """What a network learns: the same in float32."""
+        return values.float()
+
+    @property
+    def unit(self) -> Tensor:
+        """What 1 of a network's adjustments is worth: they are logarithms of odds."""
+        return torch.ones(sum(self.sizes), dtype=torch.float64)
+
+    def restore(self, encoded: Tensor) -> Tensor:
+        """Turn what a network says into probabilities: it says them."""
+        return encoded.double()
+
+    def decode(self, means: Tensor) -> np.ndarray:
+        """Turn probabilities, (q, C), into the most probable labels."""
+        labels = [
+            classes[block.argmax(dim=1).cpu().numpy()]
+            for classes, block in zip(self.classes, means.split(self.sizes, dim=1), strict=True)
+        ]
+        return np.stack(labels, axis=1) if self.several else labels[0]
+
+    @property
+    def n_adjusted(self) -> int:
+        """How many numbers a network may know of each row itself."""
+        return sum(self.sizes)
+
+    def make_head(self, *args, **kwargs) -> ClassHead:
+        """Build the head that adds up the classes' weights."""
+        options = {"prior": self.frequencies, "sizes": self.sizes, "smoothing": self.smoothing}
+        return ClassHead(*args, **options, **kwargs)
+
+    def split(
+        self,
+        values: Tensor,
+        groups: np.ndarray | None,
+        n_networks: int,
+        validation_fraction: float,
+        random_state: np.random.RandomState,
+    ) -> list[Split]:
+        """Split row numbers as :meth:`RegressionTargets.split`, stratified by class.
+
+        Of several outputs by all of them together; a group counts as its first row's class.
+        """
+        _, first = np.unique(
+            np.arange(len(values)) if groups is None else groups, return_index=True
+        )
+        _, strata = np.unique(values[first].numpy(), axis=0, return_inverse=True)
+        order = _interleaved(strata, random_state)
+        return split_in_turns(order, groups, n_networks, validation_fraction, random_state, values)
+
+
+Targets = RegressionTargets | ClassTargets
+
+
+def split_in_turns(
+    order: np.ndarray,
+    groups: np.ndarray | None,
+    n_networks: int,
+    validation_fraction: float,
+    random_state: np.random.RandomState,
+    values: Tensor,
+) -> list[Split]:
+    """Take the rows, or groups, of an order to validate one network after the other.
+
+    A quarter of a network's validation rows are the next one's too, so that there are rows on
+    which two networks can be compared that trained on neither.
+
+    Parameters
+    ----------
+    order : int ndarray of shape (n_units,)
+        Numbers of the rows, or groups, shuffled.
+    groups : int ndarray of shape (n,), optional
+        Group of each row; None: each row by itself.
+    n_networks : int
+        Number of networks.
+    validation_fraction : float
+        Share of the units that each sets aside.
+    random_state : RandomState
+        Shuffles the rows of groups.
+
+    Returns
+    -------
+    list of two int ndarray
+        Training and validation rows of each network.
+
+    Raises
+    ------
+    ValueError
+        If fewer than two rows, or groups, would be left to train on.
+    """
+    n_units, n_samples = len(order), len(values)
+    units = np.arange(n_samples) if groups is None else groups
+    n_valid = max(1, round(validation_fraction * n_units))
+    if n_units - n_valid < 2:
+        raise ValueError(
+            f"validation_fraction={validation_fraction} of "
+            f"{'n_samples' if groups is None else 'n_groups'}={n_units} leaves fewer than 2 "
+            f"training {'rows' if groups is None else 'groups'}; "
+            "use more samples or early_stopping=False"
+        )
+    splits: list[Split] = []
+    for i in range(n_networks):
+        turn = np.roll(order, -i * math.ceil((1 - SHARED) * n_valid))
+        rows = turn if groups is None else random_state.permutation(n_samples)
+        held_out = np.isin(units[rows], turn[:n_valid])
+        splits.append((rows[~held_out], rows[held_out]))
+    return splits
+
+
+def _interleaved(strata: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
+    """Shuffle units so that any run of them has about its share of each stratum."""
+    place = np.empty(len(strata))
+    for stratum in range(strata.max() + 1):
+        members = random_state.permutation(np.flatnonzero(strata == stratum))
+        place[members] = (np.arange(len(members)) + random_state.uniform()) / len(members)
+    return place.argsort()
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Labels as an array, (n,) or (n, n_outputs)."""
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        return labels[:, 0]
+    return labels
 
 
 def check_lengths(n_rows: int, n_targets: int) -> None:
@@ -126,5 +331,6 @@ def check_lengths(n_rows: int, n_targets: int) -> None:
         )
 
 
-def _columns(values: Tensor) -> np.ndarray:
-    return values.reshape(len(values), -1).cpu().numpy()
+def _columns(values: Tensor | np.ndarray) -> np.ndarray:
+    columns = values.reshape(len(values), -1)
+    return columns.cpu().numpy() if isinstance(columns, Tensor) else columns

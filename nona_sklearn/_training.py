@@ -35,13 +35,36 @@ BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time:
 MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
 
 
+class Pace:
+    """How many batches the next step takes: more, the fewer rows of the last one taught anything.
+
+    So many that about one batch of their rows has a loss above 0, but one more than last time at
+    most: AS-Speed, of the paper on :class:`~nona_sklearn.losses.ASSoftmaxLoss`.
+
+    Parameters
+    ----------
+    most : int
+        Never more than these.
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.n_batches = 1
+
+    def follow(self, n_rows: int, n_ignored: float) -> None:
+        """See how many rows of a step the loss ignored."""
+        wanted = round(n_rows / max(1, n_rows - n_ignored))
+        self.n_batches = min(wanted, self.n_batches + 1, self.most)
+
+
 class RowBatches:
     """Iterate over shuffled batches of ``(row numbers, targets)``.
 
     Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
     by itself and collates them again. A single row left at the end joins the batch before it,
     since in a batch by itself it might have no neighbour. Of several processes, each takes an
-    equal share of every batch; what is left over has its turn in another epoch.
+    equal share of every batch; what is left over has its turn in another epoch. A pace says how
+    many batches are joined for the next step; an epoch's last step takes those that are left.
     """
 
     def __init__(
@@ -51,19 +74,24 @@ class RowBatches:
         generator: Generator,
         process: int = 0,
         n_processes: int = 1,
+        pace: Pace | None = None,
     ):
         self.y = dataset.tensors[1]
         self.batch_size = batch_size
         self.generator = generator
         self.process = process
         self.n_processes = n_processes
+        self.pace = pace
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.y), generator=self.generator).to(self.y.device)
         batches = list(order.split(self.batch_size))
         if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
             batches[-2:] = [torch.cat(batches[-2:])]
-        for batch in batches:
+        while batches:
+            n_batches = 1 if self.pace is None else self.pace.n_batches
+            batch = torch.cat(batches[:n_batches])
+            del batches[:n_batches]
             share = len(batch) // self.n_processes * self.n_processes
             rows = batch[self.process : share : self.n_processes]
             yield rows, self.y[rows]
@@ -96,6 +124,8 @@ class NONANet(skorch.NeuralNet):
     micro_batch_size : int, optional
         Most queries to take through the network at a time: gradients of a batch add up. One
         more where that spares a single row, which might have no neighbour.
+    pace : Pace, optional
+        What to tell how many rows of a step the loss ignored, as its `n_ignored` counts them.
     **kwargs
         Parameters of :class:`skorch.NeuralNet`.
     """
@@ -108,6 +138,7 @@ class NONANet(skorch.NeuralNet):
         weights=(),
         weights_valid=(),
         micro_batch_size=None,
+        pace=None,
         **kwargs,
     ):
         super().__init__(module, **kwargs)
@@ -116,6 +147,7 @@ class NONANet(skorch.NeuralNet):
         self.weights = weights
         self.weights_valid = weights_valid
         self.micro_batch_size = micro_batch_size
+        self.pace = pace
 
     def fit_loop(self, X, y=None, **kwargs):
         """Note an interruption, which skorch takes for the wish to end early."""
@@ -143,16 +175,24 @@ class NONANet(skorch.NeuralNet):
             self.backward(loss)
             parts.append((loss.detach(), y_pred.detach()))
         losses, predictions = zip(*parts, strict=True)
-        return {"loss": sum(losses), "y_pred": torch.cat(predictions)}
+        y_pred = torch.cat(predictions)
+        if self.pace is not None:
+            self.pace.follow(len(rows), self.count_ignored(y_pred, y))
+        return {"loss": sum(losses), "y_pred": y_pred}
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         """Compare predictions of rows, whose numbers are `X`, with their targets."""
         weights = self.weights if training else self.weights_valid
+        self.loss.train(training)
         return self.criterion_(y_pred, y_true, *(weight[X] for weight in weights))
 
     def backward(self, loss):
         """Add a loss's gradients to those of the parameters."""
         loss.backward()
+
+    def count_ignored(self, y_pred, y_true):
+        """Count the rows of a step that the loss ignores."""
+        return self.loss.n_ignored(y_pred, y_true).item()
 
     def validation_step(self, batch, **fit_params):
         """Score the validation rows against the pool's."""
@@ -167,6 +207,11 @@ class NONANet(skorch.NeuralNet):
         """The network itself, without what may be wrapped around it."""
         return self.module_
 
+    @property
+    def loss(self):
+        """The loss's module."""
+        return self.criterion_
+
 
 class AcceleratedNet(AccelerateMixin, NONANet):
     """The same on the devices of an :class:`accelerate.Accelerator`.
@@ -175,9 +220,8 @@ class AcceleratedNet(AccelerateMixin, NONANet):
     """
 
     def initialize_criterion(self):
-        """Take the function: skorch would wrap a module without weights, and fail."""
-        criterion = self.criterion()
-        self.criterion_ = lambda *compared: criterion(*compared)
+        """Take the module's method: skorch would wrap a module without weights, and fail."""
+        self.criterion_ = self.criterion().__call__
         return self
 
     def train_step_single(self, batch, **fit_params):
@@ -188,9 +232,18 @@ class AcceleratedNet(AccelerateMixin, NONANet):
     def backward(self, loss):
         self.accelerator.backward(loss)
 
+    def count_ignored(self, y_pred, y_true):
+        """Count them as if each process had as many: all of them take the same next step."""
+        n_ignored = self.loss.n_ignored(y_pred, y_true).float()
+        return self.accelerator.reduce(n_ignored, reduction="mean").item()
+
     @property
     def network(self):
         return self.accelerator.unwrap_model(self.module_)
+
+    @property
+    def loss(self):
+        return self.criterion_.__self__
 
 
 def train_network(
@@ -216,6 +269,7 @@ def train_network(
     accelerator: Callable | None = None,
     refine_on_training: bool = False,
     average: bool = False,
+    max_accumulation: int = 1,
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -241,6 +295,10 @@ def train_network(
         are no validation rows: a space with few parameters does not know them by heart.
     average : bool, default=False
         Whether epochs are judged and kept by the running average of the steps' weights.
+    max_accumulation : int, default=1
+        Most batches whose gradients a step adds up, while few of their rows teach anything
+        (:class:`Pace`): a larger number than 1 needs a loss with a method `n_ignored`. How many
+        steps an epoch took is ``train_batch_count`` in the history.
 
     Returns
     -------
@@ -268,6 +326,12 @@ def train_network(
     pool = NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator, groups, *prior)
     criterion = partial(WeightedLoss, loss) if weights else loss
     net_class, options = _net_options(accelerator, verbose, device)
+    batch_size = resolve_batch_size(batch_size, len(X))
+    if max_accumulation > 1:
+        options["pace"] = options["iterator_train__pace"] = Pace(max_accumulation)
+        # A step's batches are as large as without: they go through the network one by one.
+        share = math.ceil(batch_size / options.get("iterator_train__n_processes", 1))
+        micro_batch_size = min(micro_batch_size or share, share)
     # The head's few scalars have a meaning of their own; decay would pull them to it.
     param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
     if extractor_learning_rate is not None:
@@ -286,7 +350,7 @@ def train_network(
         optimizer__weight_decay=weight_decay,
         optimizer__param_groups=param_groups,
         max_epochs=max_iter,
-        batch_size=resolve_batch_size(batch_size, len(X)),
+        batch_size=batch_size,
         iterator_train=RowBatches,
         iterator_train__generator=generator,
         iterator_valid=WholeBatch,
@@ -322,7 +386,7 @@ def train_network(
         if network.head.n_adjusted:
             find_reach(question)
         if refined:
-            refine(question, criterion(), *truth)
+            refine(question, criterion().eval(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     return network, history
 

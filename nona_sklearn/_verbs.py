@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from numbers import Real
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from ._bank import NeighborBank
 from ._base import NetworkEstimator
-from ._names import Names, target_names_of
+from ._explanation import Explanation
+from ._names import Names, labels_of, target_names_of
 from ._neighbors import Neighbors
 from ._question import Question
 from ._sample_weight import check_sample_weight, log_prior
@@ -173,6 +175,23 @@ class NeighborEstimator(NetworkEstimator):
         check_n_neighbors(k, len(bank) - (X is None))
         weights, positions, _ = question.heaviest(k)
         return bank, weights.cpu().numpy(), positions.cpu().numpy()
+
+    def _explain(self, X, n_neighbors) -> Explanation:
+        bank, question = self._ask(X)
+        check_n_neighbors(n_neighbors, len(bank) - (X is None))
+        found = Explanation.of(question, n_neighbors)
+        queries = bank.names_of(slice(None)) if X is None else labels_of(X)
+        return replace(
+            found,
+            names=bank.names_of(found.positions),
+            queries=found.queries if queries is None else queries,
+            target_names=bank.target_names,
+        )
+
+    @property
+    def target_names_(self) -> tuple[str, ...] | None:
+        """What the Series or the columns of the targets are called; None if nobody said."""
+        return self.bank_.target_names
 
     def effective_n_neighbors(self, X=None):
         """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.

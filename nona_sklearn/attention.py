@@ -1,8 +1,8 @@
 """Neighbour attention: weights from similarities, predictions from weights.
 
 Rungs, each standing on the one before: :func:`neighbor_weights` (a masked softmax),
-:func:`neighbor_attention` (plain NONA), :class:`NONAHead` (the trainable layer) and
-:class:`AverageHead` (several of them on one bank).
+:func:`neighbor_attention` (plain NONA), :class:`NONAHead` (the trainable layer),
+:class:`ClassHead` (the same for classes) and :class:`AverageHead` (several of them on one bank).
 """
 
 import math
@@ -21,6 +21,7 @@ from .weighting import WEIGHTINGS, Weighting
 
 __all__ = [
     "AverageHead",
+    "ClassHead",
     "NONAHead",
     "neighbor_attention",
     "neighbor_weights",
@@ -29,6 +30,8 @@ __all__ = [
 LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
 # a processor takes ten times as long
 START_NUGGET = 0.3  # of the unit of distance
+START_SMOOTHING = 0.02  # of a probability
+TRAINING_SMOOTHING = 1e-3  # where none is asked for: keeps the loss of an absent class finite
 
 
 def neighbor_weights(
@@ -388,14 +391,17 @@ class NONAHead(nn.Module):
         sums = torch.cat([values, theirs, ones], dim=1)
         said = self._attend(query, neighbors, sums, excluded, log_prior)
         plain, expected, total = said.tensor_split([values.shape[1], -1], dim=1)
-        fade: Tensor | float = 1.0
-        if self.reach.isfinite():
-            distance = -l2(self.compared(query), self.compared(neighbors))
-            if excluded is not None:
-                distance = distance.masked_fill(excluded, math.inf)
-            fade = self.fade(distance.amin(dim=1, keepdim=True))
-        mean = adjusted_mean(plain, expected, total, ours, fade)
+        mean = adjusted_mean(plain, expected, total, ours, self._fade(query, neighbors, excluded))
         return mean.reshape(len(query), *targets.shape[1:])
+
+    def _fade(self, query: Tensor, neighbors: Tensor, excluded: Tensor | None) -> Tensor | float:
+        """How much of each query's shift is left, (q, 1)."""
+        if not self.reach.isfinite():
+            return 1.0
+        distance = -l2(self.compared(query), self.compared(neighbors))
+        if excluded is not None:
+            distance = distance.masked_fill(excluded, math.inf)
+        return self.fade(distance.amin(dim=1, keepdim=True))
 
     def _attend(
         self,
@@ -417,6 +423,106 @@ class NONAHead(nn.Module):
             f"similarity={self.similarity!r}, weights={self.weights!r}, "
             f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
         )
+
+
+class ClassHead(NONAHead):
+    """:class:`NONAHead` of classes: their weights' sums become probabilities.
+
+    ``P(c | q) ~ ((1 - smoothing) sum_j w_j 1[y_j = c] + smoothing prior_c) exp(h_c(q))``,
+    normalised. Plain, without `h` and smoothing, this is the NONA paper's section 3 with
+    one-hot targets: each neighbour votes for its class with its weight. Both are also a
+    reweighting: neighbours of class c count ``exp(h_c(q))`` times, so that rows still add up
+    to each probability.
+
+    Parameters
+    ----------
+    prior : Tensor of shape (C,)
+        Frequency of each class; those of several outputs side by side.
+    sizes : sequence of int, optional
+        Number of classes of each output; None: one output.
+    smoothing : bool, default=True
+        Whether to learn the share that the classes' frequencies have in each probability, so
+        that none is 0. False: none in evaluation, and a thousandth in training.
+    **kwargs
+        Parameters of :class:`NONAHead`. With ``n_adjusted``, the number of all classes, the last
+        columns of a query's embedding are `h`; those of its neighbours are not looked at.
+
+    Notes
+    -----
+    Shapes as for :class:`NONAHead`; targets are one-hot, (n, C), and so is what it returns:
+    probabilities, (q, C). ``unit=None`` leaves out `h`. Beyond `reach` `h` fades.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import ClassHead
+    >>> head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False).eval()
+    >>> head(torch.zeros(1, 2), torch.tensor([[1.0, 0.0], [3.0, 0.0]]), torch.eye(2))
+    tensor([[0.8808, 0.1192]])
+    """
+
+    def __init__(
+        self,
+        *args,
+        prior: Tensor,
+        sizes: Sequence[int] | None = None,
+        smoothing: bool = True,
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        self.sizes = (len(prior),) if sizes is None else tuple(sizes)
+        self.prior: Tensor
+        self.register_buffer("prior", prior.float())
+        if smoothing:
+            start = torch.tensor(START_SMOOTHING).logit()
+            self.logit_smoothing: Tensor = nn.Parameter(start)
+
+    @property
+    def smoothing(self) -> Tensor | float:
+        """Share of the classes' frequencies in each probability."""
+        if hasattr(self, "logit_smoothing"):
+            return self.logit_smoothing.sigmoid()
+        return TRAINING_SMOOTHING if self.training else 0.0
+
+    def smoothed(self, masses: Tensor) -> Tensor:
+        """Mix the classes' weights, (q, C), with their frequencies."""
+        return (1 - self.smoothing) * masses + self.smoothing * self.prior
+
+    def odds(self, own: Tensor | None, fade: Tensor | float = 1.0) -> Tensor | float:
+        """How many times a neighbour of each class counts for each query, (q, C), `exp(h)`.
+
+        Of each output the largest is 1, so that none leaves the range of numbers.
+        """
+        if own is None:
+            return 1.0
+        blocks = (fade * own).split(self.sizes, dim=1)
+        return torch.cat([(h - h.amax(dim=1, keepdim=True)).exp() for h in blocks], dim=1)
+
+    def totals(self, masses: Tensor) -> Tensor:
+        """Sum over the classes of each output, (q, C): the same for all of an output."""
+        blocks = masses.split(self.sizes, dim=1)
+        return torch.cat([b.sum(dim=1, keepdim=True).expand_as(b) for b in blocks], dim=1)
+
+    def probabilities(self, masses: Tensor, odds: Tensor | float = 1.0) -> Tensor:
+        """Turn the classes' weights into probabilities, (q, C)."""
+        masses = self.smoothed(masses) * odds
+        # Of nobody's votes without smoothing nothing is left: zeros, no NaN.
+        return masses / self.totals(masses).clamp_min(torch.finfo(masses.dtype).tiny)
+
+    def forward(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
+        unit: Tensor | float | None = 1.0,
+    ) -> Tensor:
+        masses = self._attend(query, neighbors, targets, excluded, log_prior)
+        if not self.n_adjusted or unit is None:
+            return self.probabilities(masses)
+        fade = 1.0 if self.training else self._fade(query, neighbors, excluded)
+        return self.probabilities(masses, self.odds(self.adjustments(query), fade))
 
 
 class AverageHead(nn.Module):

@@ -14,6 +14,7 @@ from nona_sklearn import (
     attention,
     datasets,
     embedding,
+    losses,
     ranking,
     similarity,
     softstep,
@@ -22,11 +23,21 @@ from nona_sklearn import (
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nona_sklearn"
-MATHEMATICS = ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
+MATHEMATICS = [
+    "similarity",
+    "ranking",
+    "weighting",
+    "losses",
+    "softstep",
+    "attention",
+    "embedding",
+]
 LAYERS = [
     "_validation",
+    "_docs",
     "_table",
     *MATHEMATICS,
+    "losses",
     "_inputs",
     "_extractor",
     "_neighbors",
@@ -51,7 +62,10 @@ LAYERS = [
     "_base",
     "_verbs",
     "_regression",
+    "_classification",
+    "_estimators",
     "_regressor",
+    "_classifier",
     "_heads",
     "_compare",
     "_approximate",
@@ -101,9 +115,7 @@ def test_where_libraries_are_imported(library, files):
     assert using == files
 
 
-@pytest.mark.parametrize(
-    "layer", ["similarity", "ranking", "weighting", "softstep", "attention", "embedding"]
-)
+@pytest.mark.parametrize("layer", MATHEMATICS)
 def test_mathematics_needs_torch_only(layer):
     outside = {name.split(".")[0] for name, _ in imports(PACKAGE / f"{layer}.py")}
     assert outside <= {"", "torch", "math", "itertools", "collections", "dataclasses", "typing"}
@@ -122,6 +134,7 @@ def public_objects():
         similarity,
         ranking,
         weighting,
+        losses,
         softstep,
         attention,
         embedding,

@@ -860,7 +860,8 @@ def test_the_step_starts_at_the_tenth_neighbour(plane, softstep, softstep_on):
 def untrained_head(X, **params):
     """What training starts from in the given space."""
     knn = softstep_knn(learn_feature_weights=False, **params)
-    return knn._make_network(torch.tensor(X).float(), None).requires_grad_(False).head
+    targets = RegressionTargets().fit(X[:, 0])
+    return knn._make_network(torch.tensor(X).float(), targets).requires_grad_(False).head
 
 
 def start_distances(X):

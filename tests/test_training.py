@@ -1,12 +1,16 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from skorch.callbacks import Callback
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from nona_sklearn import MLPEmbedding, NONAHead, SoftStep
+from nona_sklearn._averaging import WeightAveraging
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._network import NeighborNetwork
 from nona_sklearn._pools import NEIGHBOR_POOLS
@@ -20,12 +24,14 @@ from nona_sklearn._refine import (
 )
 from nona_sklearn._training import (
     NONANet,
+    Pace,
     RowBatches,
     count_networks,
     count_parts,
     resolve_batch_size,
     train_network,
 )
+from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
 ADJUSTED = pytest.mark.parametrize("n_adjusted", [0, 1], ids=["plain", "adjusted"])
@@ -382,9 +388,8 @@ def test_the_best_epoch_is_restored():
     assert np.isclose(restored, min(losses), rtol=1e-3).any()
 
 
-def test_gradients_are_clipped():
-    """AdamW hides the scale of a gradient, so look at the gradient itself."""
-    X, y = make_data(60)
+def look_at_gradients(patch):
+    """The norms of the gradients that each step takes: AdamW hides their scale."""
     norms = []
 
     class Spy(torch.optim.AdamW):
@@ -394,9 +399,14 @@ def test_gradients_are_clipped():
             norms.append(torch.cat([g.flatten() for g in grads if g is not None]).norm().item())
             return loss
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.optim, "AdamW", Spy)
-        train(make_network(), (X, 1e4 * y))
+    patch.setattr(torch.optim, "AdamW", Spy)
+    return norms
+
+
+def test_gradients_are_clipped(monkeypatch):
+    norms = look_at_gradients(monkeypatch)
+    X, y = make_data(60)
+    train(make_network(), (X, 1e4 * y))
     assert len(norms) > 5
     np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
 
@@ -452,3 +462,185 @@ def test_parts_of_a_batch_are_no_single_rows(n, micro_batch_size):
     else:
         assert min(lengths) >= min(2, n)
         assert max(lengths) <= micro_batch_size + (micro_batch_size == 2)
+
+
+class Ignoring(nn.MSELoss):
+    """A loss that takes a share of all rows for learned."""
+
+    def __init__(self, share=0.0, reduction="mean"):
+        super().__init__(reduction=reduction)
+        self.share = share
+
+    def n_ignored(self, prediction, truth):
+        return torch.tensor(int(self.share * len(truth)))
+
+
+@pytest.mark.parametrize(
+    ("n_ignored", "paces"),
+    [
+        (0, [1, 1, 1]),
+        (33, [1, 1, 1]),  # 100 / 67 is 1.49
+        (34, [2, 2, 2]),
+        (60, [2, 2, 2]),  # 2.5, rounded to even
+        (61, [2, 3, 3]),
+        (75, [2, 3, 4]),  # one more than last time
+        (99, [2, 3, 4]),
+        (100, [2, 3, 4]),
+    ],
+)
+def test_a_step_takes_about_a_batch_of_rows_that_teach(n_ignored, paces):
+    pace, seen = Pace(most=4), []
+    for _ in paces:
+        pace.follow(100, n_ignored)
+        seen.append(pace.n_batches)
+    assert seen == paces
+    pace.follow(100, 0)
+    assert pace.n_batches == 1
+
+
+def test_the_pace_agrees_with_published_code(as_softmax_reference):
+    """Whose numbers are those without bounds, of batches of 32."""
+    key = "n_ignored_rows"
+    ignored = {name: n for name, n in as_softmax_reference.items() if name.endswith(key)}
+    assert len(ignored) == 12
+    for name, n_ignored in ignored.items():
+        pace = Pace(most=100)
+        pace.n_batches = 100
+        pace.follow(32, n_ignored.item())
+        assert pace.n_batches == as_softmax_reference[name.replace(key, "accumulation_steps")]
+
+
+class CountSteps(Callback):
+    """What the average and the optimizer counted in a training."""
+
+    counts: list = []
+
+    def on_train_end(self, net, **kwargs):
+        (average,) = (c for _, c in net.callbacks_ if isinstance(c, WeightAveraging))
+        self.counts[:] = [average.n_steps_, *optimizer_steps(net.optimizer_)]
+
+
+def optimizer_steps(optimizer):
+    return {int(state["step"]) for state in optimizer.state_dict()["state"].values()}
+
+
+def make_accelerator():
+    return pytest.importorskip("accelerate").Accelerator(cpu=True)
+
+
+ACCELERATORS = pytest.mark.parametrize(
+    "accelerator", [None, make_accelerator], ids=["plain", "accelerated"]
+)
+
+
+@ACCELERATORS
+@pytest.mark.parametrize(
+    ("share", "most", "steps"),
+    [
+        (0.0, 2, [7, 7, 7]),
+        (0.5, 2, [4, 4, 4]),  # of 1, 2, 2, 2 batches; then 2, 2, 2, 1
+        (0.5, 9, [4, 4, 4]),
+        (1.0, 3, [4, 3, 3]),  # of 1, 2, 3, 1; then 3, 3, 1
+    ],
+)
+def test_steps_of_several_batches(share, most, steps, accelerator, monkeypatch):
+    """The history, the optimizer and the average count them alike; no batch grows."""
+    sizes, infer = [], NONANet.infer
+    monkeypatch.setattr(
+        NONANet, "infer", lambda self, rows: sizes.append(len(rows)) or infer(self, rows)
+    )
+    options = {"max_iter": 3, "loss": partial(Ignoring, share), "accelerator": accelerator}
+    network, plain = make_network(), make_network()
+    history = train(
+        *(network, make_data(100)),
+        **options,
+        max_accumulation=most,
+        average=True,
+        callbacks=[CountSteps()],
+    )
+    assert [epoch["train_batch_count"] for epoch in history] == steps
+    assert CountSteps.counts == [sum(steps)] * 2
+    assert sum(sizes) == 300
+    assert max(sizes) == 16
+    train(plain, make_data(100), **options, average=True)
+    pairs = zip(network.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs) == (share == 0)
+
+
+def test_the_gradients_of_several_batches_are_clipped_as_one(monkeypatch):
+    norms = look_at_gradients(monkeypatch)
+    X, y = make_data(100)
+    train(make_network(), (X, 1e4 * y), loss=partial(Ignoring, 0.5), max_accumulation=2)
+    assert len(norms) == 4 * 5
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
+
+
+def test_a_step_of_several_batches_takes_their_mean_gradient():
+    """In a pool of all rows, the batches of a step are as good as one large batch."""
+    X, y = make_data(32)
+    gradients = []
+    for micro_batch_size in (16, None):
+        network = make_network()
+        net = NONANet(
+            network,
+            pool=NEIGHBOR_POOLS["dataset"](X, y, 32, generator()),
+            criterion=Ignoring,
+            micro_batch_size=micro_batch_size,
+            pace=Pace(2),
+        ).initialize()
+        net.train_step_single((torch.arange(32), y))
+        gradients.append([weight.grad for weight in network.parameters()])
+    for ours, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+
+
+class Watched(nn.MSELoss):
+    """Notes in which mode it was, and whether it was to be learned from."""
+
+    modes: set = set()
+
+    def forward(self, prediction, truth):
+        self.modes.add((self.training, prediction.requires_grad))
+        return super().forward(prediction, truth)
+
+
+@ACCELERATORS
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_loss_knows_whether_it_trains_or_judges(accelerator, weighted):
+    """Epochs, step and temperature are judged in eval mode."""
+    X, y = make_data(60)
+    data = (X, y, torch.linspace(-1, 0, 60)) if weighted else (X, y)
+    for valid, modes in (
+        (tuple(each[:20] for each in data), {(True, True), (False, False)}),
+        (None, {(True, True)}),
+    ):
+        Watched.modes.clear()
+        train(make_network(), data, valid, loss=Watched, accelerator=accelerator, max_iter=2)
+        assert Watched.modes == modes
+    Watched.modes.clear()
+    train(make_network(), data, loss=Watched, max_iter=1, refine_on_training=True)
+    assert Watched.modes == {(True, True), (False, False)}
+
+
+def test_as_softmax_is_judged_by_the_log_loss():
+    """It trains by its own loss; its epochs and its temperature are those of the log loss."""
+    (X, y), (X_valid, y_valid) = make_data(60), make_data(30, seed=1)
+    truth, truth_valid = (nn.functional.one_hot((t > 0).long()).float() for t in (y, y_valid))
+    network = make_network()
+    (epoch,) = train(
+        *(network, (X, truth), (X_valid, truth_valid)),
+        loss=partial(ASSoftmaxLoss, margin=0.1),
+        pool_size=60,
+        max_iter=1,
+    )
+    question = Question(network.head, Neighbors(network.embed(X), truth), network.embed(X_valid))
+    chosen = question.head.log_temperature.clone()
+    assert LogLoss()(question.mean(), truth_valid) < epoch["valid_loss"] + 1e-6
+    losses = []
+    for multiple in TEMPERATURE_MULTIPLES:
+        network.head.log_temperature.data = chosen - np.log(multiple)
+        losses.append(LogLoss()(question.mean(), truth_valid).item())
+    assert np.isclose(losses, epoch["valid_loss"], rtol=1e-5).sum() == 1
+    assert ASSoftmaxLoss()(question.mean(), truth_valid) < 0.9 * LogLoss()(
+        question.mean(), truth_valid
+    )

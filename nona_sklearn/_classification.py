@@ -1,0 +1,167 @@
+"""What classifiers add: labels, and their probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, MultiOutputMixin
+from sklearn.utils import column_or_1d, compute_sample_weight
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ._explanation import Explanation
+from ._sample_weight import check_sample_weight
+from ._table import table
+from ._targets import ClassTargets
+from ._verbs import NeighborEstimator
+
+#: Constraints of the parameters that classifiers have beside those of regressors.
+CLASS_CONSTRAINTS: dict = {
+    "loss": [StrOptions({"log_loss"})],
+    "class_weight": [StrOptions({"balanced"}), dict, list, None],
+}
+
+
+class ClassPredictor(MultiOutputMixin, ClassifierMixin):
+    """What answers with classes, whoever says how probable they are."""
+
+    def _probabilities(self, X) -> Tensor:
+        """Say how probable each class of each output is, (q, C)."""
+        raise NotImplementedError
+
+    def _make_targets(self):
+        return ClassTargets()
+
+    def _check_y(self, y):
+        y = super()._check_y(y)  # type: ignore[misc]
+        # As scikit-learn's own: a column is a single output, and one is told so.
+        return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
+
+    def _weigh(self, y, sample_weight):
+        if self.class_weight is None or y is None:
+            return sample_weight
+        of_classes = compute_sample_weight(self.class_weight, y)
+        return of_classes * check_sample_weight(sample_weight, len(of_classes))
+
+    @property
+    def classes_(self) -> np.ndarray | list[np.ndarray]:
+        """The labels, sorted, (n_classes,); of several outputs a list of such arrays."""
+        check_is_fitted(self)
+        return self.targets_.classes if self.targets_.several else self.targets_.classes[0]
+
+    def predict(self, X):
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,) or (n_queries, n_outputs)
+            Labels. Of classes that are equally probable, the first.
+        """
+        probabilities = self._probabilities(X)
+        return self.targets_.decode(probabilities)
+
+    def predict_proba(self, X):
+        """Predict how probable each class is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
+            Probabilities in the order of ``classes_``; each row sums to 1.
+        """
+        probabilities = self._probabilities(X)
+        each = [p.cpu().numpy() for p in probabilities.split(self.targets_.sizes, dim=1)]
+        return each if self.targets_.several else each[0]
+
+    def predict_log_proba(self, X):
+        """Predict the logarithms of :meth:`predict_proba`'s probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
+            Logarithms, -inf where a probability is 0.
+        """
+        probabilities = self.predict_proba(X)
+        with np.errstate(divide="ignore"):
+            several = self.targets_.several
+            return [np.log(p) for p in probabilities] if several else np.log(probabilities)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class NeighborClassifier(ClassPredictor, NeighborEstimator):
+    """A neighbour estimator whose targets are classes."""
+
+    def _probabilities(self, X):
+        return self._ask(X)[1].mean()
+
+    def explain(self, X=None, n_neighbors=5):
+        """Table of the rows behind each prediction: their classes, and what they add to each.
+
+        Contributions of a query to a class sum to the class's probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours to name, heaviest first; one more row stands for all others.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
+            (their names in the index of a DataFrame, else their numbers, of added rows their
+            ids; and "others"), ``weight``, ``target``, the neighbour's class (None of
+            the others), and for each class ``contribution_<class>``, what the row adds to its
+            probability. With several outputs ``target_<output>`` and
+            ``contribution_<output>_<class>``, where outputs go by the names of the columns of the
+            `y` given to fit, or by numbers.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows that are admitted.
+
+        Notes
+        -----
+        If it adjusts (`adjust`), a neighbour adds its weight times what the network holds of
+        its class's odds for the query. What smoothing adds is the others'.
+        """
+        explanation = self._explain(X, n_neighbors)
+        return table(explanation.columns() | _class_columns(explanation, self.targets_))
+
+
+def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, Any]:
+    """Columns of the neighbours' classes, and of what they add to each, (q * (k + 1),) each."""
+    outputs = explanation.target_names or range(len(targets.classes))
+    ends = [f"_{output}" for output in outputs] if targets.several else [""]
+    labels, added = {}, {}
+    for end, classes, place in zip(ends, targets.classes, targets.places, strict=True):
+        behind = classes[explanation.targets[..., place].argmax(axis=2)].astype(object)
+        behind[:, -1] = None
+        labels[f"target{end}"] = behind.ravel()
+        for label, column in zip(
+            classes, np.moveaxis(explanation.contributions[..., place], 2, 0), strict=True
+        ):
+            added[f"contribution{end}_{label}"] = column.ravel()
+    return labels | added

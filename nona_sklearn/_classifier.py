@@ -1,0 +1,137 @@
+"""The two classifiers."""
+
+from __future__ import annotations
+
+from ._classification import NeighborClassifier
+from ._docs import with_parameters_of
+from ._estimators import NONAClassNetworks, SoftStepClassNetworks
+from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
+from ._targets import ClassTargets
+
+
+@with_parameters_of(NONARegressor)
+class NONAClassifier(NONAClassNetworks, NeighborClassifier):
+    """Deep nearest neighbours classification.
+
+    A neural network learns the space in which neighbours are worth asking; a class is as
+    probable as its neighbours weigh there ("Nearness of Neighbors Attention", arXiv
+    2506.08139v1, section 3), times the odds that the network itself gives the class for the
+    query (`adjust`). Several such networks, trained on different validation splits, average
+    their probabilities. Features are scaled inside, and categories, gaps and dates made numbers.
+    With a `feature_extractor` rows may be images, texts or anything else that a torch
+    module takes, and the module is fine-tuned along.
+
+    Read more in the user guide, ``docs/classes.md``.
+
+    Parameters
+    ----------
+    loss : {'log_loss'}, default='log_loss'
+        What training minimises; validation is judged by the log loss.
+
+    class_weight : dict, list of dict, 'balanced' or None, default=None
+        How much the rows of each class count, beside `sample_weight`, in the loss and as
+        neighbours: {label: weight}, of several outputs a list of such. 'balanced': each class as
+        much as any other. None: all rows alike.
+
+    adjust : bool or 'auto', default='auto'
+        Whether neighbours of a class count more or less by the odds that the network itself
+        gives it for the query: ``P(c) ~ ((1 - s) sum_j w_j 1[y_j = c] + s prior_c) exp(h_c(q))``,
+        where h is a further output of the network and s, the share of the classes'
+        frequencies, is learned: no probability is 0. False is the papers' form,
+        ``weights @ one_hot``: the rows are exactly behind each probability, which may be 0.
+        'auto': without a `feature_extractor`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,), or list of such arrays
+        The labels, sorted; with several outputs those of each.
+
+    bank_ : NeighborBank
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
+        targets are one-hot, those of several outputs side by side.
+
+    targets_ : ClassTargets
+        What `y` is: its classes, and how frequent they are.
+
+    See Also
+    --------
+    NONARegressor : The same for numbers.
+    SoftStepKNeighborsClassifier : Learns the neighbourhood rather than the space.
+    sklearn.neighbors.KNeighborsClassifier : Neighbours in the given space, k by hand.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nona_sklearn import NONAClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = NONAClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> clf.predict_proba(X[1:3]).shape
+    (2, 3)
+    >>> clf.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    def _make_targets(self):
+        return ClassTargets(smoothing=self._adjusts)
+
+
+@with_parameters_of(SoftStepKNeighborsRegressor)
+class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
+    """Nearest neighbours classification that learns its neighbourhood.
+
+    SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
+    rejects the rows that are too far, softly and, if asked, for each query anew. The space is
+    that of the features, each of which learns how much it counts; or the given one, of
+    precomputed embeddings for example; or an embedding that is learned as well
+    (`hidden_layer_sizes`).
+
+    Read more in the user guide, ``docs/classes.md``.
+
+    Parameters
+    ----------
+    loss : {'log_loss'}, default='log_loss'
+        What training minimises; validation is judged by the log loss.
+
+    class_weight : dict, list of dict, 'balanced' or None, default=None
+        How much the rows of each class count, as for :class:`NONAClassifier`.
+
+    smoothing : bool, default=True
+        Whether the classes' frequencies have a learned share in each probability, so that none
+        is 0. False is the papers' form: the rows are exactly behind each probability.
+
+    early_stopping : bool, default=True
+        Whether to set aside `validation_fraction` of the rows, to keep the weights of the epoch
+        that predicts them best, and to choose temperature and smoothing by them. If False, the
+        epoch with the lowest training loss is kept: a leave-one-out loss, which the weights
+        of many features overfit where rows are few.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,), or list of such arrays
+        The labels, sorted; with several outputs those of each.
+
+    bank_ : NeighborBank
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
+        targets are one-hot, those of several outputs side by side.
+
+    targets_ : ClassTargets
+        What `y` is: its classes, and how frequent they are.
+
+    See Also
+    --------
+    NONAClassifier : Learns the space as well.
+    SoftStepKNeighborsRegressor : The same for numbers.
+    sklearn.neighbors.KNeighborsClassifier : The same with a hard, given k.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nona_sklearn import SoftStepKNeighborsClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> knn = SoftStepKNeighborsClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> knn.predict(X[1:3])
+    array([0, 0])
+    """
+
+    def _make_targets(self):
+        return ClassTargets(smoothing=self.smoothing)

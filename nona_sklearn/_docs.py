@@ -1,0 +1,47 @@
+"""Docstrings that say of a parameter what another class says of it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+SECTION = r"{}\n-+\n(.*?)(?=\n\n[A-Z][\w ]*\n---|\Z)"
+
+
+def with_parameters_of(other: type) -> Callable[[type], type]:
+    """Complete a class's docstring by another's: what it says of parameters and attributes.
+
+    A parameter's entry is taken from `other` if the class accepts the parameter and does not
+    describe it; parameters come in the order of the signature. So it is with attributes, but for
+    ``calibration_``, and for the order.
+    """
+
+    def complete(cls: type) -> type:
+        if cls.__doc__ is None or other.__doc__ is None:  # python -OO
+            return cls
+        text, theirs = inspect.cleandoc(cls.__doc__), inspect.cleandoc(other.__doc__)
+        accepted = list(inspect.signature(cls).parameters)
+        for section, names in [("Parameters", accepted), ("Attributes", None)]:
+            described = entries(theirs, section) | entries(text, section)
+            names = names or described
+            body = "\n\n".join(described[name] for name in names if name != "calibration_")
+            text = re.sub(
+                SECTION.format(section),
+                lambda found, body=body: found[0].replace(found[1], body),
+                text,
+                flags=re.DOTALL,
+            )
+        cls.__doc__ = text
+        return cls
+
+    return complete
+
+
+def entries(text: str, section: str) -> dict[str, str]:
+    """What a docstring's section says of each name."""
+    found = re.search(SECTION.format(section), text, re.DOTALL)
+    if found is None:
+        return {}
+    parts = re.split(r"\n+(?=\w)", found[1].strip())
+    return {part.split(" : ")[0]: part for part in parts}

@@ -1,0 +1,558 @@
+"""Two ways to find neighbours: their parameters, and the networks that each builds from them."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _num_samples, check_is_fitted
+from torch import nn
+
+from ._base import NetworkEstimator
+from ._classification import CLASS_CONSTRAINTS
+from ._extractor import ExtractorEmbedding, count_features, make_extractor
+from ._inputs import Rows
+from ._network import Concatenation, NeighborNetwork
+from ._pools import NEIGHBOR_POOLS
+from ._settings import local_seed
+from ._targets import Targets, check_lengths
+from ._training import check_callbacks, count_networks
+from .embedding import FeatureWeights, PeriodicEmbedding
+from .similarity import SIMILARITIES
+from .softstep import STEP_SCALES, STEPS, SoftStep
+from .weighting import WEIGHTINGS
+
+START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
+MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes mean nothing
+START_SAMPLE = 1024  # rows that say how wide it is
+
+
+class NONANetworks(NetworkEstimator):
+    """The parameters of a NONA estimator, and the networks that it builds from them."""
+
+    _parameter_constraints: dict = {
+        **NetworkEstimator._parameter_constraints,
+        "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "adjust": ["boolean", StrOptions({"auto"})],
+        "average": ["boolean", StrOptions({"auto"})],
+        "hidden_layer_sizes": ["array-like"],
+        "skip_connection": ["boolean"],
+        "batch_norm": ["boolean"],
+        "learn_temperature": ["boolean"],
+        "n_jobs": [Integral, None],
+        "feature_extractor": [callable, None],
+        "collate_fn": [callable, None],
+        "extractor_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
+        "micro_batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "precision": [StrOptions({"float32", "bfloat16"})],
+        "callbacks": [list, tuple, None],
+        "accelerator": [callable, None],
+        "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
+        "softstep": [StrOptions(STEPS.keys()), None],
+    }
+
+    def __init__(
+        self,
+        feature_extractor=None,
+        *,
+        categorical_features="from_dtype",
+        collate_fn=None,
+        extractor_learning_rate=1e-4,
+        adjust="auto",
+        n_estimators="auto",
+        hidden_layer_sizes=(128,),
+        embedding_dim=32,
+        activation="relu",
+        skip_connection=True,
+        batch_norm=False,
+        numerical_embedding="auto",
+        similarity="l2",
+        softstep=None,
+        softstep_params="global",
+        learn_temperature=True,
+        neighbor_pool="auto",
+        pool_size=2048,
+        batch_size="auto",
+        micro_batch_size=None,
+        learning_rate_init=0.01,
+        weight_decay=1e-4,
+        average="auto",
+        max_iter=200,
+        early_stopping=True,
+        validation_fraction=0.15,
+        n_iter_no_change=10,
+        callbacks=None,
+        n_jobs=None,
+        device="auto",
+        precision="float32",
+        accelerator=None,
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.feature_extractor = feature_extractor
+        self.categorical_features = categorical_features
+        self.collate_fn = collate_fn
+        self.extractor_learning_rate = extractor_learning_rate
+        self.adjust = adjust
+        self.n_estimators = n_estimators
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.embedding_dim = embedding_dim
+        self.activation = activation
+        self.skip_connection = skip_connection
+        self.batch_norm = batch_norm
+        self.numerical_embedding = numerical_embedding
+        self.similarity = similarity
+        self.softstep = softstep
+        self.softstep_params = softstep_params
+        self.learn_temperature = learn_temperature
+        self.neighbor_pool = neighbor_pool
+        self.pool_size = pool_size
+        self.batch_size = batch_size
+        self.micro_batch_size = micro_batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.average = average
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.callbacks = callbacks
+        self.n_jobs = n_jobs
+        self.device = device
+        self.precision = precision
+        self.accelerator = accelerator
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _take_training_data(self, X, y):
+        if self.feature_extractor is None:
+            return super()._take_training_data(X, y)
+        rows = self._as_rows(X).to(self._find_device())
+        y = rows.targets() if y is None else y
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        if len(rows) < 2:
+            raise ValueError("X must have at least 2 rows to fit, got 1")
+        check_lengths(len(rows), _num_samples(y))
+        for name in ("n_features_in_", "feature_names_in_", "features_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        return rows, y, None
+
+    def _take(self, X):
+        return super()._take(X) if self.feature_extractor is None else self._as_rows(X)
+
+    def _as_rows(self, X):
+        if self.feature_extractor is None or isinstance(X, Rows):
+            return X
+        return Rows(X, self.collate_fn)
+
+    def _find_device(self):
+        return self.accelerator().device if self.accelerator else super()._find_device()
+
+    def _count_networks(self, n_samples):
+        if self.n_estimators != "auto":
+            return self.n_estimators
+        if self.warm_start and hasattr(self, "network_"):
+            return len(self.validation_indices_)  # go on with those that there are
+        return 1 if self.feature_extractor is not None else count_networks(n_samples)
+
+    def _choose_pool(self):
+        if self.neighbor_pool == "batch" and self.micro_batch_size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
+            )
+        if self.neighbor_pool != "auto":
+            return self.neighbor_pool
+        if self.feature_extractor is None:
+            return "dataset"
+        return "batch" if self.micro_batch_size is None else "memory"
+
+    def _train(self, *arguments, seed, device, options):
+        surroundings = nullcontext()
+        if self.feature_extractor is not None:  # dropout draws from torch's global generator
+            surroundings = local_seed(seed, device)
+        with surroundings:
+            return super()._train(*arguments, seed=seed, device=device, options=options)
+
+    def _training_options(self):
+        if self.batch_norm and self.micro_batch_size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves nothing to normalise over with batch_norm=True; "
+                "use 2 or more"
+            )
+        extracts = self.feature_extractor is not None
+        return {
+            "average": not extracts if self.average == "auto" else self.average,
+            "micro_batch_size": self.micro_batch_size,
+            "callbacks": check_callbacks(self.callbacks),
+            "accelerator": self.accelerator,
+            "extractor_learning_rate": self.extractor_learning_rate if extracts else None,
+        }
+
+    def _make_embedding(self, X, n_adjusted):
+        if self.feature_extractor is not None:
+            extractor = make_extractor(self.feature_extractor)
+            layers = self._make_layers(count_features(extractor, X), n_adjusted)
+            return ExtractorEmbedding(extractor, layers, self.precision)
+        real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
+        widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}[self.numerical_embedding]
+        if len(real_valued) > widest:
+            return self._make_layers(X.shape[1], n_adjusted)
+        periodic = PeriodicEmbedding(X.shape[1], real_valued)
+        return nn.Sequential(periodic, self._make_layers(periodic.out_features, n_adjusted))
+
+    def _make_layers(self, n_features, n_adjusted):
+        """Build what embeds rows and, beside it, what holds of their targets."""
+        compared = self._make_mlp(n_features, self.embedding_dim)
+        if not n_adjusted:
+            return compared
+        return Concatenation([compared, self._make_mlp(n_features, n_adjusted)])
+
+    def _make_mlp(self, n_features, n_outputs):
+        return super()._make_mlp(
+            n_features,
+            n_outputs,
+            batch_norm=self.batch_norm,
+            skip_connection=self.skip_connection,
+        )
+
+    def _make_network(self, X, targets):
+        n_adjusted = targets.n_adjusted if self._adjusts else 0
+        return NeighborNetwork(
+            self._make_embedding(X, n_adjusted), self._make_head(targets, n_adjusted)
+        )
+
+    @property
+    def _adjusts(self) -> bool:
+        """Whether the network itself is to know something of the targets."""
+        return self.feature_extractor is None if self.adjust == "auto" else self.adjust
+
+    def _make_head(self, targets: Targets, n_adjusted: int) -> nn.Module:
+        step = None
+        if self.softstep is not None:
+            step = SoftStep(self.softstep, self.softstep_params, embedding_dim=self.embedding_dim)
+        return targets.make_head(
+            self.similarity,
+            step,
+            learn_temperature=self.learn_temperature,
+            n_adjusted=n_adjusted,
+        )
+
+
+class NONAClassNetworks(NONANetworks):
+    """The same for classes."""
+
+    _parameter_constraints: dict = {**NONANetworks._parameter_constraints, **CLASS_CONSTRAINTS}
+
+    def __init__(
+        self,
+        feature_extractor=None,
+        *,
+        loss="log_loss",
+        class_weight=None,
+        categorical_features="from_dtype",
+        collate_fn=None,
+        extractor_learning_rate=1e-4,
+        adjust="auto",
+        n_estimators="auto",
+        hidden_layer_sizes=(128,),
+        embedding_dim=32,
+        activation="relu",
+        skip_connection=True,
+        batch_norm=False,
+        numerical_embedding="auto",
+        similarity="l2",
+        softstep=None,
+        softstep_params="global",
+        learn_temperature=True,
+        neighbor_pool="auto",
+        pool_size=2048,
+        batch_size="auto",
+        micro_batch_size=None,
+        learning_rate_init=0.01,
+        weight_decay=1e-4,
+        average="auto",
+        max_iter=200,
+        early_stopping=True,
+        validation_fraction=0.15,
+        n_iter_no_change=10,
+        callbacks=None,
+        n_jobs=None,
+        device="auto",
+        precision="float32",
+        accelerator=None,
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.loss = loss
+        self.class_weight = class_weight
+        super().__init__(
+            feature_extractor,
+            categorical_features=categorical_features,
+            collate_fn=collate_fn,
+            extractor_learning_rate=extractor_learning_rate,
+            adjust=adjust,
+            n_estimators=n_estimators,
+            hidden_layer_sizes=hidden_layer_sizes,
+            embedding_dim=embedding_dim,
+            activation=activation,
+            skip_connection=skip_connection,
+            batch_norm=batch_norm,
+            numerical_embedding=numerical_embedding,
+            similarity=similarity,
+            softstep=softstep,
+            softstep_params=softstep_params,
+            learn_temperature=learn_temperature,
+            neighbor_pool=neighbor_pool,
+            pool_size=pool_size,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size,
+            learning_rate_init=learning_rate_init,
+            weight_decay=weight_decay,
+            average=average,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            callbacks=callbacks,
+            n_jobs=n_jobs,
+            device=device,
+            precision=precision,
+            accelerator=accelerator,
+            warm_start=warm_start,
+            verbose=verbose,
+            random_state=random_state,
+        )
+
+
+class SoftStepNetworks(NetworkEstimator):
+    """The parameters of a SoftStep k-NN estimator, and the network that it builds from them."""
+
+    _parameter_constraints: dict = {
+        **NetworkEstimator._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
+        "weights": [StrOptions(WEIGHTINGS.keys())],
+        "softstep": [StrOptions(STEPS.keys())],
+        "softstep_on": [StrOptions(STEP_SCALES.keys())],
+        "learn_feature_weights": ["boolean"],
+        "hidden_layer_sizes": ["array-like", None],
+    }
+
+    def __init__(
+        self,
+        n_neighbors=None,
+        *,
+        categorical_features="from_dtype",
+        weights="distance",
+        similarity="log_l2",
+        softstep="s1",
+        softstep_on="rank",
+        softstep_params="global",
+        learn_feature_weights=True,
+        hidden_layer_sizes=None,
+        embedding_dim=32,
+        activation="relu",
+        neighbor_pool="dataset",
+        pool_size=1024,
+        batch_size=256,
+        learning_rate_init=0.03,
+        weight_decay=1e-4,
+        max_iter=200,
+        early_stopping=False,
+        validation_fraction=0.15,
+        n_iter_no_change=10,
+        device="auto",
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.n_neighbors = n_neighbors
+        self.categorical_features = categorical_features
+        self.weights = weights
+        self.similarity = similarity
+        self.softstep = softstep
+        self.softstep_on = softstep_on
+        self.softstep_params = softstep_params
+        self.learn_feature_weights = learn_feature_weights
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.embedding_dim = embedding_dim
+        self.activation = activation
+        self.neighbor_pool = neighbor_pool
+        self.pool_size = pool_size
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.device = device
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @property
+    def feature_importances_(self):
+        """What each feature counts where rows are compared, (n_features,), summing to 1.
+
+        Its share in the mean squared distance between two rows: of a category or a date, that of
+        all that it became.
+        """
+        check_is_fitted(self)
+        embedding = self.network_.embedding
+        if not isinstance(embedding, FeatureWeights):
+            raise AttributeError(
+                "feature_importances_ needs a fit with learn_feature_weights=True and "
+                "hidden_layer_sizes=None"
+            )
+        squares = embedding.weight.square().cpu().numpy() * (self.scaler_.var_ > 0)
+        of_columns = np.bincount(self.features_.source_, squares, minlength=self.n_features_in_)
+        return of_columns / (squares.sum() or 1.0)
+
+    def _training_options(self):
+        given = self.hidden_layer_sizes is None
+        return {"refine_on_training": given, "average": not given}
+
+    def _make_scaler(self):
+        if self.hidden_layer_sizes is not None:
+            return super()._make_scaler()
+        # Distances do not mind a shift, and float32 does not hold one: think of timestamps.
+        with_mean, with_std = self.similarity not in ("dot", "cosine"), self.learn_feature_weights
+        return StandardScaler(with_mean=with_mean, with_std=with_std)
+
+    def _make_network(self, X, targets):
+        n_features = X.shape[1]
+        if self.hidden_layer_sizes is None:
+            embedding_dim = n_features
+            embedding = FeatureWeights(n_features) if self.learn_feature_weights else nn.Identity()
+        elif self.weights == "uniform" and self.softstep_on == "rank":
+            raise ValueError(
+                "hidden_layer_sizes must be None with weights='uniform' and softstep_on='rank', "
+                f"got {self.hidden_layer_sizes!r}: ranks have no gradient to learn from; "
+                "use softstep_on='similarity'"
+            )
+        else:
+            embedding_dim = self.embedding_dim
+            embedding = self._make_mlp(n_features, embedding_dim)
+        step = SoftStep(self.softstep, self.softstep_params, self.softstep_on, embedding_dim)
+        head = targets.make_head(
+            self.similarity,
+            step,
+            self.weights,
+            learn_temperature=True,
+            n_neighbors=self.n_neighbors,
+        )
+        network = NeighborNetwork(embedding, head)
+        sample = X
+        if len(X) > START_SAMPLE:  # rows may come in order
+            sample = X[torch.randperm(len(X))[:START_SAMPLE]]
+        _start_near(network, sample)
+        return network
+
+
+class SoftStepClassNetworks(SoftStepNetworks):
+    """The same for classes."""
+
+    _parameter_constraints: dict = {
+        **SoftStepNetworks._parameter_constraints,
+        **CLASS_CONSTRAINTS,
+        "smoothing": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_neighbors=None,
+        *,
+        loss="log_loss",
+        class_weight=None,
+        smoothing=True,
+        categorical_features="from_dtype",
+        weights="distance",
+        similarity="log_l2",
+        softstep="s1",
+        softstep_on="rank",
+        softstep_params="global",
+        learn_feature_weights=True,
+        hidden_layer_sizes=None,
+        embedding_dim=32,
+        activation="relu",
+        neighbor_pool="dataset",
+        pool_size=1024,
+        batch_size=256,
+        learning_rate_init=0.03,
+        weight_decay=1e-4,
+        max_iter=200,
+        early_stopping=True,
+        validation_fraction=0.15,
+        n_iter_no_change=10,
+        device="auto",
+        warm_start=False,
+        verbose=False,
+        random_state=None,
+    ):
+        self.loss = loss
+        self.class_weight = class_weight
+        self.smoothing = smoothing
+        super().__init__(
+            n_neighbors,
+            categorical_features=categorical_features,
+            weights=weights,
+            similarity=similarity,
+            softstep=softstep,
+            softstep_on=softstep_on,
+            softstep_params=softstep_params,
+            learn_feature_weights=learn_feature_weights,
+            hidden_layer_sizes=hidden_layer_sizes,
+            embedding_dim=embedding_dim,
+            activation=activation,
+            neighbor_pool=neighbor_pool,
+            pool_size=pool_size,
+            batch_size=batch_size,
+            learning_rate_init=learning_rate_init,
+            weight_decay=weight_decay,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            device=device,
+            warm_start=warm_start,
+            verbose=verbose,
+            random_state=random_state,
+        )
+
+
+@torch.no_grad()
+def _start_near(network, X):
+    """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
+
+    The step gives half weight at the last of them, and the temperature of a similarity in the
+    rows' own units is how much less similar than the nearest it is.
+    """
+    head, embeddings = network.head, network.embed(X)
+    similarity = SIMILARITIES[head.similarity](embeddings, embeddings)
+    itself = torch.eye(len(X), dtype=torch.bool)
+    k = min(START_NEIGHBORS, len(X) - 1)
+
+    x = STEP_SCALES[head.step.on](similarity, itself)
+    head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
+
+    if head.weights == "uniform":
+        return
+    nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
+    gap = (nearest[:, 0] - nearest[:, -1]).median()
+    if head.similarity == "log_l2":
+        # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
+        head.log_nugget.sub_(nearest[:, -1].median())
+    elif gap > 0:
+        head.log_temperature.copy_(gap.log())

@@ -1,0 +1,265 @@
+"""Losses: what classifiers minimise, of probabilities and one-hot truths.
+
+Classes of several outputs stand side by side, output after output; an output's probabilities
+sum to 1.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+__all__ = ["ASSoftmaxLoss", "LogLoss", "MultilabelASSoftmaxLoss"]
+
+
+class LogLoss(nn.Module):
+    """Minus the logarithm of the true class's probability.
+
+    Parameters
+    ----------
+    sizes : int or sequence of int, optional
+        How many classes each output has. None: there is one output.
+    reduction : {'mean', 'none'}, default='mean'
+        The mean over rows and outputs, or a loss for each of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no such reduction.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.losses import LogLoss
+    >>> probabilities = torch.tensor([[0.5, 0.5, 0.9, 0.1], [0.2, 0.8, 0.6, 0.4]])
+    >>> truth = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]])
+    >>> LogLoss((2, 2), reduction="none")(probabilities, truth)
+    tensor([[0.6931, 0.1054],
+            [0.2231, 0.9163]])
+    >>> LogLoss((2, 2))(probabilities, truth)
+    tensor(0.4845)
+    """
+
+    def __init__(self, sizes: Sequence[int] | int | None = None, reduction: str = "mean"):
+        super().__init__()
+        if reduction not in ("mean", "none"):
+            raise ValueError(f"reduction must be 'mean' or 'none', got {reduction!r}")
+        self.sizes = sizes
+        self.reduction = reduction
+
+    def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Compare probabilities with one-hot truths.
+
+        Parameters
+        ----------
+        probabilities, truth : Tensor of shape (q, n_classes of all outputs)
+
+        Returns
+        -------
+        Tensor of shape (), or (q, n_outputs) if nothing is reduced
+        """
+        true = [block.sum(dim=1) for block in blocks(probabilities * truth, self.sizes)]
+        return self.reduce(-log(torch.stack(true, dim=1)))
+
+    def reduce(self, each: Tensor) -> Tensor:
+        """Average losses, if that is wanted."""
+        return each if self.reduction == "none" else each.mean()
+
+
+class ASSoftmaxLoss(nn.Module):
+    """In training, the log loss among the classes that are not beaten by a margin yet.
+
+    A class whose probability is more than `margin` below the true one's is left out of the softmax
+    (AS-Softmax, arXiv 2508.03175): a row that is right by that much is not pushed further. Where
+    no rival is left, the loss is 0, and so is its gradient. In eval mode this is the log loss,
+    since the loss of a training only looks at what is still to learn.
+
+    Parameters
+    ----------
+    sizes : int or sequence of int, optional
+        How many classes each output has. None: there is one output.
+    margin : float, default=0.1
+        From 0 to 1, where all classes stay: the log loss.
+    reduction : {'mean', 'none'}, default='mean'
+        The mean over rows and outputs, or a loss for each of them.
+
+    Raises
+    ------
+    ValueError
+        If the margin is not from 0 to 1, or there is no such reduction.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.losses import ASSoftmaxLoss
+    >>> probabilities = torch.tensor([[0.5, 0.45, 0.05], [0.1, 0.7, 0.2]])
+    >>> truth = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    >>> loss = ASSoftmaxLoss(reduction="none")
+
+    The first row's third class is left out, and both rivals in the second row:
+
+    >>> loss(probabilities, truth)
+    tensor([[0.6419],
+            [0.0000]])
+    >>> loss.n_ignored(probabilities, truth)
+    tensor(1)
+    >>> loss.eval()(probabilities, truth)
+    tensor([[0.6931],
+            [0.3567]])
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int] | int | None = None,
+        margin: float = 0.1,
+        reduction: str = "mean",
+    ):
+        super().__init__()
+        self.log_loss = LogLoss(sizes, reduction)
+        self.margin = check_margin(margin)
+
+    def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Compare probabilities with one-hot truths, as :meth:`LogLoss.forward`."""
+        if not self.training:
+            return self.log_loss(probabilities, truth)
+        sizes, left_out = self.log_loss.sizes, self.left_out(probabilities, truth)
+        logits = blocks(log(probabilities).masked_fill(left_out, -torch.inf), sizes)
+        losses = [
+            logit.logsumexp(dim=1, keepdim=True)
+            - logit.gather(1, true.argmax(dim=1, keepdim=True))
+            for logit, true in zip(logits, blocks(truth, sizes), strict=True)
+        ]
+        return self.log_loss.reduce(torch.cat(losses, dim=1))
+
+    def left_out(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Find the classes that the true one of their output beats by more than the margin.
+
+        Returns a bool Tensor of the shape of `probabilities` and `truth`.
+        """
+        sizes = self.log_loss.sizes
+        leads = [
+            true.sum(dim=1, keepdim=True) - probability
+            for probability, true in zip(
+                blocks(probabilities, sizes), blocks(probabilities * truth, sizes), strict=True
+            )
+        ]
+        return torch.cat(leads, dim=1) > self.margin
+
+    def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Count the rows all of whose rivals are left out in training: they teach nothing."""
+        return (self.left_out(probabilities, truth) | truth.bool()).all(dim=1).sum()
+
+
+class MultilabelASSoftmaxLoss(nn.Module):
+    """The loss of :class:`ASSoftmaxLoss` where each output says whether a row has a label.
+
+    In training, a row's labels compete with each other: by z, the logarithms of their odds, and
+    p, the softmax of z. A label that the row lacks is left out if p of all labels that it has are
+    more than `margin` above; a label that it has, if its own p is more than `margin` above those
+    of all that it lacks. Nothing is left out where a row has all labels or none. The loss is
+    log(1 + sum of exp(z) of those it lacks) + log(1 + sum of exp(-z) of those it has). In eval
+    mode this is the log loss.
+
+    Parameters
+    ----------
+    margin : float, default=0.1
+        From 0 to 1, where all labels stay.
+    reduction : {'mean', 'none'}, default='mean'
+        The mean over rows and outputs, or a loss for each of them.
+
+    Raises
+    ------
+    ValueError
+        If the margin is not from 0 to 1, or there is no such reduction.
+
+    Examples
+    --------
+    Two labels, of which the row has the second; their odds are 1 to 1 and 3 to 1:
+
+    >>> import torch
+    >>> from nona_sklearn.losses import MultilabelASSoftmaxLoss
+    >>> probabilities = torch.tensor([[0.5, 0.5, 0.25, 0.75]])
+    >>> truth = torch.tensor([[1.0, 0.0, 0.0, 1.0]])
+
+    p are 1/4 and 3/4: the second leads by 1/2.
+
+    >>> MultilabelASSoftmaxLoss(margin=0.6)(probabilities, truth)  # log(1 + 1) + log(1 + 1/3)
+    tensor(0.9808)
+    >>> MultilabelASSoftmaxLoss(margin=0.4)(probabilities, truth)
+    tensor(0.)
+    """
+
+    def __init__(self, margin: float = 0.1, reduction: str = "mean"):
+        super().__init__()
+        self.log_loss = LogLoss(2, reduction)
+        self.margin = check_margin(margin)
+
+    def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Compare probabilities of absence and presence with one-hot truths.
+
+        Parameters
+        ----------
+        probabilities, truth : Tensor of shape (q, 2 * n_labels)
+            Of the first label's absence, its presence, the second one's absence, and so on.
+
+        Returns
+        -------
+        Tensor of shape (), or (q, n_labels) if nothing is reduced: (q, 1) in training
+        """
+        if not self.training:
+            return self.log_loss(probabilities, truth)
+        z, has = log_odds(probabilities), present(truth)
+        left_out = self.left_out(probabilities, truth)
+        lacked = log_one_plus(z.masked_fill(has | left_out, -torch.inf))
+        had = log_one_plus((-z).masked_fill(~has | left_out, -torch.inf))
+        return self.log_loss.reduce(lacked + had)
+
+    def left_out(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Find the labels, (q, n_labels), that are right by more than the margin."""
+        p, has = log_odds(probabilities).softmax(dim=1), present(truth)
+        lowest = p.masked_fill(~has, torch.inf).amin(dim=1, keepdim=True)
+        highest = p.masked_fill(has, -torch.inf).amax(dim=1, keepdim=True)
+        lead = torch.where(has, p - highest, lowest - p)
+        return (lead > self.margin) & lead.isfinite()  # infinite: there is nothing to lead
+
+    def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Count the rows all of whose labels are left out in training: they teach nothing."""
+        return self.left_out(probabilities, truth).all(dim=1).sum()
+
+
+def check_margin(margin: float) -> float:
+    """Refuse what no two probabilities may differ by."""
+    if not 0 <= margin <= 1:
+        raise ValueError(f"margin must be from 0 to 1, got {margin!r}")
+    return margin
+
+
+def blocks(columns: Tensor, sizes: Sequence[int] | int | None) -> Sequence[Tensor]:
+    """Cut columns into those of each output."""
+    return columns.split(columns.shape[1] if sizes is None else sizes, dim=1)
+
+
+def log(probabilities: Tensor) -> Tensor:
+    """Take logarithms that are finite, and their gradients too.
+
+    A class may have no neighbour whose weight is above 0. Below the smallest normal number, the
+    gradient 1 / p would overflow; there it is 0.
+    """
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+
+
+def log_odds(probabilities: Tensor) -> Tensor:
+    """Logarithms of the odds of labels, (q, n_labels)."""
+    absent, there = log(probabilities).unflatten(1, (-1, 2)).unbind(dim=2)
+    return there - absent
+
+
+def present(truth: Tensor) -> Tensor:
+    """Which labels a row has, bool, (q, n_labels)."""
+    return truth[:, 1::2].bool()
+
+
+def log_one_plus(exponents: Tensor) -> Tensor:
+    """Logarithms of 1 and the exponentials' sums over rows, (q, 1)."""
+    return pad(exponents, (1, 0)).logsumexp(dim=1, keepdim=True)

@@ -1,0 +1,556 @@
+"""Classes: the head that adds up their weights, targets, and the two estimators."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_iris, make_classification
+from sklearn.ensemble import StackingClassifier, VotingClassifier
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.inspection import DecisionBoundaryDisplay
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import (
+    GridSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+    learning_curve,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nona_sklearn import (
+    ClassHead,
+    NONAClassifier,
+    NONAHead,
+    NONARegressor,
+    SoftStep,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+)
+from nona_sklearn._neighbors import Exclusion, Neighbors
+from nona_sklearn._question import Question
+from nona_sklearn._targets import ClassTargets
+from nona_sklearn.attention import AverageHead
+
+
+def nona(**params):
+    given = {"n_estimators": 1, "max_iter": 5, "hidden_layer_sizes": (16,), "random_state": 0}
+    return NONAClassifier(**given | params)
+
+
+def softstep_knn(**params):
+    return SoftStepKNeighborsClassifier(**{"max_iter": 10, "random_state": 0} | params)
+
+
+BOTH = [nona, softstep_knn]
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(y))
+    return X[order[:100]], X[order[100:]], y[order[:100]], y[order[100:]]
+
+
+# -- the head ---------------------------------------------------------------------------------
+
+
+def one_hot(labels, n_classes):
+    return torch.nn.functional.one_hot(torch.as_tensor(labels), n_classes).double()
+
+
+def test_votes_on_paper():
+    """Distances 1 and 1 + ln 3 give the first neighbour three quarters of the weight."""
+    head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False).double().eval()
+    neighbors = torch.tensor([[1.0], [-1.0 - math.log(3)]], dtype=torch.float64)
+    said = head(torch.zeros(1, 1, dtype=torch.float64), neighbors, one_hot([1, 0], 2))
+    torch.testing.assert_close(said, torch.tensor([[0.25, 0.75]], dtype=torch.float64))
+
+
+def test_odds_on_paper():
+    """Two neighbours of class 0 and one of class 1, equally near; class 1 counts four times."""
+    head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False, n_adjusted=2).eval()
+    query = torch.tensor([[0.0, 7.0, 7.0 + math.log(4)]])
+    neighbors = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0], [1.0, 0, 0]])
+    said = head(query, neighbors, one_hot([0, 0, 1], 2).float())
+    torch.testing.assert_close(said, torch.tensor([[2 / 6, 4 / 6]]))
+    plain = head(query, neighbors, one_hot([0, 0, 1], 2).float(), unit=None)
+    torch.testing.assert_close(plain, torch.tensor([[2 / 3, 1 / 3]]))
+    head.reach.fill_(0.5)  # the nearest neighbour is twice as far: a quarter of h is left
+    faded = head(query, neighbors, one_hot([0, 0, 1], 2).float())
+    odds = 4**0.25
+    torch.testing.assert_close(faded, torch.tensor([[2, odds]]) / (2 + odds))
+
+
+def test_smoothing_on_paper():
+    """A class that no neighbour has is as probable as its frequency times the smoothing."""
+    head = ClassHead(prior=torch.tensor([0.7, 0.3])).eval()
+    torch.nn.init.constant_(head.logit_smoothing, math.log(0.1 / 0.9))
+    said = head(torch.zeros(1, 1), torch.ones(2, 1), one_hot([0, 0], 2).float())
+    torch.testing.assert_close(said, torch.tensor([[0.9 + 0.07, 0.03]]))
+
+
+def test_without_smoothing_training_alone_has_some():
+    head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False)
+    rows = torch.zeros(1, 1), torch.ones(2, 1), one_hot([0, 0], 2).float()
+    assert head.train()(*rows)[0, 1] > 0
+    assert head.eval()(*rows)[0, 1] == 0
+
+
+def test_outputs_are_normalised_each_by_itself():
+    torch.manual_seed(0)
+    targets = torch.cat([one_hot([0, 1, 2, 1], 3), one_hot([1, 1, 0, 1], 2)], dim=1).float()
+    head = ClassHead(prior=targets.mean(dim=0), sizes=(3, 2), n_adjusted=5).eval()
+    query, neighbors = torch.randn(6, 8), torch.randn(4, 8)
+    said = head(query, neighbors, targets)
+    for place in (slice(0, 3), slice(3, 5)):
+        alone = ClassHead(prior=head.prior[place], n_adjusted=place.stop - place.start).eval()
+        columns = [0, 1, 2, *range(3 + place.start, 3 + place.stop)]
+        expected = alone(query[:, columns], neighbors[:, columns], targets[:, place])
+        torch.testing.assert_close(said[:, place], expected)
+
+
+def test_any_size_of_odds_is_finite():
+    head = ClassHead(prior=torch.tensor([0.5, 0.5]), n_adjusted=2)
+    query = torch.tensor([[0.0, 1e4, -1e4]], requires_grad=True)
+    said = head(query, torch.ones(2, 3), one_hot([0, 1], 2).float())
+    assert said.tolist() == [[1, 0]]
+    said.sum().backward()
+    assert query.grad.isfinite().all()
+
+
+def test_gradients():
+    torch.manual_seed(0)
+    head = ClassHead(
+        step=SoftStep("s2"),
+        prior=torch.tensor([0.5, 0.2, 0.3]),
+        learn_temperature=True,
+        n_adjusted=3,
+    )
+    head.double().train()
+    inputs = [torch.randn(n, 5, dtype=torch.float64, requires_grad=True) for n in (3, 6)]
+    targets = one_hot([0, 1, 2, 0, 1, 2], 3)
+    assert torch.autograd.gradcheck(lambda q, n: head(q, n, targets), inputs)
+
+
+# -- tile by tile -----------------------------------------------------------------------------
+
+
+def question(seed, sizes=(3,), n_heads=2, smoothing=True, adjusts=True, exclude=False):
+    """A question with everything in it, in float64, and its targets."""
+    torch.manual_seed(seed)
+    n_classes = sum(sizes)
+    labels = [torch.randint(size, (40,)) for size in sizes]
+    targets = torch.cat([one_hot(y, size) for y, size in zip(labels, sizes, strict=True)], 1)
+    heads = []
+    for _ in range(n_heads):
+        head = ClassHead(
+            prior=targets.mean(dim=0),
+            sizes=sizes,
+            smoothing=smoothing,
+            n_adjusted=n_classes if adjusts else 0,
+        )
+        if adjusts:
+            head.reach.fill_(1.0)
+        heads.append(head)
+    head = (AverageHead(heads) if n_heads > 1 else heads[0]).double().eval()
+    width = n_heads * (2 + n_classes * adjusts)
+    bank = torch.randn(40, width, dtype=torch.float64)
+    query = bank if exclude else torch.randn(15, width, dtype=torch.float64)
+    labels = torch.arange(40)
+    unit = torch.ones(n_classes, dtype=torch.float64)
+    neighbors = Neighbors(bank, targets, torch.randn(40, dtype=torch.float64), unit)
+    return Question(head, neighbors, query, Exclusion(labels, labels) if exclude else None)
+
+
+CASES = [
+    {},
+    {"n_heads": 1},
+    {"sizes": (2, 4)},
+    {"smoothing": False, "adjusts": False},
+    {"adjusts": False},
+    {"exclude": True},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_tiles_say_what_the_head_says(case):
+    asked = question(0, **case)
+    torch.testing.assert_close(asked.mean(), asked.attend().detach(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_probabilities_are_sums_of_what_neighbours_add(case):
+    asked = question(1, **case)
+    weights, positions, adjusted = asked.heaviest(40 - bool(case.get("exclude")))
+    added = (weights[..., None] * adjusted).sum(dim=1)
+    rest = asked.mean() - added  # what smoothing adds
+    assert (rest > -1e-6).all()
+    if not case.get("smoothing", True):
+        torch.testing.assert_close(rest, torch.zeros_like(rest), atol=1e-6, rtol=0)
+    own = asked.neighbors.values[positions]
+    assert ((adjusted > 0) <= (own > 0)).all()  # a neighbour adds to its own class alone
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_influence_is_what_leaving_out_does(case):
+    """Where nothing depends on who is nearest: without a reach."""
+    asked = question(2, **case)
+    for head, _, _ in asked.head.parts(asked.query, asked.neighbors.embeddings):
+        if head.n_adjusted:
+            head.reach.fill_(math.inf)
+    before = asked.mean()
+    _, change, _ = asked.influence()
+    for j in (0, 7):
+        kept = torch.arange(40) != j
+        exclusion = asked.exclusion
+        if exclusion is not None:
+            exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
+        without = Question(asked.head, asked.neighbors[kept], asked.query, exclusion).mean()
+        expected = (without - before).square().sum(dim=1).mean()
+        torch.testing.assert_close(change[j], expected, rtol=1e-4, atol=1e-9)
+
+
+def test_nobody_admitted_leaves_the_frequencies():
+    asked = question(3, n_heads=1, adjusts=False)
+    same = torch.zeros(15, dtype=torch.long)
+    everyone = Exclusion(same, torch.zeros(40, dtype=torch.long))
+    alone = Question(asked.head, asked.neighbors, asked.query, everyone)
+    prior = asked.head.prior.expand(15, -1)
+    torch.testing.assert_close(alone.mean(), prior / prior.sum(1, keepdim=True))
+
+
+# -- targets ----------------------------------------------------------------------------------
+
+
+def test_labels_become_rows():
+    targets = ClassTargets().fit(["b", "a", "b", "c"])
+    assert targets.values(["a", "c"]).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert targets.frequencies.tolist() == [0.25, 0.5, 0.25]
+    assert targets.decode(torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]])).tolist() == ["b", "a"]
+
+
+def test_outputs_stand_side_by_side():
+    y = np.array([["b", "x"], ["a", "x"], ["a", "y"]])
+    targets = ClassTargets().fit(y, sample_weight=[2, 1, 1])
+    assert targets.sizes == (2, 2)
+    assert targets.frequencies.tolist() == [0.5, 0.5, 0.75, 0.25]
+    assert targets.decode(targets.values(y)).tolist() == y.tolist()
+
+
+@given(
+    counts=st.lists(st.integers(1, 60), min_size=1, max_size=5),
+    n_networks=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60)
+def test_splits_are_stratified(counts, n_networks, seed):
+    """Each set of validation rows has its share of each class, but for less than two rows."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    if len(labels) < 8:
+        return
+    values = ClassTargets().fit(labels).values(labels)
+    splits = ClassTargets().split(values, None, n_networks, 0.2, np.random.RandomState(seed))
+    assert len(splits) == n_networks
+    for train, valid in splits:
+        assert sorted([*train, *valid]) == list(range(len(labels)))
+        found = np.bincount(labels[valid], minlength=len(counts))
+        share = len(valid) / len(labels)
+        assert (np.abs(found - share * np.array(counts)) < 2).all()
+
+
+def test_splits_keep_groups_together_and_stratified():
+    labels = np.repeat([0, 1], [60, 20])
+    groups = np.repeat(np.arange(20), 4)
+    values = ClassTargets().fit(labels).values(labels)
+    for train, valid in ClassTargets().split(values, groups, 3, 0.2, np.random.RandomState(0)):
+        assert not {*groups[train]} & {*groups[valid]}
+        assert 0.5 <= labels[valid].mean() / 0.25 <= 1.5
+
+
+# -- labels of any kind -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize(
+    "names",
+    [["setosa", "versicolor", "virginica"], [10, -3, 7], [True, False, True], [0.0, 1.0, 2.0]],
+    ids=str,
+)
+def test_labels_of_any_type(make, names, iris):
+    X, X_test, y, y_test = iris
+    named = np.array(names)
+    model = make(max_iter=30).fit(X, named[y])
+    assert model.classes_.tolist() == sorted(set(names))
+    assert set(model.predict(X_test)) <= set(names)
+    assert model.predict_proba(X_test).shape == (50, len(set(names)))
+    assert model.score(X_test, named[y_test]) > 0.8
+
+
+def test_the_name_of_a_class_means_nothing(iris):
+    """Another order of the same classes gives the same probabilities, but for float32's sums."""
+    X, X_test, y, _ = iris
+    knn = softstep_knn(max_iter=1, early_stopping=False)  # splits are drawn class by class
+    by_number = clone(knn).fit(X, y).predict_proba(X_test)
+    renamed = clone(knn).fit(X, np.array(["c", "a", "b"])[y])
+    np.testing.assert_allclose(renamed.predict_proba(X_test)[:, [2, 0, 1]], by_number, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_probabilities(make, iris):
+    X, X_test, y, _ = iris
+    model = make().fit(X, y)
+    for queries in (X_test, None):
+        probabilities = model.predict_proba(queries)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+        assert (probabilities > 0).all()
+        np.testing.assert_array_equal(
+            model.predict(queries), model.classes_[probabilities.argmax(axis=1)]
+        )
+        np.testing.assert_allclose(model.predict_log_proba(queries), np.log(probabilities))
+
+
+@pytest.mark.parametrize(
+    "model", [nona(adjust=False), softstep_knn(smoothing=False)], ids=["nona", "softstep"]
+)
+def test_the_papers_form_is_weights_at_one_hot(model, iris):
+    X, X_test, y, _ = iris
+    model.fit(X, y)
+    for queries in (X_test, None):
+        votes = model.neighbor_weights(queries) @ np.eye(3)[y]
+        np.testing.assert_allclose(model.predict_proba(queries), votes, atol=1e-6)
+
+
+def test_what_they_are():
+    assert is_classifier(NONAClassifier())
+    assert is_classifier(SoftStepKNeighborsClassifier())
+    with pytest.raises(NotFittedError):
+        NONAClassifier().predict([[1.0]])
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_many_classes(make):
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(150, 3))
+    y = np.arange(450) % 150
+    X = centers[y] + 0.01 * rng.normal(size=(450, 3))
+    model = make(max_iter=5).fit(X, y)
+    assert model.predict_proba(X[:5]).shape == (5, 150)
+    assert model.score(None, y) > 0.5
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_one_class_and_classes_of_one_row(make, early_stopping, iris):
+    X, X_test, y, _ = iris
+    model = make(early_stopping=early_stopping)
+    alone = clone(model).fit(X, np.full(100, "only"))
+    assert (alone.predict_proba(X_test) == 1).all()
+    rare = y.copy()
+    rare[:2] = [7, 8]
+    said = clone(model).fit(X, rare).predict_proba(X_test)
+    assert said.shape == (50, 5)
+    assert np.isfinite(said).all()
+    assert (said > 0).all()
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_several_outputs(make, iris):
+    X, X_test, y, y_test = iris
+    both = np.column_stack([np.array(["a", "b", "c"])[y], np.where(y > 0, "yes", "no")])
+    model = make(max_iter=30).fit(X, both)
+    assert [c.tolist() for c in model.classes_] == [["a", "b", "c"], ["no", "yes"]]
+    assert [p.shape for p in model.predict_proba(X_test)] == [(50, 3), (50, 2)]
+    assert [p.shape for p in model.predict_log_proba(X_test)] == [(50, 3), (50, 2)]
+    predicted = model.predict(X_test)
+    assert predicted.shape == (50, 2)
+    assert (predicted[:, 1] == np.where(y_test > 0, "yes", "no")).mean() > 0.9
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_an_indicator_matrix(make, iris):
+    X, X_test, y, y_test = iris
+    tags = np.column_stack([y == 0, y > 0, y == 2]).astype(int)
+    model = make(max_iter=30).fit(X, tags)
+    predicted = model.predict(X_test)
+    assert predicted.shape == (50, 3)
+    assert (predicted[:, 0] == (y_test == 0)).mean() > 0.9
+    assert model.score(X_test, np.column_stack([y_test == 0, y_test > 0, y_test == 2])) > 0.7
+
+
+def test_a_column_is_one_output(iris):
+    X, X_test, y, _ = iris
+    with pytest.warns(DataConversionWarning):
+        column = softstep_knn().fit(X, y[:, None])
+    np.testing.assert_array_equal(
+        column.predict_proba(X_test), softstep_knn().fit(X, y).predict_proba(X_test)
+    )
+
+
+# -- weights of classes and rows --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_class_weight_is_a_sample_weight(make, iris):
+    X, X_test, y, _ = iris
+    by_class = make(class_weight={0: 1, 1: 3, 2: 1}).fit(X, y)
+    by_row = make().fit(X, y, sample_weight=np.where(y == 1, 3.0, 1.0))
+    np.testing.assert_array_equal(by_class.predict_proba(X_test), by_row.predict_proba(X_test))
+
+
+def test_balanced_classes_count_alike():
+    X, y = make_classification(200, weights=[0.9], flip_y=0.2, random_state=0)
+    plain, balanced = (
+        softstep_knn(class_weight=weight).fit(X, y).predict_proba(X)[:, 1].mean()
+        for weight in (None, "balanced")
+    )
+    assert balanced > plain + 0.1
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.linspace(0, 1, 100), "Unknown label type: continuous"),
+        (np.r_[np.nan, np.zeros(99)], "Input y contains NaN"),
+        (np.zeros(99), "inconsistent numbers of samples"),
+    ],
+    ids=["continuous", "NaN", "length"],
+)
+def test_bad_classes_lose_nothing(make, y, message, iris):
+    X, X_test, good, _ = iris
+    model = make().fit(X, good)
+    before = model.predict_proba(X_test)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X_test), before)
+
+
+def test_an_unseen_label_does_not_join(iris):
+    X, X_test, y, _ = iris
+    model = softstep_knn().fit(X, np.array(["a", "b", "c"])[y])
+    before = model.predict_proba(X_test)
+    with pytest.raises(ValueError, match="got 'd' in row 1; fit anew"):
+        model.add_neighbors(X_test[:2], ["a", "d"])
+    np.testing.assert_array_equal(model.predict_proba(X_test), before)
+
+
+def test_a_bank_without_one_of_the_classes(iris):
+    X, X_test, y, _ = iris
+    model = softstep_knn().fit(X, y)
+    model.remove_neighbors(np.flatnonzero(y == 2))
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert (model.predict_proba(X_test)[:, 2] < 0.2).all()
+
+
+@pytest.mark.parametrize("regressor", [NONARegressor, SoftStepKNeighborsRegressor])
+def test_a_regressor_says_who_takes_classes(regressor, iris):
+    X, _, y, _ = iris
+    with pytest.raises(ValueError, match=r"'b'.*NONAClassifier"):
+        regressor(max_iter=1).fit(X, np.array(["b", "a", "c"])[y * 0])
+
+
+# -- used for real ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    return (
+        X[:160],
+        X[160:260],
+        np.array(["malignant", "benign"])[y[:160]],
+        np.array(["malignant", "benign"])[y[160:260]],
+    )
+
+
+@pytest.fixture
+def clf():
+    return NONAClassifier(n_estimators=1, max_iter=12, random_state=0)
+
+
+def test_calibrated(cancer, clf):
+    X, X_test, y, y_test = cancer
+    model = CalibratedClassifierCV(clf, cv=2).fit(X, y)
+    assert log_loss(y_test, model.predict_proba(X_test)) < 0.4
+
+
+def test_tuned_threshold(cancer, clf):
+    X, X_test, y, y_test = cancer
+    model = TunedThresholdClassifierCV(clf, cv=2, scoring="balanced_accuracy").fit(X, y)
+    assert model.score(X_test, y_test) > 0.85
+
+
+def test_voting_and_stacking(cancer, clf):
+    X, X_test, y, y_test = cancer
+    models = [("nona", clf), ("softstep", softstep_knn())]
+    voting = VotingClassifier(models, voting="soft").fit(X, y)
+    stacking = StackingClassifier(models, LogisticRegression(), cv=2).fit(X, y)
+    assert voting.score(X_test, y_test) > 0.85
+    assert stacking.score(X_test, y_test) > 0.85
+
+
+def test_one_versus_rest(iris):
+    X, X_test, y, y_test = iris
+    model = OneVsRestClassifier(softstep_knn()).fit(X, y)
+    assert model.score(X_test, y_test) > 0.8
+
+
+def test_search_in_a_pipeline(cancer):
+    X, _, y, _ = cancer
+    pipe = make_pipeline(StandardScaler(), softstep_knn())
+    grid = {"softstepkneighborsclassifier__softstep": ["s1", "s2"]}
+    search = GridSearchCV(pipe, grid, cv=2, scoring="neg_log_loss", error_score="raise").fit(X, y)
+    assert search.best_score_ > -0.5
+
+
+def test_learning_curve_and_cross_val_predict(iris):
+    X, _, y, _ = iris
+    _, train, test = learning_curve(softstep_knn(), X, y, train_sizes=[0.5, 1.0], cv=2)
+    assert np.isfinite([train, test]).all()
+    said = cross_val_predict(softstep_knn(), X, y, cv=2, method="predict_proba")
+    assert said.shape == (100, 3)
+
+
+def test_decision_boundary(iris):
+    X, _, y, _ = iris
+    model = softstep_knn().fit(X[:, :2], y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        display = DecisionBoundaryDisplay.from_estimator(
+            model, X[:, :2], grid_resolution=10, response_method="predict_proba"
+        )
+    assert display.response.shape == (10, 10, 3)
+
+
+def test_raw_table():
+    rng = np.random.default_rng(0)
+    color = rng.choice(["red", "green", "blue"], 120)
+    size = np.where(rng.random(120) < 0.2, np.nan, rng.normal(size=120))
+    frame = pd.DataFrame({"color": color, "size": size})
+    y = pd.Series(np.where(color == "red", "stop", "go"), name="sign")
+    model = softstep_knn().fit(frame, y)
+    assert model.score(frame, y) > 0.95
+    assert model.target_names_ == ("sign",)
+
+
+def test_same_seed_same_result(iris):
+    X, X_test, y, _ = iris
+    once, again = (nona().fit(X, y).predict_proba(X_test) for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+
+
+def test_a_class_head_is_a_head():
+    assert isinstance(ClassHead(prior=torch.ones(2) / 2), NONAHead)
