@@ -18,9 +18,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-import nona_sklearn
+from nona_sklearn import NONAClassifier, SoftStepKNeighborsClassifier
 
-from . import internals, real_data
+from . import real_data
+from .internals import DenseHeadClassifier
 from .ledger import complete_splits
 from .quick import shorten
 from .raw import made_up_table
@@ -45,13 +46,6 @@ from .scores import (
 
 BASELINE = "HistGradientBoosting"
 NEIGHBORS = "k-NN, tuned"
-#: Where ours are, what they are called there, and what differs from the defaults.
-OURS = {
-    "NONA": (nona_sklearn, "NONAClassifier", {}),
-    "NONA, adjust=False": (nona_sklearn, "NONAClassifier", {"adjust": False}),
-    "SoftStep k-NN": (nona_sklearn, "SoftStepKNeighborsClassifier", {}),
-    "dense head": (internals, "DenseHeadClassifier", {}),
-}
 
 
 # -- who takes part ---------------------------------------------------------------------------
@@ -77,11 +71,10 @@ def make_models(seed, X):
         ),
         NEIGHBORS: make_pipeline(make_encoder(), StandardScaler(), knn),
         "MLP": make_pipeline(make_encoder(), StandardScaler(), mlp),
-    }
-    models |= {
-        name: getattr(home, kind)(random_state=seed, **params)
-        for name, (home, kind, params) in OURS.items()
-        if hasattr(home, kind)
+        "dense head": DenseHeadClassifier(random_state=seed),
+        "SoftStep k-NN": SoftStepKNeighborsClassifier(random_state=seed),
+        "NONA": NONAClassifier(random_state=seed),
+        "NONA, adjust=False": NONAClassifier(adjust=False, random_state=seed),
     }
     if find_spec("pytabkit"):
         models["RealMLP"] = make_realmlp(seed)
