@@ -18,6 +18,7 @@ BENCHMARKS = {
     "accuracy": ["pandas", "pyarrow"],
     "approximate": ["pandas", "faiss"],
     "bank_edits": ["pandas", "matplotlib"],
+    "classes": ["pandas"],
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
     "memory": [],

@@ -11,7 +11,6 @@ import torch
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
-from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -21,21 +20,18 @@ from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 
 from . import real_data
 from .internals import DenseHeadRegressor
-from .ledger import complete
+from .ledger import complete_splits
 from .quick import shorten
-from .scores import print_tables, relative_rmse, score
+from .rivals import tuned_neighbors
+from .scores import is_complete, print_tables, relative_error, score
 from .timing import timed
 
-SEEDS = range(3)
 BASELINE = "HistGradientBoosting"
 
 
 def make_models(seed):
     """Name and build the competitors; those that need scaled features get them."""
-    knn = GridSearchCV(
-        KNeighborsRegressor(),
-        {"n_neighbors": [1, 3, 5, 10, 20, 40], "weights": ["uniform", "distance"]},
-    )
+    knn = tuned_neighbors(KNeighborsRegressor())
     mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=seed)
     models = {
         BASELINE: HistGradientBoostingRegressor(random_state=seed),
@@ -89,7 +85,7 @@ def compare_where_run(results, rival):
     """Geometric mean of NONA's nRMSE relative to a rival's on its splits; number of sets."""
     splits = results.pivot_table(index=["set", "seed"], columns="model", values="nrmse")
     shared = splits[[rival, "NONA"]].dropna().groupby("set").mean().T
-    return relative_rmse(shared, rival)["NONA"], shared.shape[1]
+    return relative_error(shared, rival)["NONA"], shared.shape[1]
 
 
 def seconds_on_one_core():
@@ -105,7 +101,7 @@ def seconds_on_one_core():
 def check(results, scores):
     """Assert what the documentation says of the defaults, on all sets."""
     nona, baseline = scores.loc["NONA"], scores.loc[BASELINE]
-    relative = relative_rmse(scores.dropna(), BASELINE)
+    relative = relative_error(scores.dropna(), BASELINE)
     dense, knn = scores.loc["dense head"], scores.loc["k-NN, tuned"]
     reduction = (1 - (nona / dense) ** 2).median()
     print(f"NONA beats the dense head on {(nona < dense).sum()} sets, tuned k-NN on", end=" ")
@@ -135,15 +131,8 @@ def add_arguments(parser):
 
 def run(args):
     """Run what is missing, print the tables, check the claims."""
-    sets, seeds = (["diabetes"], [0]) if args.quick else (args.sets, SEEDS)
-    wanted = [(name, model, seed) for name in sets for seed in seeds for model in args.models]
-    results = complete(
-        args.results / "accuracy.csv",
-        ["set", "model", "seed"],
-        wanted,
-        measure_quickly if args.quick else measure,
-    )
+    sets, how = (["diabetes"], measure_quickly) if args.quick else (args.sets, measure)
+    results = complete_splits("accuracy.csv", args, sets, how)
     scores = report(results)
-    everywhere = scores.shape[1] == len(real_data.DEVELOPMENT)
-    if not args.quick and everywhere and scores.loc["NONA"].notna().all():
+    if not args.quick and is_complete(scores.reindex(["NONA"]), real_data.DEVELOPMENT):
         check(results, scores)

@@ -15,7 +15,8 @@ from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor, _training
 from nona_sklearn._bank import NeighborBank
-from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn._base import NetworkEstimator
+from nona_sklearn._heads import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._network import Concatenation
 from nona_sklearn._pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
@@ -24,6 +25,7 @@ __all__ = [
     "BatchPool",
     "DatasetPool",
     "Deeper",
+    "DenseHeadClassifier",
     "DenseHeadRegressor",
     "Dropped",
     "FreshAndLeftAlone",
@@ -31,6 +33,7 @@ __all__ = [
     "LastBatches",
     "LeftAlone",
     "MemoryPool",
+    "NetworkEstimator",
     "OfEmbedding",
     "OfHidden",
     "Standardized",

@@ -1,6 +1,10 @@
 """Results that are kept: a run goes on where the last one stopped."""
 
+from itertools import product
+
 import pandas as pd
+
+SEEDS = range(3)
 
 
 def complete(path, keys, wanted, measure):
@@ -32,3 +36,27 @@ def complete(path, keys, wanted, measure):
         row.to_csv(path, mode="a", index=False, header=not path.exists())
         print(row.round(4).to_string(index=False, header=False), flush=True)
     return pd.read_csv(path)
+
+
+def complete_splits(name, args, sets, measure):
+    """Measure models on the splits of sets, one model after the other; one split if quick.
+
+    Parameters
+    ----------
+    name : str
+        The file's, within ``args.results``.
+    args : argparse.Namespace
+        With models, quick and results.
+    sets : iterable of str
+        The sets.
+    measure : callable
+        Takes a set, a model and the number of a split, returns the other columns as a dict.
+
+    Returns
+    -------
+    DataFrame
+        All that the file holds now.
+    """
+    wanted = product(args.models, sets, [0] if args.quick else SEEDS)
+    wanted = [(set_name, model, seed) for model, set_name, seed in wanted]
+    return complete(args.results / name, ["set", "model", "seed"], wanted, measure)

@@ -1,15 +1,14 @@
 """What makes a run quick."""
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from .internals import NetworkEstimator
 
 N_EPOCHS = 2
 
 
 def shorten(model):
     """Cut the training of an estimator of ours, or of those within a pipeline, in place."""
+    few = {"n_estimators": 1, "max_iter": N_EPOCHS}
     for part in [model, *model.get_params().values()]:
-        if isinstance(part, NONARegressor):
-            part.set_params(n_estimators=1, max_iter=N_EPOCHS)
-        elif isinstance(part, SoftStepKNeighborsRegressor):
-            part.set_params(max_iter=N_EPOCHS)
+        if isinstance(part, NetworkEstimator):
+            part.set_params(**{name: few[name] for name in few.keys() & part.get_params()})
     return model

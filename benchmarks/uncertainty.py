@@ -23,7 +23,7 @@ from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 from . import real_data
 from .ledger import complete
 from .quick import N_EPOCHS
-from .scores import relative_rmse
+from .scores import relative_error
 
 SETS = ["diabetes", "concrete", "abalone", *real_data.SPREAD]
 FOLDED = ["diabetes", "concrete"]  # one test set of a hundred rows says little of a coverage
@@ -184,7 +184,7 @@ def report(results, baseline):
     print(deviation.round(3).to_frame().T.to_string(index=False))
     crps = table(results, "crps")
     relative = crps / crps.loc[baseline]
-    mean = relative_rmse(crps, baseline)
+    mean = relative_error(crps, baseline)
     print(f"\nMean pinball loss, and so CRPS, relative to {baseline}")
     print(relative.assign(**{"geo. mean": mean}).sort_values("geo. mean").round(3).to_string())
     everyone = results[results.set == "tweets"].set_index("method").filter(like="all_")

@@ -4,14 +4,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import entropy
+from sklearn.dummy import DummyClassifier
 
 from benchmarks import __main__ as command
+from benchmarks import scores
+
+#: What pytabkit and its libraries say, where it is installed.
+pytestmark = [
+    pytest.mark.filterwarnings("default:::pytabkit"),
+    pytest.mark.filterwarnings("default:.torch.jit.script. is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("default:.isinstance.treespec, LeafSpec.. is deprecated"),
+]
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
 #: What the benchmarks share.
-HELPERS = {"finetune_data", "internals", "ledger", "quick", "scores", "timing"}
+HELPERS = {"finetune_data", "internals", "ledger", "quick", "rivals", "scores", "timing"}
 
 
 def kept_files():
@@ -77,3 +88,43 @@ def test_lists_the_options_of_one(capsys):
     out = capsys.readouterr().out
     assert "--quick" in out
     assert "--models" in out
+
+
+def test_calibration_error_on_paper():
+    """In one bin .9 is said twice and right once, in another .6 is right."""
+    is_class = np.array([[True, False], [False, True], [False, True]])
+    proba = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
+    expected = (abs(0.9 - 1 + 0.9) + abs(0.6 - 1)) / 3
+    assert scores.calibration_error(is_class, proba) == pytest.approx(expected)
+
+
+def test_shares_of_classes_are_calibrated_and_rank_nothing():
+    y = np.repeat(["a", "b", "c"], [5, 3, 2])
+    X = np.zeros((10, 1))
+    judged = scores.judge_classes(DummyClassifier().fit(X, y), X, y)
+    assert judged == pytest.approx(
+        {
+            "n_test": 10,
+            "log_loss": entropy([0.5, 0.3, 0.2]),
+            "error": 0.5,
+            "auc": 0.5,
+            "calibration_error": 0,
+        }
+    )
+
+
+def test_a_split_has_a_fifth_of_each_class():
+    pd = pytest.importorskip("pandas")
+    from benchmarks import real_data
+
+    counts = np.array([1000, 100, 10])
+    y = np.repeat([0, 1, 2], counts)
+    sets = {"rare": lambda: (pd.DataFrame({"row": range(len(y))}), y)}
+    X_train, X_test, y_train, y_test = real_data.split("rare", 0, sets=sets)
+    assert np.array_equal(np.bincount(y_test), counts / 5)
+    assert sorted([*X_train["row"], *X_test["row"]]) == list(range(len(y)))
+    assert np.array_equal(y[X_train["row"]], y_train)
+    again, *_ = real_data.split("rare", 0, sets=sets)
+    other, *_ = real_data.split("rare", 1, sets=sets)
+    assert again.equals(X_train)
+    assert not other.equals(X_train)
