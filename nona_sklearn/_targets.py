@@ -195,9 +195,11 @@ class ClassTargets:
         check_lengths(len(rows), len(labels))
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = column_or_1d(labels, warn=True)
+        if labels.dtype.kind == "f":
+            check_targets(labels, rows)
         for row, label in zip(rows, labels, strict=True):
             if any(map(is_missing, np.ravel(label))):
-                raise ValueError(f"Input y contains NaN or another missing label in row {row}")
+                raise ValueError(f"Input y contains a missing label in row {row}")
         check_classification_targets(labels)
         return labels
 
