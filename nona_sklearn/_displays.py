@@ -13,6 +13,7 @@ from ._unwrap import unwrap
 from .softstep import STEPS
 
 SQUARED_ERROR = "squared error of standardised targets"
+CLASS_LOSSES = {"log_loss": "log loss", "as_softmax": "log loss (in training AS-Softmax)"}
 LEGEND_ROWS = 20
 WIDE = 50  # the largest loss over the smallest: ticks between powers of ten have no room
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
@@ -60,7 +61,9 @@ def _check_one_output(shape):
 def _check_numbers(estimator, instead):
     """Refuse a classifier, and say what there is for classes."""
     if is_classifier(estimator):
-        raise ValueError(f"estimator must be a regressor, got {estimator!r}; of classes {instead}")
+        raise ValueError(
+            f"estimator must be a regressor; for classes there is {instead}; got {estimator!r}"
+        )
 
 
 def _target_name(model, y=None):
@@ -583,7 +586,7 @@ class SurfaceDisplay(Display):
             is a classifier: for these there is
             :class:`~sklearn.inspection.DecisionBoundaryDisplay`.
         """
-        _check_numbers(estimator, "sklearn.inspection.DecisionBoundaryDisplay draws the surface")
+        _check_numbers(estimator, "sklearn.inspection.DecisionBoundaryDisplay")
         framed = hasattr(X, "columns")
         names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
         values = np.asarray(X, dtype=float)
@@ -709,7 +712,7 @@ class IntervalDisplay(Display):
             If `confidence` is not between 0 and 1, there are several outputs, or the estimator
             is a classifier.
         """
-        _check_numbers(estimator, "there are no intervals: see predict_proba")
+        _check_numbers(estimator, "predict_proba")
         model = unwrap(estimator)
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
@@ -796,7 +799,7 @@ class HistoryDisplay(Display):
             With the data of the picture as attributes.
         """
         fitted = unwrap(estimator).estimator
-        loss = fitted.loss.replace("_", " ") if is_classifier(fitted) else SQUARED_ERROR
+        loss = CLASS_LOSSES[fitted.loss] if is_classifier(fitted) else SQUARED_ERROR
         return cls(fitted.history_, loss).plot(ax)
 
     def _draw(self, ax):
