@@ -584,7 +584,7 @@ def test_as_speed_takes_fewer_steps_where_little_is_to_learn():
         nona(max_accumulation=most, **params).fit(X, X[:, 0] > 0).history_ for most in (1, 2)
     )
     assert {epoch["train_batch_count"] for epoch in plain} == {5}
-    assert fast[-1]["train_batch_count"] == 3
+    assert min(epoch["train_batch_count"] for epoch in fast) == 3
 
 
 def test_as_softmax_of_an_indicator_matrix(iris):
