@@ -270,6 +270,7 @@ def train_network(
     refine_on_training: bool = False,
     average: bool = False,
     max_accumulation: int = 1,
+    least_gain: float | None = None,
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -299,6 +300,10 @@ def train_network(
         Most batches whose gradients a step adds up, while few of their rows teach anything
         (:class:`Pace`): a larger number than 1 needs a loss with a method `n_ignored`. How many
         steps an epoch took is ``train_batch_count`` in the history.
+
+    least_gain : float, optional
+        By how much the loss must fall for an epoch to count as better. None: by a ten thousandth
+        of itself, as skorch has it.
 
     Returns
     -------
@@ -362,6 +367,7 @@ def train_network(
                 monitor="train_loss" if valid is None else "valid_loss",
                 patience=n_iter_no_change,
                 load_best=True,
+                **({} if least_gain is None else {"threshold": least_gain, "threshold_mode": "abs"}),
             ),
             *copy.deepcopy(list(callbacks)),
         ],
