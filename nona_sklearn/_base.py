@@ -14,12 +14,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import (
     _safe_indexing,
     check_array,
-    check_consistent_length,
     check_random_state,
     column_or_1d,
 )
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from ._columns import is_missing
@@ -33,7 +32,7 @@ from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
 from ._targets import Split, Targets, check_lengths
 from ._training import train_network
-from ._validation import is_whole, unchanged_on_error
+from ._validation import is_whole, unchanged_on_error, unmasked
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 
@@ -77,10 +76,6 @@ class NetworkEstimator(
     @abstractmethod
     def _make_targets(self) -> Targets:
         """Say what y is."""
-
-    def _check_y(self, y):
-        """Validate the targets given to fit."""
-        return validate_data(self, y=y, multi_output=True)
 
     def _weigh(self, y, sample_weight):
         """Say how much each row counts, (n,); None: all alike."""
@@ -172,7 +167,9 @@ class NetworkEstimator(
             names = names[given.numbers]
         X, y, scaler = self._take_training_data(X, y)
         given = given or GivenRows(len(X), np.arange(len(X)))
-        targets = self._make_targets().fit(y, given.weights)
+        targets = self._make_targets()
+        y = targets.check(y, given.numbers)
+        targets.fit(y, given.weights)
         options["loss"] = targets.loss
         values = targets.values(y)
         encoded = targets.encode(values)
@@ -212,10 +209,8 @@ class NetworkEstimator(
         return self
 
     def _take_training_data(self, X, y):
-        """Validate training data: (rows for the network, targets, scaler of the features)."""
-        y = self._check_y(y)
+        """Validate training rows: (rows for the network, targets as given, features' scaler)."""
         X = check_table(self, X, reset=True, ensure_min_samples=2)
-        check_consistent_length(X, y)
         encoder = TableEncoder(self.categorical_features)
         self.features_ = encoder.set_output(transform="default")  # arrays, whatever is configured
         X = self.features_.fit_transform(X)
@@ -359,7 +354,7 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
     """Number the groups of the rows that count from 0, (n,); None if there are none."""
     if groups is None:
         return None
-    groups, n_rows = column_or_1d(groups), given.n_given
+    groups, n_rows = column_or_1d(unmasked(groups)), given.n_given
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
     missing = [row for row, group in enumerate(groups) if is_missing(group)]

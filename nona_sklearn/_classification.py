@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin
-from sklearn.utils import column_or_1d, compute_sample_weight
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils import compute_sample_weight
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -19,7 +20,9 @@ from ._verbs import NeighborEstimator
 
 #: Constraints of the parameters that classifiers have beside those of regressors.
 CLASS_CONSTRAINTS: dict = {
-    "loss": [StrOptions({"log_loss"})],
+    "loss": [StrOptions({"log_loss", "as_softmax"})],
+    "margin": [Interval(Real, 0, 1, closed="both")],
+    "max_accumulation": [Interval(Integral, 1, None, closed="left")],
     "class_weight": [StrOptions({"balanced"}), dict, list, None],
 }
 
@@ -32,17 +35,23 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         raise NotImplementedError
 
     def _make_targets(self):
-        return ClassTargets()
+        return ClassTargets(self._margin)
 
-    def _check_y(self, y):
-        y = super()._check_y(y)  # type: ignore[misc]
-        # As scikit-learn's own: a column is a single output, and one is told so.
-        return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
+    @property
+    def _margin(self) -> float | None:
+        """By how much a class must be ahead for training to let it be; None: it never does."""
+        return None if self.loss == "log_loss" else self.margin
+
+    def _training_options(self):
+        options = super()._training_options()
+        if self._margin is not None:
+            options["max_accumulation"] = int(self.max_accumulation)
+        return options
 
     def _weigh(self, y, sample_weight):
         if self.class_weight is None or y is None:
             return sample_weight
-        of_classes = compute_sample_weight(self.class_weight, y)
+        of_classes = compute_sample_weight(self.class_weight, self._make_targets().check(y))
         return of_classes * check_sample_weight(sample_weight, len(of_classes))
 
     @property
@@ -131,8 +140,9 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
             (their names in the index of a DataFrame, else their numbers, of added rows their
-            ids; and "others"), ``weight``, ``target``, the neighbour's class (None of
-            the others), and for each class ``contribution_<class>``, what the row adds to its
+            ids; last of each query "others", or "others'" where a row is called so),
+            ``weight``, ``target``, the neighbour's class (None of the others), and for each
+            class ``contribution_<class>``, what the row adds to its
             probability. With several outputs ``target_<output>`` and
             ``contribution_<output>_<class>``, where outputs go by the names of the columns of the
             `y` given to fit, or by numbers.

@@ -25,8 +25,19 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
 
     Parameters
     ----------
-    loss : {'log_loss'}, default='log_loss'
-        What training minimises; validation is judged by the log loss.
+    loss : {'log_loss', 'as_softmax'}, default='log_loss'
+        What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
+        true one is ahead of by `margin`, and so pushes no row further that is safely right (see
+        :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of an indicator matrix, its form for several
+        labels). Validation is judged by the log loss.
+
+    margin : float, default=0.1
+        By how much a probability must be ahead; 1 is the log loss. Unused with
+        ``loss='log_loss'``.
+
+    max_accumulation : int, default=1
+        Most batches whose gradients a step adds up where many rows have a loss of 0; 2 is the
+        paper's AS-Speed. Unused with ``loss='log_loss'``.
 
     class_weight : dict, list of dict, 'balanced' or None, default=None
         How much the rows of each class count, beside `sample_weight`, in the loss and as
@@ -35,10 +46,11 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
 
     adjust : bool or 'auto', default='auto'
         Whether neighbours of a class count more or less by the odds that the network itself
-        gives it for the query: ``P(c) ~ ((1 - s) sum_j w_j 1[y_j = c] + s prior_c) exp(h_c(q))``,
-        where h is a further output of the network and s, the share of the classes'
-        frequencies, is learned: no probability is 0. False is the papers' form,
-        ``weights @ one_hot``: the rows are exactly behind each probability, which may be 0.
+        gives it for the query:
+        ``P(c) ~ ((1 - s) sum_j w_j 1[y_j = c] + s frequency_c) exp(h_c(q))``, where h is a
+        further output of the network and s, the share of the classes' frequencies, is learned: no
+        probability is 0. False is the papers' form, ``weights @ one_hot``: the rows are exactly
+        behind each probability, which may be 0.
         'auto': without a `feature_extractor`.
 
     Attributes
@@ -52,6 +64,12 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
 
     targets_ : ClassTargets
         What `y` is: its classes, and how frequent they are.
+
+    history_ : list of dict
+        skorch's history of each epoch of each network, one network after another:
+        ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
+        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
+        best.
 
     See Also
     --------
@@ -72,7 +90,7 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     """
 
     def _make_targets(self):
-        return ClassTargets(smoothing=self._adjusts)
+        return ClassTargets(self._margin, smoothing=self._adjusts)
 
 
 @with_parameters_of(SoftStepKNeighborsRegressor)
@@ -89,8 +107,19 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
 
     Parameters
     ----------
-    loss : {'log_loss'}, default='log_loss'
-        What training minimises; validation is judged by the log loss.
+    loss : {'log_loss', 'as_softmax'}, default='log_loss'
+        What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
+        true one is ahead of by `margin`, and so pushes no row further that is safely right (see
+        :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of an indicator matrix, its form for several
+        labels). Validation is judged by the log loss.
+
+    margin : float, default=0.1
+        By how much a probability must be ahead; 1 is the log loss. Unused with
+        ``loss='log_loss'``.
+
+    max_accumulation : int, default=1
+        Most batches whose gradients a step adds up where many rows have a loss of 0; 2 is the
+        paper's AS-Speed. Unused with ``loss='log_loss'``.
 
     class_weight : dict, list of dict, 'balanced' or None, default=None
         How much the rows of each class count, as for :class:`NONAClassifier`.
@@ -117,6 +146,12 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
     targets_ : ClassTargets
         What `y` is: its classes, and how frequent they are.
 
+    history_ : list of dict
+        skorch's history of each epoch of each network, one network after another:
+        ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
+        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
+        best.
+
     See Also
     --------
     NONAClassifier : Learns the space as well.
@@ -134,4 +169,4 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
     """
 
     def _make_targets(self):
-        return ClassTargets(smoothing=self.smoothing)
+        return ClassTargets(self._margin, smoothing=self.smoothing)

@@ -18,6 +18,7 @@ import narwhals as nw
 import numpy as np
 
 SHOWN = 80  # characters of a value in a message
+INEXACT = 2.0**53  # from here on float64 does not know all whole numbers
 SECOND = np.timedelta64(1, "s")
 
 #: What Python's objects in a column may be. NumPy's durations are integers, too: they come first.
@@ -28,6 +29,9 @@ KINDS: dict[str, Any] = {
     "dates": datetime.date | np.datetime64,  # a datetime is a date, too
 }
 OF_A_ZONE = "dates of a time zone"
+
+#: Which of these levels may be, and what pandas.cut makes; in words.
+LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,18 @@ class Column:
         ------
         TypeError
             If it holds dates or durations.
+        ValueError
+            If it holds numbers so large that float64 may have made one of two.
         """
         if self.kind in ("date", "duration"):
             raise TypeError(
                 f"{self.label} holds {self.kind}s, which are no categories: convert them to "
                 "strings first"
+            )
+        if self.kind == "number" and len(large := self.values[abs(self.values) >= INEXACT]):
+            raise ValueError(
+                f"{self.label} holds {large[0]:.0f} as a category, and whole numbers are told "
+                "apart below 2^53 only: convert them to strings first"
             )
         values = self.values.astype(object)
         values[[is_missing(value) for value in values]] = None
@@ -108,7 +119,7 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
         If a column holds what is neither numbers, categories, dates nor durations, or values
         of several kinds.
     ValueError
-        If several columns of a frame have one name, or a value is out of range.
+        If several columns of a frame have one name, or a value is infinite or out of range.
     """
     zones = time_zones or repeat(None)
     read: Callable[[Any, Any, str | None], Column]
@@ -203,6 +214,11 @@ def _of_nothing(name: Any, n_rows: int) -> Column:
 
 def _of_numbers(name: Any, values: np.ndarray) -> Column:
     values = values.astype(np.float64)
+    if len(infinite := values[np.isinf(values)]):
+        raise ValueError(
+            f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
+            "where it stands for a gap"
+        )
     if np.isnan(values).all():
         return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
     return Column(name, "number", values)
@@ -223,7 +239,7 @@ def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Co
 def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
     """Refuse categories of several types, and of such as have no order."""
     examples = _examples(values)
-    if len(examples) < 2 and set(examples) <= {"strings", "numbers"}:
+    if len(examples) < 2 and examples.keys() <= LEVELS.keys():
         return Column(name, "category", values, levels)
     strange = [value for kind, value in examples.items() if kind not in (*KINDS, OF_A_ZONE)]
     if strange or len(examples) == 1:
@@ -245,11 +261,11 @@ def _examples(values: np.ndarray) -> dict[str, Any]:
     examples: dict[str, Any] = {}
     for value in values:
         if value is not None:
-            examples.setdefault(_kind(value), value)
+            examples.setdefault(kind_of(value), value)
     return examples
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """Which of :data:`KINDS` an object is, in words; its type, if none."""
     kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
     if kind is None:

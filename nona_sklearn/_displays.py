@@ -137,8 +137,9 @@ class NeighborsDisplay(Display):
         n_neighbors : int, default=10
             Number of neighbours to draw; all, if the bank holds fewer.
         row_names : array-like of shape (n_samples,), optional
-            Names of the rows given to fit; by default those that :meth:`explain` gives: of the
-            index of their DataFrame, or their numbers.
+            Names of the rows given to fit, and of added ones if it is longer. By default, and
+            for rows behind its end, those that :meth:`explain` gives: of the index of their
+            DataFrame, or their numbers.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 
@@ -162,7 +163,10 @@ class NeighborsDisplay(Display):
         behind = model._explain(X, min(n_neighbors, len(bank)))
         names = behind.names[0]
         if row_names is not None:
-            names = np.asarray(row_names)[bank.ids.cpu().numpy()[behind.positions[0]]]
+            given, ids = np.asarray(row_names), bank.ids.cpu().numpy()[behind.positions[0]]
+            said = ids < len(given)
+            names = names.astype(object)
+            names[said] = given[ids[said]]
         targets, adjusted = behind.targets[0, :-1, 0], behind.adjusted[0, :-1, 0]
         moved = None if np.array_equal(targets, adjusted) else adjusted
         weights = behind.weights[0, :-1]

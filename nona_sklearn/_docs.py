@@ -22,16 +22,13 @@ def with_parameters_of(other: type) -> Callable[[type], type]:
             return cls
         text, theirs = inspect.cleandoc(cls.__doc__), inspect.cleandoc(other.__doc__)
         accepted = list(inspect.signature(cls).parameters)
-        for section, names in [("Parameters", accepted), ("Attributes", None)]:
+        for section in ("Parameters", "Attributes"):
             described = entries(theirs, section) | entries(text, section)
-            names = names or described
-            body = "\n\n".join(described[name] for name in names if name != "calibration_")
-            text = re.sub(
-                SECTION.format(section),
-                lambda found, body=body: found[0].replace(found[1], body),
-                text,
-                flags=re.DOTALL,
-            )
+            described.pop("calibration_", None)
+            names = accepted if section == "Parameters" else list(described)
+            head, _, tail = re.split(SECTION.format(section), text, maxsplit=1, flags=re.DOTALL)
+            body = "\n\n".join(described[name] for name in names)
+            text = f"{head}{section}\n{'-' * len(section)}\n{body}{tail}"
         cls.__doc__ = text
         return cls
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from ._base import NetworkEstimator
@@ -20,7 +20,7 @@ from ._inputs import Rows
 from ._network import Concatenation, NeighborNetwork
 from ._pools import NEIGHBOR_POOLS
 from ._settings import local_seed
-from ._targets import Targets, check_lengths
+from ._targets import Targets
 from ._training import check_callbacks, count_networks
 from .embedding import FeatureWeights, PeriodicEmbedding
 from .similarity import SIMILARITIES
@@ -137,13 +137,8 @@ class NONANetworks(NetworkEstimator):
             return super()._take_training_data(X, y)
         rows = self._as_rows(X).to(self._find_device())
         y = rows.targets() if y is None else y
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
         if len(rows) < 2:
             raise ValueError("X must have at least 2 rows to fit, got 1")
-        check_lengths(len(rows), _num_samples(y))
         for name in ("n_features_in_", "feature_names_in_", "features_"):  # of an earlier fit
             vars(self).pop(name, None)
         return rows, y, None
@@ -248,6 +243,11 @@ class NONANetworks(NetworkEstimator):
             n_adjusted=n_adjusted,
         )
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.feature_extractor is None  # only a table has gaps
+        return tags
+
 
 class NONAClassNetworks(NONANetworks):
     """The same for classes."""
@@ -259,6 +259,8 @@ class NONAClassNetworks(NONANetworks):
         feature_extractor=None,
         *,
         loss="log_loss",
+        margin=0.1,
+        max_accumulation=1,
         class_weight=None,
         categorical_features="from_dtype",
         collate_fn=None,
@@ -296,6 +298,8 @@ class NONAClassNetworks(NONANetworks):
         random_state=None,
     ):
         self.loss = loss
+        self.margin = margin
+        self.max_accumulation = max_accumulation
         self.class_weight = class_weight
         super().__init__(
             feature_extractor,
@@ -475,6 +479,8 @@ class SoftStepClassNetworks(SoftStepNetworks):
         n_neighbors=None,
         *,
         loss="log_loss",
+        margin=0.1,
+        max_accumulation=1,
         class_weight=None,
         smoothing=True,
         categorical_features="from_dtype",
@@ -502,6 +508,8 @@ class SoftStepClassNetworks(SoftStepNetworks):
         random_state=None,
     ):
         self.loss = loss
+        self.margin = margin
+        self.max_accumulation = max_accumulation
         self.class_weight = class_weight
         self.smoothing = smoothing
         super().__init__(

@@ -499,6 +499,7 @@ class Tiles:
 
     def _adjustments(self, embeddings: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
         """What the network holds of some rows' values, (n, c), in their units."""
+        assert self.unit is not None
         return self.unit * self.head.adjustments(embeddings)[rows].double()
 
     @cached_property
@@ -576,18 +577,17 @@ class ClassTiles(Tiles):
         return self.neighbors.columns[rows] * scale[:, None]
 
     def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
-        columns, smoothed = self.neighbors.columns[rows], self.head.smoothed(self.masses)
-        kept, places = 1 - self.head.smoothing, spans_of(self.head.sizes)
-        for output in places:
-            odds, labels = self.odds[:, output], columns[:, output]  # (q, C), (b, C)
-            # Without a row the others' weights grow by its share: so does what they say.
-            total = (smoothed * self.odds)[:, output].sum(dim=1, keepdim=True)
-            grown = kept * (self.masses * self.odds)[:, output].sum(dim=1, keepdim=True)
-            left = total + share * (grown - kept * (odds @ labels.T))  # (q, b)
+        columns, kept = self.neighbors.columns[rows], 1 - self.head.smoothing
+        votes = self.head.smoothed(self.masses) * self.odds
+        of_rows = kept * self.masses * self.odds
+        for output in spans_of(self.head.sizes):
+            labels, cast, theirs = columns[:, output], votes[:, output], of_rows[:, output]
+            own = kept * (self.odds[:, output] @ labels.T)  # (q, b), of each row by itself
+            # A row leaves, and the others' weights grow by its share.
+            left = cast.sum(dim=1, keepdim=True) + share * (theirs.sum(dim=1, keepdim=True) - own)
             for c in range(labels.shape[1]):
-                votes = self.masses[:, output][:, c, None] - labels[:, c]
-                votes = smoothed[:, output][:, c, None] + kept * share * votes
-                yield votes * odds[:, c, None] / left - mean[:, output][:, c, None]
+                still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[:, c])
+                yield still / left - mean[:, output][:, c, None]
 
 
 def tiles_of(head: NONAHead, *arguments) -> Tiles:

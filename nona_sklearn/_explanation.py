@@ -35,6 +35,8 @@ class Explanation:
         What the neighbours are called.
     queries : ndarray of shape (q,)
         What the queries are called.
+    others : str, default='others'
+        What all others together are called.
     target_names : tuple of str, optional
         What the outputs are called.
     """
@@ -47,6 +49,7 @@ class Explanation:
     _: KW_ONLY
     names: np.ndarray
     queries: np.ndarray
+    others: str = OTHERS
     target_names: tuple[str, ...] | None = None
 
     @classmethod
@@ -95,7 +98,7 @@ class Explanation:
     def columns(self) -> dict[str, np.ndarray]:
         """Name the rows of a table: columns query, neighbor, weight, each (q * (k + 1),)."""
         n_queries, n_rows = self.weights.shape
-        named = np.full((n_queries, n_rows), OTHERS, dtype=object)
+        named = np.full((n_queries, n_rows), self.others, dtype=object)
         named[:, :-1] = self.names
         return {
             "query": np.repeat(self.queries, n_rows),

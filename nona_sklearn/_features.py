@@ -20,8 +20,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ._columns import OF_A_ZONE, Column, is_frame, read_columns
-from ._validation import unchanged_on_error
+from ._columns import LEVELS, OF_A_ZONE, Column, is_frame, kind_of, read_columns
+from ._names import free_name
+from ._validation import unchanged_on_error, unmasked
 
 DAY = np.timedelta64(1, "D")
 MONDAY = np.datetime64("1970-01-05", "us")
@@ -125,11 +126,6 @@ class Feature:
         if self.column.levels is not None:
             places = {level: place for place, level in enumerate(self.column.levels)}
             return np.array([[places.get(value, np.nan)] for value in column.values], dtype=float)
-        if np.isinf(column.values).any():
-            raise ValueError(
-                f"{column.label} holds infinity, which is near nothing: replace it, by NaN where "
-                "it stands for a gap"
-            )
         return column.values[:, None]
 
     def _as_in_fit(self, column: Column) -> Column:
@@ -150,7 +146,7 @@ def _describe(column: Column) -> str:
     if column.kind == "empty" or (column.kind == "category" and given is None):
         return "nothing"
     if column.kind == "category":
-        return "strings" if isinstance(given, str) else "numbers as categories"
+        return LEVELS[kind_of(given)]
     if column.kind == "date":
         return "dates without a time zone" if column.time_zone is None else OF_A_ZONE
     return "durations" if column.kind == "duration" else "numbers"
@@ -387,12 +383,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
-        found: list[str] = []
+        found: dict[str, None] = {}  # in their order
         for _, name in self._outputs(names):  # a level may be called "missing"
-            while name in found:
-                name += "_"
-            found.append(name)
-        return np.array(found, dtype=object)
+            found[free_name(name, found, mark="_")] = None
+        return np.array([*found], dtype=object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -431,7 +425,7 @@ def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):
             X.astype(object) if X.dtype.kind in "UST" else X,
             reset=reset,
             dtype=np.float64 if numbers else None,
-            ensure_all_finite="allow-nan" if numbers else False,
+            ensure_all_finite=False,  # the column is named where it is read
             ensure_min_samples=ensure_min_samples,
         )
     frame = nw.from_native(X, eager_only=True)
@@ -450,6 +444,7 @@ def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):
 
 
 def _as_array(X) -> np.ndarray:
+    X = unmasked(X)
     if hasattr(X, "__array__") or hasattr(X, "__array_interface__"):
         return np.asarray(X)
     array = np.asarray(X)  # numbers beside strings became strings

@@ -9,6 +9,8 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from ._validation import unmasked
+
 ONE_SHAPE = "X must hold rows of one shape, or collate_fn make a batch of them"
 LARGEST_BLOCK = 64  # rows that pass an extractor at a time, where no gradient is wanted
 
@@ -117,6 +119,7 @@ def _check_source(source, collate_fn):
     """Turn what was given as X into a source of rows; an error if it cannot be one."""
     if hasattr(source, "iloc"):  # a pandas object
         source = source.to_numpy()
+    source = unmasked(source)
     if isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1:
         source = source.tolist()
     if isinstance(source, str) or not hasattr(source, "__getitem__") or issparse(source):
@@ -154,6 +157,7 @@ def _stack(rows):
 
 
 def _as_array(name, values):
+    values = unmasked(values)
     if not hasattr(values, "shape"):
         try:
             values = np.asarray(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Number
 from typing import Any
@@ -82,14 +82,15 @@ def names_of_new(
     names: Iterable = ids.tolist()
     if labels is None and not numbered:
         others = {*taken}
-        names = (_not_in(others, f"added {number}") for number in ids)
+        names = (free_name(f"added {number}", others) for number in ids)
     elif labels is not None:
         pairs = zip(labels, names, strict=True)
         names = (i if numbered and isinstance(label, Number) else label for label, i in pairs)
     return np.fromiter(names, dtype=object, count=len(ids))
 
 
-def _not_in(taken: set, name: str) -> str:
+def free_name(name: str, taken: Collection[Hashable], mark: str = "'") -> str:
+    """A name that nobody bears yet, marked as often as it takes."""
     while name in taken:
-        name += "'"
+        name += mark
     return name

@@ -69,9 +69,9 @@ def refine(question: Question, loss: nn.Module, values: Tensor, *weights: Tensor
         multiples = CLASS_TEMPERATURE_MULTIPLES if of_classes else TEMPERATURE_MULTIPLES
         learned = head.log_temperature
         _choose(learned, learned + _numbers(multiples).log().to(learned), score)
-    if hasattr(head, "logit_smoothing"):
-        learned = head.logit_smoothing
-        _choose(learned, learned + _numbers(SMOOTHING_MULTIPLES).log().to(learned), score)
+    if isinstance(head, ClassHead) and hasattr(head, "logit_smoothing"):
+        smoothing = head.logit_smoothing
+        _choose(smoothing, smoothing + _numbers(SMOOTHING_MULTIPLES).log().to(smoothing), score)
 
 
 def _numbers(values: Sequence[float]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
 from ._targets import RegressionTargets
-from ._validation import is_whole
+from ._validation import is_whole, unmasked
 from ._verbs import EDITING, NeighborEstimator
 
 
@@ -79,10 +79,10 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
             (their names in the index of a DataFrame, else their numbers, of added rows their
-            ids; and "others"), ``weight``, ``target``, ``adjusted_target``, and
-            ``contribution``, the product of the weight and the adjusted target. With several
-            outputs the last three end in the names of the columns of the `y` given to fit, such as
-            ``target_price``, or in numbers.
+            ids; last of each query "others", or "others'" where a row is called so),
+            ``weight``, ``target``, ``adjusted_target``, and ``contribution``, the product of the
+            weight and the adjusted target. With several outputs the last three end in the names
+            of the columns of the `y` given to fit, such as ``target_price``, or in numbers.
 
         Raises
         ------
@@ -256,7 +256,8 @@ def check_levels(quantiles) -> Tensor:
 
 def check_numbers(values, name) -> Tensor:
     """One or more numbers as a float64 tensor of one axis."""
-    values = check_array(np.atleast_1d(values), ensure_2d=False, dtype=np.float64, input_name=name)
+    values = np.atleast_1d(unmasked(values))
+    values = check_array(values, ensure_2d=False, dtype=np.float64, input_name=name)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
     return torch.from_numpy(values)

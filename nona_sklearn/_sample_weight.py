@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn import config_context
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor, nn
+
+from ._validation import unmasked
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
     ValueError
         If there are not as many, or one is negative or not finite.
     """
-    weights = _check_sample_weight(sample_weight, np.empty(n_rows), dtype=np.float64)
+    with config_context(assume_finite=True):  # looked at below, where the row is named
+        weights = _check_sample_weight(unmasked(sample_weight), np.empty(n_rows), dtype=np.float64)
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise ValueError(

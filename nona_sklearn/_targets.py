@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_array
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from torch import Tensor, nn
 
+from ._columns import is_missing
+from ._names import target_names_of
+from ._validation import unmasked
 from .attention import ClassHead, NONAHead
-from .losses import LogLoss
+from .losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 
 SHARED = 0.25  # of a network's validation rows, with the next one
+OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
 LARGEST = 1e150  # whose square float64 still holds
 
 Split = tuple[np.ndarray, "np.ndarray | None"]  # numbers of training and of validation rows
@@ -48,25 +52,36 @@ class RegressionTargets:
         self.n_outputs = values.shape[1] if values.ndim == 2 else None
         return self
 
+    def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
+        """Validate targets: an array of them, (n,) or (n, n_outputs).
+
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, n_outputs)
+            Targets.
+        rows : int ndarray of shape (n,), optional
+            How messages number their rows; None: from 0.
+
+        Raises
+        ------
+        ValueError
+            If `y` is None, has another number of rows, or holds anything but finite numbers that
+            float64 can square.
+        """
+        refuse_none(y)
+        if np.asarray(y).dtype.kind in "mM":
+            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
+        return check_targets(y, rows, LARGEST)
+
     def values(self, y: Any) -> Tensor:
         """What a neighbour brings: targets as a new float64 tensor of their shape.
 
         Raises
         ------
         ValueError
-            If `y` holds no finite numbers, or such as float64 cannot square.
+            As :meth:`check`.
         """
-        if np.asarray(y).dtype.kind in "mM":
-            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        if y.ndim > 2:
-            raise ValueError(f"y must have one or two axes, got shape {y.shape}")
-        if np.abs(y).max(initial=0) > LARGEST:
-            raise ValueError(
-                f"Input y contains a value too large to be squared: {np.abs(y).max():g}; "
-                f"its units must make it smaller than {LARGEST:g}"
-            )
-        return torch.tensor(y, dtype=torch.float64)
+        return torch.tensor(self.check(y), dtype=torch.float64)
 
     def encode(self, values: Tensor) -> Tensor:
         """What a network learns: values with mean 0 and deviation 1, float32 of their shape."""
@@ -118,9 +133,9 @@ class ClassTargets:
 
     Parameters
     ----------
-    loss : callable, optional
-        Makes what training minimises, of probabilities and one-hot rows; takes `sizes` and
-        ``reduction='none'``. None: :class:`~nona_sklearn.losses.LogLoss`.
+    margin : float, optional
+        By how much a class must be ahead for training to let it be (AS-Softmax). None: it never
+        does, and minimises the log loss.
     smoothing : bool, default=True
         Whether the classes' frequencies take part in each probability (see
         :class:`~nona_sklearn.attention.ClassHead`).
@@ -131,12 +146,14 @@ class ClassTargets:
         The labels of each output, sorted.
     several : bool
         Whether `y` has an axis of outputs.
+    of_labels : bool
+        Whether they say which labels a row has: an indicator matrix.
     frequencies : Tensor of shape (C,)
         How frequent each class is.
     """
 
-    def __init__(self, loss: Callable[..., nn.Module] | None = None, smoothing: bool = True):
-        self.make_loss = loss or LogLoss
+    def __init__(self, margin: float | None = None, smoothing: bool = True):
+        self.margin = margin
         self.smoothing = smoothing
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> ClassTargets:
@@ -147,14 +164,42 @@ class ClassTargets:
         ValueError
             If `y` holds no classes: numbers that are not whole, or missing labels.
         """
-        check_classification_targets(y)
-        labels = _labels(y)
+        labels = self.check(y)
         self.several = labels.ndim == 2
         self.classes = [np.unique(column) for column in _columns(labels).T]
+        self.of_labels = type_of_target(labels).startswith("multilabel") and {*self.sizes} == {2}
         self.frequencies = torch.from_numpy(
             np.average(self.values(labels), axis=0, weights=sample_weight)
         )
         return self
+
+    def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
+        """Validate labels: an array of them, (n,) or (n, n_outputs).
+
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, n_outputs)
+            Labels. A single column is told off, as scikit-learn does, and taken for one output.
+        rows : int ndarray of shape (n,), optional
+            How messages number their rows; None: from 0.
+
+        Raises
+        ------
+        ValueError
+            If `y` is None, has another number of rows, or holds anything but classes: missing
+            labels, or numbers that are not whole.
+        """
+        refuse_none(y)
+        labels = np.asarray(unmasked(y))
+        rows = np.arange(len(labels)) if rows is None else rows
+        check_lengths(len(rows), len(labels))
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = column_or_1d(labels, warn=True)
+        for row, label in zip(rows, labels, strict=True):
+            if any(map(is_missing, np.ravel(label))):
+                raise ValueError(f"Input y contains NaN or another missing label in row {row}")
+        check_classification_targets(labels)
+        return labels
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -169,8 +214,12 @@ class ClassTargets:
 
     @property
     def loss(self) -> Callable[..., nn.Module]:
-        """What training minimises."""
-        return partial(self.make_loss, sizes=self.sizes)
+        """Make what training minimises, of probabilities and one-hot rows."""
+        if self.margin is None:
+            return partial(LogLoss, self.sizes)
+        if self.of_labels:
+            return partial(MultilabelASSoftmaxLoss, self.margin)
+        return partial(ASSoftmaxLoss, self.sizes, self.margin)
 
     def values(self, y: Any) -> Tensor:
         """What a neighbour brings: one-hot rows in float64, (n, C).
@@ -180,7 +229,7 @@ class ClassTargets:
         ValueError
             If a label is none of those that fit saw, or `y` has other outputs.
         """
-        labels = _columns(_labels(y))
+        labels = _columns(self.check(y))
         if labels.shape[1] != len(self.classes):
             raise ValueError(
                 f"y must have {len(self.classes)} outputs as in fit, got {labels.shape[1]}"
@@ -225,8 +274,8 @@ class ClassTargets:
 
     def make_head(self, *args, **kwargs) -> ClassHead:
         """Build the head that adds up the classes' weights."""
-        options = {"prior": self.frequencies, "sizes": self.sizes, "smoothing": self.smoothing}
-        return ClassHead(*args, **options, **kwargs)
+        kwargs |= {"prior": self.frequencies, "sizes": self.sizes, "smoothing": self.smoothing}
+        return ClassHead(*args, **kwargs)
 
     def split(
         self,
@@ -315,12 +364,48 @@ def _interleaved(strata: np.ndarray, random_state: np.random.RandomState) -> np.
     return place.argsort()
 
 
-def _labels(y: Any) -> np.ndarray:
-    """Labels as an array, (n,) or (n, n_outputs)."""
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        return labels[:, 0]
-    return labels
+def refuse_none(y: Any) -> None:
+    """Refuse no targets at all."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None")
+
+
+def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.inf) -> np.ndarray:
+    """Validate numbers of shape (n,) or (n, n_outputs).
+
+    Raises
+    ------
+    ValueError
+        If one is NaN, infinite or beyond the `largest`: it names row and output of the first.
+    """
+    try:
+        values = check_array(
+            unmasked(y), ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+        )
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"{error}; {OF_CLASSES}") from error
+    rows = np.arange(len(values)) if rows is None else rows
+    check_lengths(len(rows), len(values))
+    columns = values.reshape(len(values), -1)
+    wrong = np.argwhere(~(np.isfinite(columns) & (np.abs(columns) <= largest)))
+    if len(wrong):
+        row, output = wrong[0]
+        value, names = columns[row, output], target_names_of(y)
+        where = f"row {rows[row]}"
+        if names or columns.shape[1] > 1:
+            where += f" of output {names[output] if names else int(output)!r}"
+        raise ValueError(f"Input y contains {_fault(value, largest)}: {value:g} in {where}")
+    return values
+
+
+def _fault(value: float, largest: float) -> str:
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "infinity"
+    return f"a value too large to be squared, whose units must make it smaller than {largest:g}"
 
 
 def check_lengths(n_rows: int, n_targets: int) -> None:

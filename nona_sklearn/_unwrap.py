@@ -13,9 +13,7 @@ from scipy.special import ndtr
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import NetworkEstimator
@@ -23,6 +21,7 @@ from ._explanation import Explanation
 from ._names import Names
 from ._network import Embedded
 from ._regression import NeighborRegressor, check_instead_of_mean, check_levels, check_numbers
+from ._targets import check_targets
 
 NODES = np.linspace(-5, 5, 101)  # normal scores at which a distribution is looked at
 CHECKED = 65  # values at which a transformation of targets is looked at
@@ -51,7 +50,7 @@ class TransformedTargets:
 
     def forward(self, y: Any) -> np.ndarray:
         """Transform targets (n,) or (n, n_outputs), as for a fit."""
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        y = check_targets(y)
         columns = self._forward(y.reshape(len(y), -1))
         lost = np.flatnonzero(~np.isfinite(columns).all(axis=1))
         if len(lost):
@@ -348,5 +347,6 @@ def unwrap(model):
 
 
 def _is_search(model) -> bool:
-    known = isinstance(model, GridSearchCV | RandomizedSearchCV)
-    return known or hasattr(model, "best_estimator_")
+    """Whether it is a search, of scikit-learn or not: ``best_estimator_`` comes with its fit."""
+    unfitted = hasattr(model, "estimator") and hasattr(model, "refit")
+    return unfitted or hasattr(model, "best_estimator_")

@@ -5,10 +5,24 @@ from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 
 def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:
     """Whether a value is an integer from low to high; True is none."""
     return isinstance(value, Integral) and value is not True and low <= int(value) <= high
+
+
+def unmasked(values: Any) -> Any:
+    """Masked entries of an array as gaps: NaN, NaT or, among objects, None; all else as it is."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    gaps, plain = np.ma.getmaskarray(values), np.asarray(values)
+    if gaps.any():
+        numbers, dates = plain.dtype.kind in "biuf", plain.dtype.kind in "mM"
+        plain = plain.astype(np.float64 if numbers else plain.dtype if dates else object)
+        plain[gaps] = None
+    return plain
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ._bank import NeighborBank
 from ._base import NetworkEstimator
-from ._explanation import Explanation
-from ._names import Names, labels_of, target_names_of
+from ._explanation import OTHERS, Explanation
+from ._names import Names, free_name, labels_of, target_names_of
 from ._neighbors import Neighbors
 from ._question import Question
 from ._sample_weight import check_sample_weight, log_prior
@@ -185,6 +185,7 @@ class NeighborEstimator(NetworkEstimator):
             found,
             names=bank.names_of(found.positions),
             queries=found.queries if queries is None else queries,
+            others=free_name(OTHERS, set() if bank.names is None else {*bank.names}),
             target_names=bank.target_names,
         )
 
@@ -458,8 +459,6 @@ class NeighborEstimator(NetworkEstimator):
 
     def _check_targets(self, y, n_rows: int, bank: NeighborBank) -> Tensor:
         """Values of some rows' targets, with the outputs of the bank's."""
-        if y is None:
-            raise ValueError("y must be the targets of X, got None")
         values = self.targets_.values(y)
         check_lengths(n_rows, len(values))
         if values.shape[1:] != bank.targets.shape[1:]:

@@ -430,9 +430,9 @@ class ClassHead(NONAHead):
 
     ``P(c | q) ~ ((1 - smoothing) sum_j w_j 1[y_j = c] + smoothing prior_c) exp(h_c(q))``,
     normalised. Plain, without `h` and smoothing, this is the NONA paper's section 3 with
-    one-hot targets: each neighbour votes for its class with its weight. Both are also a
-    reweighting: neighbours of class c count ``exp(h_c(q))`` times, so that rows still add up
-    to each probability.
+    one-hot targets: each neighbour votes for its class with its weight. With `h`, neighbours of
+    class c count ``exp(h_c(q))`` times, so that rows still add up to each probability. Smoothing
+    bounds what neighbours of one mind can say against `h`.
 
     Parameters
     ----------
@@ -472,7 +472,7 @@ class ClassHead(NONAHead):
         super().__init__(*args, **kwargs)
         self.sizes = (len(prior),) if sizes is None else tuple(sizes)
         self.prior: Tensor
-        self.register_buffer("prior", prior.float())
+        self.register_buffer("prior", prior)
         if smoothing:
             start = torch.tensor(START_SMOOTHING).logit()
             self.logit_smoothing: Tensor = nn.Parameter(start)
@@ -484,17 +484,11 @@ class ClassHead(NONAHead):
             return self.logit_smoothing.sigmoid()
         return TRAINING_SMOOTHING if self.training else 0.0
 
-    def smoothed(self, masses: Tensor) -> Tensor:
-        """Mix the classes' weights, (q, C), with their frequencies."""
-        return (1 - self.smoothing) * masses + self.smoothing * self.prior
-
-    def odds(self, own: Tensor | None, fade: Tensor | float = 1.0) -> Tensor | float:
+    def odds(self, own: Tensor, fade: Tensor | float = 1.0) -> Tensor:
         """How many times a neighbour of each class counts for each query, (q, C), `exp(h)`.
 
         Of each output the largest is 1, so that none leaves the range of numbers.
         """
-        if own is None:
-            return 1.0
         blocks = (fade * own).split(self.sizes, dim=1)
         return torch.cat([(h - h.amax(dim=1, keepdim=True)).exp() for h in blocks], dim=1)
 
@@ -503,11 +497,16 @@ class ClassHead(NONAHead):
         blocks = masses.split(self.sizes, dim=1)
         return torch.cat([b.sum(dim=1, keepdim=True).expand_as(b) for b in blocks], dim=1)
 
+    def smoothed(self, masses: Tensor) -> Tensor:
+        """Mix the classes' weights, (q, C), with their frequencies."""
+        # So that they still sum to 1 to the last digits, however the share is rounded.
+        return masses + self.smoothing * (self.prior.to(masses.dtype) - masses)
+
     def probabilities(self, masses: Tensor, odds: Tensor | float = 1.0) -> Tensor:
         """Turn the classes' weights into probabilities, (q, C)."""
-        masses = self.smoothed(masses) * odds
-        # Of nobody's votes without smoothing nothing is left: zeros, no NaN.
-        return masses / self.totals(masses).clamp_min(torch.finfo(masses.dtype).tiny)
+        votes = self.smoothed(masses) * odds
+        # Where nobody votes all are 0, no NaN.
+        return votes / self.totals(votes).clamp_min(torch.finfo(votes.dtype).tiny)
 
     def forward(
         self,

@@ -105,6 +105,18 @@ def test_names_survive_the_removal_of_rows(reg, plane, ax):
     np.testing.assert_array_equal(display.targets, plane[2][display.names])
 
 
+@pytest.mark.parametrize("n_named", [0, 120, 121, 122])
+def test_added_rows_without_a_name_keep_theirs(reg, plane, ax, n_named):
+    edited = copy.deepcopy(reg)
+    edited.remove_neighbors(np.arange(50))
+    edited.add_neighbors(plane[1][:2], plane[3][:2])
+    said = [f"house {i}" for i in range(n_named)]
+    query = plane[1][:1]
+    display = NeighborsDisplay.from_estimator(edited, query, n_neighbors=72, row_names=said, ax=ax)
+    ids = edited.kneighbors(query, 72, return_distance=False)[0]
+    assert display.names.tolist() == [said[i] if i < n_named else i for i in ids]
+
+
 def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     import matplotlib.pyplot as plt

@@ -13,6 +13,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils import get_tags
 from skorch.callbacks import Callback, EpochScoring, Freezer, LRScheduler, Unfreezer
 from torch import nn
 from torch.utils.data import Dataset
@@ -591,3 +592,15 @@ def test_two_processes_train_one_network(tmp_path):
             assert losses[-1] < 0.2
         else:
             np.testing.assert_allclose(first[41:], losses, rtol=0.3)  # smaller batches
+
+
+def test_gaps_are_allowed_where_no_extractor_would_meet_them():
+    X, y = np.ones((20, 2)), np.arange(20.0)
+    X[3, 0] = np.nan
+    reg = NONARegressor(n_estimators=1, max_iter=1)
+    assert get_tags(reg).input_tags.allow_nan
+    reg.fit(X, y)
+    reg.set_params(feature_extractor=nn.Identity())
+    assert not get_tags(reg).input_tags.allow_nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        reg.fit(X, y)

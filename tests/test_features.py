@@ -2,6 +2,7 @@
 
 import datetime as dt
 import pickle
+import re
 from decimal import Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -246,7 +247,10 @@ def test_durations_are_no_numbers_and_numbers_no_durations():
 def test_names_of_columns_differ():
     X = pd.DataFrame({"a": [1, None, 2, 3], "a_missing": range(4), "b": ["missing", None] * 2})
     names = TableEncoder(min_frequency=1).fit(X).get_feature_names_out()
-    assert len({*names}) == len(names) == 5
+    assert names.tolist() == ["a", "a_missing", "a_missing_", "b_missing", "b_missing_"]
+    X = pd.DataFrame({"a": ["x", "x_", "y"], "a_x": ["", "_", None]})
+    names = TableEncoder(min_frequency=1).fit(X).get_feature_names_out()
+    assert names.tolist() == ["a_x", "a_x_", "a_y", "a_x__", "a_x___", "a_x_missing"]
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -280,18 +284,81 @@ def test_targets_are_numbers(y):
     ],
 )
 def test_infinity_is_refused_by_its_columns_name(make, value):
-    with pytest.raises(ValueError, match=r"column 'x' holds infinity, .* replace it"):
-        TableEncoder().fit(make(value))
-    encoder = TableEncoder().fit(make(2.0))
-    with pytest.raises(ValueError, match=r"column 'x' holds infinity, .* replace it"):
-        encoder.transform(make(value))
+    for chosen in ("from_dtype", [0]):
+        with pytest.raises(ValueError, match=rf"column 'x' holds {value}, .* replace it"):
+            TableEncoder(chosen).fit(make(value))
+        encoder = TableEncoder(chosen).fit(make(2.0))
+        with pytest.raises(ValueError, match=rf"column 'x' holds {value}, .* replace it"):
+            encoder.transform(make(value))
 
 
-def test_infinity_in_arrays_is_refused():
-    with pytest.raises(ValueError, match="contains infinity"):
-        TableEncoder().fit([[1.0], [np.inf]])
-    with pytest.raises(ValueError, match="column 0 holds infinity"):
-        TableEncoder().fit([[np.inf, "a"], [1, "b"]])
+@ON_ALL
+@pytest.mark.parametrize("chosen", ["from_dtype", [1]])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, object])
+def test_infinity_in_arrays_is_refused_by_its_columns_number(estimator, chosen, dtype):
+    estimator = clone(estimator).set_params(categorical_features=chosen)
+    X, y = np.tile([[1, 2], [3, 4]], (10, 1)).astype(dtype), np.arange(20.0)
+    infinite = X.copy()
+    infinite[7, 1] = -np.inf
+    with pytest.raises(ValueError, match="column 1 holds -inf, which is near nothing"):
+        estimator.fit(infinite, y)
+    estimator.fit(X, y)
+    with pytest.raises(ValueError, match="column 1 holds -inf, which is near nothing"):
+        estimator.transform(infinite)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (np.array([1, 7, 3]), np.array([1, np.nan, 3])),
+        (np.array([True, True, False]), np.array([1, np.nan, 0])),
+        (np.array([1, np.inf, 3], np.float32), np.array([1, np.nan, 3])),
+        (np.array(["a", "b", "c"]), np.array(["a", None, "c"])),
+        (np.array(["a", 5, "c"], dtype=object), np.array(["a", None, "c"])),
+        (np.array([20, 30, 40], "M8[D]"), np.array([20, "NaT", 40], "M8[D]")),
+        (np.array([20, 30, 40], "M8[ns]"), np.array([20, "NaT", 40], "M8[ns]")),
+        (np.array([20, 30, 40], "m8[s]"), np.array([20, "NaT", 40], "m8[s]")),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_masked_entries_are_gaps(column, expected):
+    X, given = expected[:, None], column.copy()
+    masked = np.ma.array(column[:, None], mask=[[0], [1], [0]])
+    for chosen in ["from_dtype"] if column.dtype.kind in "mM" else ["from_dtype", [0]]:
+        encoder, columns = encode(X, categorical_features=chosen)
+        assert columns_of(masked, categorical_features=chosen) == columns
+        np.testing.assert_array_equal(encoder.transform(masked), encoder.transform(X))
+    np.testing.assert_array_equal(masked.data[:, 0], given)
+
+
+def test_a_masked_array_may_hide_nothing():
+    X = np.ma.array([[1], [7]])
+    assert columns_of(X) == columns_of(X.data)
+
+
+@ON_ESTIMATORS
+def test_what_is_masked_in_targets_weights_and_groups_is_missing(estimator):
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.ma.arange(20)
+    bad = y.copy()
+    bad[7] = np.ma.masked
+    for message, arguments in [
+        ("Input y contains NaN: nan in row 7", {"y": bad}),
+        ("sample_weight must be finite .*, got nan in row 7", {"y": y, "sample_weight": bad}),
+        ("groups must not be missing, got .*nan.* in row 7", {"y": y, "groups": bad}),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            clone(estimator).fit(X, **arguments)
+    reg = clone(estimator).fit(X, y, sample_weight=y + 1)
+    np.testing.assert_array_equal(
+        reg.predict(X), clone(estimator).fit(X, y.data, sample_weight=y.data + 1).predict(X)
+    )
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        reg.predict_cdf(X, bad)
+
+
+def test_a_level_of_a_categorical_may_be_infinite():
+    """It is a label there, such as the last edge of some bins."""
+    assert list(columns_of(category([1.0, np.inf]))) == ["x_1.0", "x_inf"]
 
 
 # -- dates -----------------------------------------------------------------------------------
@@ -534,6 +601,39 @@ def test_an_ordered_category_is_its_place_and_its_level(levels):
     np.testing.assert_array_equal(encoder.transform(one([unknown] * 2)), [[2, 0, 0, 0]] * 2)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_is_cut_is_a_category_of_its_intervals(ordered):
+    def cut(values):
+        bins = pd.cut(pd.Series(values), [0, 3, 6, 10])
+        return one(bins if ordered else bins.cat.as_unordered())
+
+    encoder, columns = encode(cut([7.0, 1, 5, 2, 8]))
+    levels = ["x_(0, 3]", "x_(3, 6]", "x_(6, 10]"]
+    places = {"x": [2, 0, 1, 0, 2]} if ordered else {}
+    assert columns == places | dict(
+        zip(levels, [[0, 1, 0, 1, 0], [0, 0, 1, 0, 0], [1, 0, 0, 0, 1]], strict=True)
+    )
+    later = encoder.transform(cut([4, 99]))  # a gap makes its edges floats
+    np.testing.assert_array_equal(later[0], np.array(list(columns.values()))[:, 2])
+    other_bins = encoder.transform(one(pd.cut(pd.Series([4, 5]), [0, 4, 10])))
+    np.testing.assert_array_equal(other_bins, [later[1]] * 2)  # no level of fit's
+    for held, values in {"numbers": [4.0, 5.0], "strings": ["(3, 6]"]}.items():
+        message = f"column 'x' held intervals in fit, and holds {held} now, such as {values[0]!r}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            encoder.transform(one(values))
+    with pytest.raises(ValueError, match=r"'x' held strings in fit, and holds intervals now"):
+        TableEncoder().fit(one(["(3, 6]"])).transform(cut([4]))
+
+
+@ON_ESTIMATORS
+def test_estimators_take_what_is_cut(estimator):
+    values = np.arange(40) % 10 + 0.5
+    X = pd.DataFrame({"bin": pd.cut(values, [0, 3, 6, 9.2]), "q": pd.qcut(values, 4)})
+    reg = clone(estimator).fit(X, values)
+    np.testing.assert_array_equal(reg.predict(X[::-1]), reg.predict(X)[::-1])
+    np.testing.assert_array_equal(reg.predict(X[:1]), reg.predict(X)[[0]])
+
+
 def test_a_gap_and_a_level_called_none_are_two():
     X = one(["None", None, "None", None], dtype=object)
     assert list(encode(X)[1]) == ["x_None", "x_missing"]
@@ -688,7 +788,10 @@ REFUSED = {
         one(pd.period_range("2020", periods=2, freq="M")).astype(object),
         NEITHER + "Period",
     ),
-    "cut": (one(pd.cut([1.0, 2.0], 2)), NEITHER + "Interval"),
+    "interval and string": (
+        one([pd.Interval(0, 2), "(2, 3]"], dtype=object),
+        NEITHER + r"Interval Interval\(0, 2, closed='right'\)",
+    ),
     "categories of dates": (category(pd.to_datetime(MOMENTS)), NEITHER + "Timestamp"),
     "categories of both": (category(["a", 1]), "column 'x' mixes strings and numbers"),
     "lists": (one([[1, 2], [3]]), NEITHER + r"list \[1, 2\]"),
@@ -877,6 +980,39 @@ def test_numbers_that_are_chosen_are_categories(chosen):
         encoder.transform(CHOICE.astype({"n": str}))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "make",
+    [
+        one,
+        lambda values: one(values, dtype=object),
+        lambda values: one(values, dtype="Int64"),
+        polars,
+        lambda values: np.array(values)[:, None],
+        lambda values: np.array(values, dtype=object)[:, None],
+        lambda values: np.array(values, dtype=float)[:, None],
+    ],
+    ids=["pandas", "objects", "Int64", "polars", "array", "array of objects", "array of floats"],
+)
+def test_large_integers_are_no_levels_that_float64_might_mix_up(make, sign):
+    largest = sign * (2**53 - 1)
+    twins = make([sign * 2**53, sign * (2**53 + 1)])
+    message = rf"column ('x'|0) holds {sign * 2**53} as a category, and .* below 2\^53 only"
+    with pytest.raises(ValueError, match=message):
+        TableEncoder([0]).fit(twins)
+    encoder, columns = encode(make([largest, largest - sign]), categorical_features=[0])
+    assert sorted(columns.values()) == [[0, 1], [1, 0]]
+    with pytest.raises(ValueError, match=message):
+        encoder.transform(twins)
+
+
+def test_large_integers_of_a_categorical_are_levels():
+    X = category([2**53, 2**53 + 1])
+    assert list(columns_of(X, categorical_features=["x"]).values()) == [[1, 0], [0, 1]]
+    with pytest.raises(ValueError, match="column 'x' holds 9007199254740992 as a category"):
+        TableEncoder(min_frequency=1).fit(X).transform(X.astype("int64"))
+
+
 def test_names_and_numbers_may_be_mixed():
     columns = columns_of(CHOICE, categorical_features=[1, "n"])
     assert len(columns) == 6
@@ -1014,7 +1150,7 @@ def test_columns_come_in_any_order(estimator, fitted):
             "column 'area' held numbers in fit, and holds dates without a time zone now, such as",
         ),
         (lambda X: X.assign(city=pd.Timestamp("2020-01-01")), "column 'city' held strings in fit"),
-        (lambda X: X.assign(area=np.inf), "column 'area' holds infinity"),
+        (lambda X: X.assign(area=np.inf), "column 'area' holds inf"),
         (lambda X: X[:0], r"0 sample\(s\)"),
     ],
 )

@@ -145,6 +145,13 @@ def test_targets_of_a_dataset():
         ({"a": 3.0}, None, r"X\['a'\] must have a row for each sample"),
         ({"a": np.ones(3), "b": np.ones(4)}, None, "arrays of one length, got {'a': 3, 'b': 4}"),
         (np.array([[1.0, np.nan]]), None, "Input X contains NaN"),
+        (np.ma.array([[1, 2]], mask=[[0, 1]]), None, "Input X contains NaN"),
+        ({"a": np.ma.array([[1, 2]], mask=[[0, 1]])}, None, r"Input X\['a'\] contains NaN"),
+        (
+            np.ma.array(["a", "b"], mask=[0, 1]),
+            spell,
+            r"texts that are not empty, got X\[1\]=None",
+        ),
         ({"a": np.array([1.0, np.inf])}, None, r"Input X\['a'\] contains infinity"),
         (torch.tensor([[1.0, torch.nan]]), None, "X must hold finite numbers, got NaN"),
         (np.array([object(), object()]), None, "X must hold numbers or texts"),

@@ -95,6 +95,19 @@ def test_every_kind_of_index_names_rows(data, by_number, index):
     assert pickle.loads(pickle.dumps(reg)).influence(asked).equals(influence)
 
 
+def test_no_row_is_called_as_all_others_are(data):
+    X, y, queries = data
+    index = ["others", "others'", *range(2, N)]
+    reg = nona().fit(frame(X, index), y)
+    for asked in (queries, None):
+        table = reg.explain(asked, 3)
+        assert set(table["neighbor"][3::4]) == {"others''"}
+        assert not table["neighbor"].drop(index=range(3, len(table), 4)).eq("others''").any()
+    assert {"others", "others'"} <= set(reg.explain(None, N - 1)["neighbor"])
+    reg.remove_neighbors(names="others")
+    assert reg.explain(queries, 3)["neighbor"][3] == "others"
+
+
 def test_plain_row_numbers_are_no_names(data, by_number):
     X, y, queries = data
     reset = nona().fit(frame(X, INDEXES["strings"]).reset_index(drop=True), y)

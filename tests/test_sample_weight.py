@@ -635,8 +635,8 @@ def wrong(value, row=4):
         (wrong(-1), "sample_weight must be finite and not negative, got -1.0 in row 4"),
         (-0.5, "sample_weight must be finite and not negative, got -0.5 in row 0"),
         (np.inf, "sample_weight must be finite and not negative, got inf in row 0"),
-        (wrong(np.nan), "Input sample_weight contains NaN"),
-        (wrong(np.inf), "Input sample_weight contains infinity"),
+        (wrong(np.nan), "sample_weight must be finite and not negative, got nan in row 4"),
+        (wrong(np.inf, 0), "sample_weight must be finite and not negative, got inf in row 0"),
         (np.ones(59), r"sample_weight.shape == \(59,\), expected \(60,\)"),
         (np.ones((60, 1)), "Sample weights must be 1D array or scalar"),
         (np.eye(60)[3], "sample_weight must be above zero for at least 2 rows, got 1 of 60"),
@@ -648,6 +648,14 @@ def test_wrong_weights_are_refused(estimator, weights, message):
     with pytest.raises(ValueError, match=message):
         reg.fit(X, y, sample_weight=weights)
     assert vars(reg) == vars(clone(estimator))
+
+
+@pytest.mark.parametrize("estimator", [nona(), softstep_knn(), rival()], ids=name_of)
+def test_a_wrong_target_is_named_by_its_row_among_all_that_were_given(estimator):
+    weights, targets = np.arange(60) % 2, y.copy()
+    targets[[6, 41]] = np.nan  # row 6 is as good as absent
+    with pytest.raises(ValueError, match=r"Input y contains NaN: nan in row 41$"):
+        clone(estimator).fit(X, targets, sample_weight=weights)
 
 
 @pytest.mark.parametrize(

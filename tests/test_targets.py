@@ -1,6 +1,8 @@
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
@@ -48,9 +50,16 @@ def test_values_are_a_copy():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([1.0, np.nan], "Input y contains NaN"),
-        ([1.0, np.inf], "Input y contains infinity"),
-        ([1.0, -1e200], r"Input y contains a value too large to be squared: 1e\+200"),
+        ([1.0, np.nan], "Input y contains NaN: nan in row 1$"),
+        ([-np.inf, np.inf], "Input y contains infinity: -inf in row 0$"),
+        ([1.0, -1e200], r"contains a value too large to be squared, .*: -1e\+200 in row 1$"),
+        ([[1.0, 2.0], [3.0, None]], "Input y contains NaN: nan in row 1 of output 1$"),
+        ([[1.0], [None]], "Input y contains NaN: nan in row 1$"),
+        (pd.Series([1, pd.NA], name="price", dtype="Int64"), "nan in row 1 of output 'price'$"),
+        (pd.DataFrame({"a": [1.0, np.inf], "b": [np.nan] * 2}), "nan in row 0 of output 'b'$"),
+        (pd.DataFrame({0: [1.0, 2.0], 1: [np.inf, 2.0]}), "inf in row 0 of output 1$"),
+        (pl.DataFrame({"a": [1.0, 2.0], "b": [3.0, None]}), "nan in row 1 of output 'b'$"),
+        (None, "requires y to be passed"),
         (np.ones((2, 2, 2)), "dim 3"),
         (["a", "b"], "could not convert string to float: 'a'"),
     ],
@@ -58,6 +67,13 @@ def test_values_are_a_copy():
 def test_bad_values(y, message):
     with pytest.raises(ValueError, match=message):
         RegressionTargets().values(y)
+
+
+def test_rows_go_by_the_numbers_they_are_given():
+    with pytest.raises(ValueError, match=r"NaN: nan in row 9$"):
+        RegressionTargets().check([1.0, np.nan], rows=np.array([4, 9]))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples: X has 3, y has 2"):
+        RegressionTargets().check([1.0, np.nan], rows=np.arange(3))
 
 
 @given(

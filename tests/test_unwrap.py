@@ -11,10 +11,11 @@ from sklearn import config_context
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -170,6 +171,13 @@ def test_a_search_without_its_best_estimator_is_not_fitted(houses):
         unwrap(search.fit(houses[0], houses[1]))
 
 
+@pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV, HalvingGridSearchCV])
+@pytest.mark.parametrize("wrap", [lambda model: model, FrozenEstimator, make_pipeline, logarithms])
+def test_a_search_that_is_not_fitted_says_so(search, wrap):
+    with pytest.raises(NotFittedError):
+        unwrap(wrap(search(nona(), {"embedding_dim": [2, 3]})))
+
+
 def test_verbs_are_those_of_the_estimator():
     """With its docstrings and signatures, for whoever asks help() or completes by tab."""
     asked = {
@@ -199,6 +207,8 @@ def test_wrong_arguments_are_errors(model, houses):
         ours.predict_cdf(houses[2], -1)
     with pytest.raises(ValueError, match=r"transformer takes, got -1\.0 in row 0"):
         ours.set_neighbor_targets(np.full(N, -1.0))  # of which there is no logarithm
+    with pytest.raises(ValueError, match=r"Input y contains infinity: inf in row 59$"):
+        ours.set_neighbor_targets(np.r_[np.ones(N - 1), np.inf])
     dense = DenseHeadRegressor(n_estimators=1, max_iter=1).fit(houses[0], houses[1])
     with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
         unwrap(dense).kneighbors()
