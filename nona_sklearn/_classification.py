@@ -51,8 +51,11 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
     def _weigh(self, y, sample_weight):
         if self.class_weight is None or y is None:
             return sample_weight
-        of_classes = compute_sample_weight(self.class_weight, self._make_targets().check(y))
-        return of_classes * check_sample_weight(sample_weight, len(of_classes))
+        labels = self._make_targets().check(y)
+        weights = check_sample_weight(sample_weight, len(labels))
+        if self.class_weight == "balanced":
+            return weights * _balancing(labels, weights)
+        return weights * compute_sample_weight(self.class_weight, labels)
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
@@ -159,6 +162,20 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         """
         explanation = self._explain(X, n_neighbors)
         return table(explanation.columns() | _class_columns(explanation, self.targets_))
+
+
+def _balancing(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Factors of rows' weights (n,) by which the classes of each output weigh the same.
+
+    scikit-learn's do not know that a row of weight 0 is absent.
+    """
+    factors = np.ones(len(y))
+    for column in y.reshape(len(y), -1).T:
+        classes, codes = np.unique(column, return_inverse=True)
+        weight = np.bincount(codes, weights, len(classes))
+        mean = weights.sum() / max(1, np.count_nonzero(weight))
+        factors *= np.divide(mean, weight, out=np.zeros_like(weight), where=weight > 0)[codes]
+    return factors
 
 
 def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
@@ -11,6 +12,10 @@ from ._names import target_names_of
 from ._unwrap import unwrap
 from .softstep import STEPS
 
+SQUARED_ERROR = "squared error of standardised targets"
+CLASS_LOSSES = {"log_loss": "log loss", "as_softmax": "log loss (in training AS-Softmax)"}
+LEGEND_ROWS = 20
+WIDE = 50  # the largest loss over the smallest: ticks between powers of ten have no room
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
 
 
@@ -53,6 +58,14 @@ def _check_one_output(shape):
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
 
 
+def _check_numbers(estimator, instead):
+    """Refuse a classifier, and say what there is for classes."""
+    if is_classifier(estimator):
+        raise ValueError(
+            f"estimator must be a regressor; for classes there is {instead}; got {estimator!r}"
+        )
+
+
 def _target_name(model, y=None):
     """What the one target is called: by `y`, or by the targets that the model was fitted to."""
     names = target_names_of(y)
@@ -62,10 +75,22 @@ def _target_name(model, y=None):
     return names[0] if names else "target"
 
 
+def _class_colors(n_classes):
+    """A colour for each class, (n_classes, 4): the same in every picture."""
+    from matplotlib import colormaps
+
+    for name in ("tab10", "tab20"):
+        if n_classes <= colormaps[name].N:
+            return colormaps[name](np.arange(n_classes))
+    return colormaps["turbo"](np.linspace(0, 1, n_classes))
+
+
 class NeighborsDisplay(Display):
     """The neighbours behind one prediction: the weight of each against its target.
 
-    A dotted line leads from a target to where it was adjusted to.
+    A dotted line leads from a target to where it was adjusted to. Of classes a bar for each
+    neighbour, in the colour of its class: framed its weight, filled what it adds to the
+    probability of its class.
 
     It is recommended to use :meth:`from_estimator`.
 
@@ -77,14 +102,18 @@ class NeighborsDisplay(Display):
         Target of each neighbour.
     names : ndarray of shape (n_neighbors,)
         Name of each neighbour.
-    prediction : float
+    prediction : float or label
         The prediction, over all neighbours.
-    y_true : float, optional
+    y_true : float or label, optional
         The true target.
     adjusted_targets : ndarray of shape (n_neighbors,), optional
         The targets as they were moved for the query; None: not at all.
     target_name : str, default="target"
         What the target is called.
+    contributions : ndarray of shape (n_neighbors,), optional
+        Of classes: what each neighbour adds to the probability of its own.
+    probabilities : dict, optional
+        Of classes: how probable each label is. None: targets are numbers.
 
     Attributes
     ----------
@@ -113,6 +142,8 @@ class NeighborsDisplay(Display):
         y_true=None,
         adjusted_targets=None,
         target_name="target",
+        contributions=None,
+        probabilities=None,
     ):
         self.weights = weights
         self.targets = targets
@@ -121,6 +152,8 @@ class NeighborsDisplay(Display):
         self.y_true = y_true
         self.adjusted_targets = adjusted_targets
         self.target_name = target_name
+        self.contributions = contributions
+        self.probabilities = probabilities
 
     @classmethod
     def from_estimator(cls, estimator, X, y_true=None, *, n_neighbors=10, row_names=None, ax=None):
@@ -128,11 +161,11 @@ class NeighborsDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
             Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (1, n_features)
             The query.
-        y_true : float, optional
+        y_true : float or label, optional
             Its true target.
         n_neighbors : int, default=10
             Number of neighbours to draw; all, if the bank holds fewer.
@@ -167,13 +200,57 @@ class NeighborsDisplay(Display):
             said = ids < len(given)
             names = names.astype(object)
             names[said] = given[ids[said]]
+        weights, name = behind.weights[0, :-1], _target_name(model)
+        if is_classifier(model.estimator):
+            codes = behind.targets[0, :-1].argmax(axis=1)
+            return cls(
+                weights,
+                model.classes_[codes],
+                names,
+                prediction[0],
+                y_true,
+                target_name=name,
+                contributions=behind.contributions[0, np.arange(len(codes)), codes],
+                probabilities=dict(
+                    zip(model.classes_.tolist(), model.predict_proba(X)[0], strict=True)
+                ),
+            ).plot(ax)
         targets, adjusted = behind.targets[0, :-1, 0], behind.adjusted[0, :-1, 0]
         moved = None if np.array_equal(targets, adjusted) else adjusted
-        weights = behind.weights[0, :-1]
-        name = _target_name(model)
         return cls(weights, targets, names, prediction[0], y_true, moved, name).plot(ax)
 
     def _draw(self, ax):
+        if self.probabilities is None:
+            self._draw_numbers(ax)
+        else:
+            self._draw_classes(ax)
+        share = self.weights.sum()
+        ax.set_title(f"{len(self.weights)} heaviest neighbours ({share:.0%} of the weight)")
+
+    def _draw_classes(self, ax):
+        labels, place = list(self.probabilities), np.arange(len(self.weights))
+        colors = dict(zip(labels, _class_colors(len(labels)), strict=True))
+        own = [colors[label] for label in self.targets]
+        ax.bar(place, self.contributions, color=own)
+        ax.bar(place, self.weights, color="none", edgecolor="0.2")
+        notes = [("predicted", self.prediction), ("true", self.y_true)]
+        for label in self._legend_labels():
+            said = [f"{label}: {self.probabilities.get(label, 0):.0%}"]
+            said += [note for note, which in notes if label == which]
+            ax.bar(0, 0, color=colors.get(label, "white"), label=", ".join(said))
+        ax.set_xticks(place, self.names, rotation=45, ha="right", rotation_mode="anchor")
+        ax.tick_params("x", labelsize="small" if len(place) <= 12 else "x-small")
+        ax.set(xlabel="neighbour", ylabel="weight (frame), part of the probability (filled)")
+        ax.legend(title=self.target_name, fontsize="small")
+
+    def _legend_labels(self):
+        """The classes that are drawn, predicted or true, the most probable first."""
+        shown = dict.fromkeys([*self.targets, self.prediction])
+        if self.y_true is not None:
+            shown[self.y_true] = None
+        return sorted(shown, key=lambda label: -self.probabilities.get(label, 0))
+
+    def _draw_numbers(self, ax):
         ends = self.targets if self.adjusted_targets is None else self.adjusted_targets
         ax.vlines(ends, 0, self.weights, color="tab:blue", alpha=0.5)
         ax.plot(self.targets, self.weights, "o", color="tab:blue", label="neighbour")
@@ -192,12 +269,7 @@ class NeighborsDisplay(Display):
                 rotation=45,
                 fontsize="x-small",
             )
-        share = self.weights.sum()
-        ax.set(
-            title=f"{len(self.weights)} heaviest neighbours ({share:.0%} of the weight)",
-            xlabel=f"{self.target_name} of the neighbour",
-            ylabel="weight",
-        )
+        ax.set(xlabel=f"{self.target_name} of the neighbour", ylabel="weight")
         ax.margins(x=0.1)
         ax.set_ylim(0, 1.3 * self.weights.max())
         ax.legend(loc="upper center", ncols=4, fontsize="small")
@@ -216,6 +288,8 @@ class EmbeddingDisplay(Display):
         Target of each row.
     target_name : str, default="target"
         What the target is called.
+    classes : ndarray of shape (n_classes,), optional
+        The labels that targets are, in the order of their colours. None: targets are numbers.
 
     Attributes
     ----------
@@ -235,10 +309,11 @@ class EmbeddingDisplay(Display):
     (442, 2)
     """
 
-    def __init__(self, embedding, targets, target_name="target"):
+    def __init__(self, embedding, targets, target_name="target", classes=None):
         self.embedding = embedding
         self.targets = targets
         self.target_name = target_name
+        self.classes = classes
 
     @classmethod
     def from_estimator(
@@ -256,7 +331,7 @@ class EmbeddingDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
             Anything that :func:`unwrap` takes, fitted to one output.
         X : array-like of shape (n_samples, n_features), optional
             Rows to embed; the bank by default.
@@ -293,17 +368,38 @@ class EmbeddingDisplay(Display):
             rows = check_random_state(random_state).choice(rows, max_rows, replace=False)
         reducer = PCA(n_components=2) if reducer is None else reducer
         embedding = np.asarray(reducer.fit_transform(embeddings[rows]))[:, :2]
-        return cls(embedding, targets[rows], _target_name(model, y)).plot(ax)
+        classes = None
+        if is_classifier(model.estimator):  # known ones first: these keep their colours
+            known = model.classes_
+            classes = np.concatenate([known, np.setdiff1d(targets, known)])
+        return cls(embedding, targets[rows], _target_name(model, y), classes).plot(ax)
 
     def _draw(self, ax):
-        dots = ax.scatter(*self.embedding.T, c=self.targets, s=12, alpha=0.8)
-        ax.figure.colorbar(dots, ax=ax, label=self.target_name)
+        if self.classes is None:
+            dots = ax.scatter(*self.embedding.T, c=self.targets, s=12, alpha=0.8)
+            ax.figure.colorbar(dots, ax=ax, label=self.target_name)
+        else:
+            self._draw_classes(ax)
         ax.set(
             title=f"Embeddings of {len(self.targets):,} rows",
             xlabel="dimension 1",
             ylabel="dimension 2",
         )
         ax.set_aspect("equal", adjustable="datalim")  # a distance is one in all directions
+
+    def _draw_classes(self, ax):
+        colors = _class_colors(len(self.classes))
+        codes = (self.targets[:, None] == self.classes).argmax(axis=1)
+        ax.scatter(*self.embedding.T, c=colors[codes], s=12, alpha=0.8)
+        for label, color in zip(self.classes, colors, strict=True):
+            ax.plot([], [], "o", color=color, markersize=4, label=str(label))
+        ax.legend(
+            title=self.target_name,
+            loc="center left",
+            bbox_to_anchor=(1, 0.5),
+            ncols=-(-len(self.classes) // LEGEND_ROWS),
+            fontsize="small",
+        )
 
 
 class StepDisplay(Display):
@@ -350,7 +446,7 @@ class StepDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
             Anything that :func:`unwrap` takes, fitted with a `softstep`.
         X : array-like of shape (n_queries, n_features), optional
             Queries; needed with ``softstep_params='pointwise'`` only.
@@ -486,8 +582,11 @@ class SurfaceDisplay(Display):
         Raises
         ------
         ValueError
-            If `features` are not two columns of `X`, or there are several outputs.
+            If `features` are not two columns of `X`, there are several outputs, or the estimator
+            is a classifier: for these there is
+            :class:`~sklearn.inspection.DecisionBoundaryDisplay`.
         """
+        _check_numbers(estimator, "sklearn.inspection.DecisionBoundaryDisplay")
         framed = hasattr(X, "columns")
         names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
         values = np.asarray(X, dtype=float)
@@ -610,8 +709,10 @@ class IntervalDisplay(Display):
         Raises
         ------
         ValueError
-            If `confidence` is not between 0 and 1, or there are several outputs.
+            If `confidence` is not between 0 and 1, there are several outputs, or the estimator
+            is a classifier.
         """
+        _check_numbers(estimator, "predict_proba")
         model = unwrap(estimator)
         if not 0 < confidence < 1:
             raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
@@ -656,6 +757,8 @@ class HistoryDisplay(Display):
     history : list of dict
         One for each epoch: ``epoch``, ``train_loss``, and where there are several networks
         or validation rows, ``estimator`` and ``valid_loss``.
+    loss : str, default="squared error of standardised targets"
+        What the loss is.
 
     Attributes
     ----------
@@ -675,8 +778,9 @@ class HistoryDisplay(Display):
     20
     """
 
-    def __init__(self, history):
+    def __init__(self, history, loss=SQUARED_ERROR):
         self.history = history
+        self.loss = loss
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None):
@@ -684,7 +788,7 @@ class HistoryDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
             Anything that :func:`unwrap` takes, fitted.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
@@ -694,7 +798,9 @@ class HistoryDisplay(Display):
         display : HistoryDisplay
             With the data of the picture as attributes.
         """
-        return cls(unwrap(estimator).estimator.history_).plot(ax)
+        fitted = unwrap(estimator).estimator
+        loss = CLASS_LOSSES[fitted.loss] if is_classifier(fitted) else SQUARED_ERROR
+        return cls(fitted.history_, loss).plot(ax)
 
     def _draw(self, ax):
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -712,14 +818,16 @@ class HistoryDisplay(Display):
             kept = _kept_epoch(losses)
             ax.plot(number[kept], losses[kept], "o", color=f"C{i}", label="kept")
         ax.set_yscale("log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
+        low, high = ax.get_ylim()
+        subs = (1, 2, 3, 4, 5, 7) if high < WIDE * low else (1,)
+        ax.yaxis.set_major_locator(LogLocator(subs=subs))
         ax.yaxis.set_major_formatter("{x:g}")  # 0.5 rather than 5 × 10⁻¹
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         ax.set(
             title=f"Training: {_colors(len(networks))}",
             xlabel="epoch",
-            ylabel="squared error of standardised targets",
+            ylabel=self.loss,
         )
         handles, labels = ax.get_legend_handles_labels()
         n_styles = len(set(labels))

@@ -186,7 +186,7 @@ class NONANetworks(NetworkEstimator):
                 "use 2 or more"
             )
         extracts = self.feature_extractor is not None
-        return {
+        return super()._training_options() | {
             "average": not extracts if self.average == "auto" else self.average,
             "micro_batch_size": self.micro_batch_size,
             "callbacks": check_callbacks(self.callbacks),
@@ -426,7 +426,7 @@ class SoftStepNetworks(NetworkEstimator):
 
     def _training_options(self):
         given = self.hidden_layer_sizes is None
-        return {"refine_on_training": given, "average": not given}
+        return super()._training_options() | {"refine_on_training": given, "average": not given}
 
     def _make_scaler(self):
         if self.hidden_layer_sizes is not None:

@@ -553,6 +553,11 @@ class ClassTiles(Tiles):
     def sums_adjustments(self) -> bool:
         return False  # `h` is the query's alone
 
+    @property
+    def smoothing(self) -> Tensor | float:
+        """Share of the classes' frequencies in each probability."""
+        return self.head.share_of_prior(self.neighbors.unit)
+
     @cached_property
     def masses(self) -> Tensor:
         """Weight of each class, (q, C)."""
@@ -568,17 +573,17 @@ class ClassTiles(Tiles):
     def mean(self, values: Tensor) -> Tensor:
         """Probabilities, (q, C)."""
         self.masses = self.partial(values).mean
-        return self.head.probabilities(self.masses, self.odds)
+        return self.head.probabilities(self.masses, self.smoothing, self.odds)
 
     def adjusted(self, rows: slice | Tensor) -> Tensor:
         """What one weight of some rows adds to each probability, (q, b, C)."""
-        total = self.head.totals(self.head.smoothed(self.masses) * self.odds)
-        scale = (1 - self.head.smoothing) * self.odds / total
+        total = self.head.totals(self.head.smoothed(self.masses, self.smoothing) * self.odds)
+        scale = (1 - self.smoothing) * self.odds / total
         return self.neighbors.columns[rows] * scale[:, None]
 
     def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
-        columns, kept = self.neighbors.columns[rows], 1 - self.head.smoothing
-        votes = self.head.smoothed(self.masses) * self.odds
+        columns, kept = self.neighbors.columns[rows], 1 - self.smoothing
+        votes = self.head.smoothed(self.masses, self.smoothing) * self.odds
         of_rows = kept * self.masses * self.odds
         for output in spans_of(self.head.sizes):
             labels, cast, theirs = columns[:, output], votes[:, output], of_rows[:, output]

@@ -55,6 +55,8 @@ class DenseHead(nn.Module):
     ) -> Tensor:
         prediction = self.linear(query.relu())
         if self.sizes is not None:
+            if not self.training:  # probabilities sum to 1, as their users check in float64
+                prediction = prediction.double()
             blocks = prediction.split(self.sizes, dim=1)
             return torch.cat([block.softmax(dim=1) for block in blocks], dim=1)
         return prediction[:, 0] if self.n_outputs is None else prediction

@@ -187,18 +187,26 @@ class ClassTargets:
         ------
         ValueError
             If `y` is None, has another number of rows, or holds anything but classes: missing
-            labels, or numbers that are not whole.
+            labels, labels of several kinds, or numbers that are not whole.
         """
         refuse_none(y)
         labels = np.asarray(unmasked(y))
+        if labels.ndim not in (1, 2):
+            raise ValueError(f"y must have one or two axes, got shape {labels.shape}")
         rows = np.arange(len(labels)) if rows is None else rows
         check_lengths(len(rows), len(labels))
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = column_or_1d(labels, warn=True)
+        if labels.dtype.kind == "f":
+            check_targets(labels, rows)
         for row, label in zip(rows, labels, strict=True):
             if any(map(is_missing, np.ravel(label))):
-                raise ValueError(f"Input y contains NaN or another missing label in row {row}")
-        check_classification_targets(labels)
+                raise ValueError(f"Input y contains a missing label in row {row}")
+        try:
+            check_classification_targets(labels)
+        except TypeError:  # they cannot be sorted
+            kinds = sorted({type(label).__name__ for label in labels.ravel().tolist()})
+            raise ValueError(f"y must hold labels of one kind, got {', '.join(kinds)}") from None
         return labels
 
     @property

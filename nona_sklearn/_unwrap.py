@@ -17,11 +17,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import NetworkEstimator
+from ._classification import ClassPredictor, NeighborClassifier
 from ._explanation import Explanation
 from ._names import Names
 from ._network import Embedded
 from ._regression import NeighborRegressor, check_instead_of_mean, check_levels, check_numbers
 from ._targets import check_targets
+from ._verbs import NeighborEstimator
 
 NODES = np.linspace(-5, 5, 101)  # normal scores at which a distribution is looked at
 CHECKED = 65  # values at which a transformation of targets is looked at
@@ -196,7 +198,7 @@ class Unwrapped:
 
     Parameters
     ----------
-    estimator : NONARegressor or SoftStepKNeighborsRegressor
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or its classifier
         The fitted estimator.
     steps : tuple of transformer
         What is done to the features before it, first to last.
@@ -208,28 +210,21 @@ class Unwrapped:
     steps: tuple
     transformers: tuple
 
-    predict = _verb(NeighborRegressor.predict)
-    score = _verb(NeighborRegressor.score)
-    explain = _verb(NeighborRegressor.explain)
-    _explain = _verb(NeighborRegressor._explain)
-    kneighbors = _verb(NeighborRegressor.kneighbors)
-    kneighbors_graph = _verb(NeighborRegressor.kneighbors_graph)
-    neighbor_weights = _verb(NeighborRegressor.neighbor_weights)
-    effective_n_neighbors = _verb(NeighborRegressor.effective_n_neighbors)
-    soft_n_neighbors = _verb(NeighborRegressor.soft_n_neighbors)
-    distance_to_bank = _verb(NeighborRegressor.distance_to_bank)
-    predict_quantiles = _verb(NeighborRegressor.predict_quantiles)
-    predict_cdf = _verb(NeighborRegressor.predict_cdf)
-    sample_y = _verb(NeighborRegressor.sample_y)
-    calibrate = _verb(NeighborRegressor.calibrate)
-    influence = _verb(NeighborRegressor.influence)
-    add_neighbors = _verb(NeighborRegressor.add_neighbors)
-    remove_neighbors = _verb(NeighborRegressor.remove_neighbors)
-    set_neighbor_targets = _verb(NeighborRegressor.set_neighbor_targets)
-    compress = _verb(NeighborRegressor.compress)
-    embed = _verb(NeighborRegressor.embed)
+    _explain = _verb(NeighborEstimator._explain)
+    kneighbors = _verb(NeighborEstimator.kneighbors)
+    kneighbors_graph = _verb(NeighborEstimator.kneighbors_graph)
+    neighbor_weights = _verb(NeighborEstimator.neighbor_weights)
+    effective_n_neighbors = _verb(NeighborEstimator.effective_n_neighbors)
+    soft_n_neighbors = _verb(NeighborEstimator.soft_n_neighbors)
+    distance_to_bank = _verb(NeighborEstimator.distance_to_bank)
+    influence = _verb(NeighborEstimator.influence)
+    add_neighbors = _verb(NeighborEstimator.add_neighbors)
+    remove_neighbors = _verb(NeighborEstimator.remove_neighbors)
+    set_neighbor_targets = _verb(NeighborEstimator.set_neighbor_targets)
+    compress = _verb(NeighborEstimator.compress)
+    embed = _verb(NeighborEstimator.embed)
 
-    @wraps(NeighborRegressor.transform)
+    @wraps(NeighborEstimator.transform)
     def transform(self, X):
         return self.estimator.transform(self._pass(X))  # a table, if that is its output
 
@@ -253,10 +248,43 @@ class Unwrapped:
 
     def _neighbor_targets(self) -> np.ndarray:
         """Targets of the bank's rows, (n,) or (n, n_outputs)."""
+        raise NotImplementedError
+
+
+class UnwrappedRegressor(Unwrapped):
+    """:class:`Unwrapped` around numbers."""
+
+    predict = _verb(NeighborRegressor.predict)
+    score = _verb(NeighborRegressor.score)
+    explain = _verb(NeighborRegressor.explain)
+    predict_quantiles = _verb(NeighborRegressor.predict_quantiles)
+    predict_cdf = _verb(NeighborRegressor.predict_cdf)
+    sample_y = _verb(NeighborRegressor.sample_y)
+    calibrate = _verb(NeighborRegressor.calibrate)
+
+    def _neighbor_targets(self) -> np.ndarray:
         targets = self.estimator.bank_.targets.cpu().numpy()
         if not self.transformers:
             return targets
         return TransformedTargets(self.estimator, self.transformers)._answer(targets, 1)
+
+
+class UnwrappedClassifier(Unwrapped):
+    """:class:`Unwrapped` around classes."""
+
+    predict = _verb(NeighborClassifier.predict)
+    predict_proba = _verb(NeighborClassifier.predict_proba)
+    predict_log_proba = _verb(NeighborClassifier.predict_log_proba)
+    score = _verb(NeighborClassifier.score)
+    explain = _verb(NeighborClassifier.explain)
+
+    @property
+    def classes_(self) -> np.ndarray | list[np.ndarray]:
+        """The labels, sorted; of several outputs a list of such arrays."""
+        return self.estimator.classes_
+
+    def _neighbor_targets(self) -> np.ndarray:
+        return self.estimator.targets_.decode(self.estimator.bank_.targets)
 
 
 def unwrap(model):
@@ -270,9 +298,9 @@ def unwrap(model):
     Parameters
     ----------
     model : estimator
-        Fitted: a NONARegressor or SoftStepKNeighborsRegressor; a
+        Fitted: a NONARegressor, SoftStepKNeighborsRegressor, or one of their classifiers; a
         :class:`~sklearn.pipeline.Pipeline` whose last step is such a model; a
-        :class:`~sklearn.compose.TransformedTargetRegressor` around one; a search, such as
+        :class:`~sklearn.compose.TransformedTargetRegressor` around a regressor; a search, such as
         :class:`~sklearn.model_selection.GridSearchCV`, whose best estimator is one; a
         :class:`~sklearn.frozen.FrozenEstimator` of one.
 
@@ -280,12 +308,13 @@ def unwrap(model):
     -------
     Unwrapped
         With the estimator itself, as ``estimator``, and its verbs: ``explain``, ``kneighbors``,
-        ``predict_quantiles``, ``add_neighbors`` and so on. Edits are edits of the model.
+        ``add_neighbors``, of regressors ``predict_quantiles``, of classifiers ``predict_proba``
+        and so on. Edits are edits of the model.
 
     Raises
     ------
     TypeError
-        If there is none of our estimators inside.
+        If there is none of our estimators inside, or a classifier whose labels are transformed.
     NotFittedError
         If the model is not fitted.
 
@@ -339,11 +368,16 @@ def unwrap(model):
             inner = inner.best_estimator_
         else:
             raise TypeError(
-                "model must be a NONARegressor or SoftStepKNeighborsRegressor, or a Pipeline, "
-                f"TransformedTargetRegressor or search around one, got {model!r}"
+                "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
+                "classifiers, or a Pipeline, TransformedTargetRegressor or search around one, "
+                f"got {model!r}"
             )
     check_is_fitted(inner)
-    return Unwrapped(inner, tuple(steps), tuple(transformers))
+    classifies = isinstance(inner, ClassPredictor)
+    if classifies and transformers:
+        raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
+    kind = UnwrappedClassifier if classifies else UnwrappedRegressor
+    return kind(inner, tuple(steps), tuple(transformers))
 
 
 def _is_search(model) -> bool:

@@ -275,7 +275,7 @@ class NeighborEstimator(NetworkEstimator):
             the sum of its weights over the queries; ``change``, the root mean square, over
             queries, of the change of a prediction when the row is left out; ``error``, the
             mean change of the squared error then, where targets are known: positive where the
-            row helps. Several outputs add up.
+            row helps. Several outputs add up; of classes these are the probabilities of all.
 
         Notes
         -----

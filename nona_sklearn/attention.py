@@ -450,7 +450,7 @@ class ClassHead(NONAHead):
     Notes
     -----
     Shapes as for :class:`NONAHead`; targets are one-hot, (n, C), and so is what it returns:
-    probabilities, (q, C). ``unit=None`` leaves out `h`. Beyond `reach` `h` fades.
+    probabilities, (q, C). ``unit=None`` leaves out `h` and smoothing. Beyond `reach` `h` fades.
 
     Examples
     --------
@@ -497,14 +497,20 @@ class ClassHead(NONAHead):
         blocks = masses.split(self.sizes, dim=1)
         return torch.cat([b.sum(dim=1, keepdim=True).expand_as(b) for b in blocks], dim=1)
 
-    def smoothed(self, masses: Tensor) -> Tensor:
-        """Mix the classes' weights, (q, C), with their frequencies."""
-        # So that they still sum to 1 to the last digits, however the share is rounded.
-        return masses + self.smoothing * (self.prior.to(masses.dtype) - masses)
+    def share_of_prior(self, unit: Tensor | float | None) -> Tensor | float:
+        """:attr:`smoothing`; none where labels are not those that the frequencies are of."""
+        return 0.0 if unit is None else self.smoothing
 
-    def probabilities(self, masses: Tensor, odds: Tensor | float = 1.0) -> Tensor:
+    def smoothed(self, masses: Tensor, smoothing: Tensor | float) -> Tensor:
+        """Mix the classes' weights, (q, C), with a share of their frequencies."""
+        # So that they still sum to 1 to the last digits, however the share is rounded.
+        return masses + smoothing * (self.prior.to(masses.dtype) - masses)
+
+    def probabilities(
+        self, masses: Tensor, smoothing: Tensor | float, odds: Tensor | float = 1.0
+    ) -> Tensor:
         """Turn the classes' weights into probabilities, (q, C)."""
-        votes = self.smoothed(masses) * odds
+        votes = self.smoothed(masses, smoothing) * odds
         # Where nobody votes all are 0, no NaN.
         return votes / self.totals(votes).clamp_min(torch.finfo(votes.dtype).tiny)
 
@@ -518,10 +524,11 @@ class ClassHead(NONAHead):
         unit: Tensor | float | None = 1.0,
     ) -> Tensor:
         masses = self._attend(query, neighbors, targets, excluded, log_prior)
+        smoothing = self.share_of_prior(unit)
         if not self.n_adjusted or unit is None:
-            return self.probabilities(masses)
+            return self.probabilities(masses, smoothing)
         fade = 1.0 if self.training else self._fade(query, neighbors, excluded)
-        return self.probabilities(masses, self.odds(self.adjustments(query), fade))
+        return self.probabilities(masses, smoothing, self.odds(self.adjustments(query), fade))
 
 
 class AverageHead(nn.Module):

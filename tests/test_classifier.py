@@ -554,3 +554,56 @@ def test_same_seed_same_result(iris):
 
 def test_a_class_head_is_a_head():
     assert isinstance(ClassHead(prior=torch.ones(2) / 2), NONAHead)
+
+
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, pd.NaT])
+def test_a_missing_label_is_named_by_its_row(gap, iris):
+    X, _, y, _ = iris
+    labels = np.array(["a", "b", "c"], dtype=object)[y]
+    labels[3] = gap
+    with pytest.raises(ValueError, match="Input y contains a missing label in row 3"):
+        softstep_knn().fit(X, pd.Series(labels))
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_as_softmax_with_margin_1_is_the_log_loss(make, iris):
+    X, X_test, y, _ = iris
+    by_log_loss, by_as_softmax, pushed_less = (
+        make(max_iter=1, **params).fit(X, y).predict_proba(X_test)
+        for params in ({}, {"loss": "as_softmax", "margin": 1.0}, {"loss": "as_softmax"})
+    )
+    np.testing.assert_allclose(by_as_softmax, by_log_loss, atol=1e-3)  # of float32 steps
+    assert np.abs(pushed_less - by_log_loss).max() > 1e-3
+
+
+def test_as_speed_takes_fewer_steps_where_little_is_to_learn():
+    """Two classes far apart: after a while nearly all rows are right by the margin."""
+    X = np.repeat([[-1.0], [1.0]], 80, axis=0) + np.linspace(0, 0.1, 160)[:, None]
+    params = {"loss": "as_softmax", "max_iter": 40, "early_stopping": False}
+    plain, fast = (
+        nona(max_accumulation=most, **params).fit(X, X[:, 0] > 0).history_ for most in (1, 2)
+    )
+    assert {epoch["train_batch_count"] for epoch in plain} == {5}
+    assert min(epoch["train_batch_count"] for epoch in fast) == 3
+
+
+def test_as_softmax_of_an_indicator_matrix(iris):
+    X, X_test, y, y_test = iris
+    tags = np.column_stack([y == 0, y > 0, y == 2]).astype(int)
+    model = nona(loss="as_softmax", max_iter=30).fit(X, tags)
+    assert (model.predict(X_test)[:, 0] == (y_test == 0)).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"margin": 1.5}, "'margin' parameter"),
+        ({"loss": "hinge"}, "'loss' parameter"),
+        ({"max_accumulation": 0}, "'max_accumulation' parameter"),
+        ({"class_weight": {7: 1.0}}, "not in class_weight"),
+    ],
+    ids=str,
+)
+def test_bad_parameters(params, message, iris):
+    with pytest.raises(ValueError, match=message):
+        nona(**params).fit(iris[0], iris[2])

@@ -72,7 +72,6 @@ def test_what_are_no_dates_stay_as_they_are(text):
     ("change", "target", "message"),
     [
         (lambda t: t, "cost", r"no column 'cost' in .*; it has \['size', 'town', 'price'\]"),
-        (lambda t: t, "town", "column 'town' is not numeric"),
         (lambda t: t, "size", "column 'size' lacks 1 of 80 values"),
         (lambda t: t[:20], "price", "has 20 rows; at least 30 are needed"),
         (lambda t: t[:0], "price", "has 0 rows; at least 30 are needed"),
@@ -105,6 +104,72 @@ def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(demo.DemoError, match=message):
         demo.load_csv(path, "price")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda t: t, ["--task", "numbers"], "column 'town' is not numeric"),
+        (lambda t: t.assign(town=t["price"]), ["--task", "classes"], "not whole: no classes"),
+        (lambda t: t.assign(town="A"), [], "1 values in 80 rows: no two classes of at least 5"),
+        (lambda t: t.assign(town=[f"{i} A" for i in range(80)]), [], "80 values in 80 rows"),
+        (lambda t: t.assign(town=t["town"].where(t["size"] < 1)), [], "'town' lacks"),
+    ],
+)
+def test_says_why_a_target_is_no_classes_or_no_numbers(
+    table, tmp_path, capsys, change, options, message
+):
+    change(table).to_csv(tmp_path / "t.csv", index=False)
+    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "town", *options]
+    assert demo.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "expected"),
+    [
+        (["a", "b"], "auto", True),
+        ([True, False], "auto", True),
+        ([True, False], "classes", True),
+        ([0, 1], "auto", False),
+        ([0.5, 1], "auto", False),
+        ([0, 1], "classes", True),
+        ([0.0, 1.0], "classes", True),
+        ([0, 1], "numbers", False),
+    ],
+)
+def test_strings_and_truth_values_are_classes_and_numbers_are_numbers(values, task, expected):
+    assert demo.are_classes(pd.Series(values), task) == expected
+
+
+def test_few_whole_numbers_are_told_how_to_be_classes():
+    assert "--task classes" in demo.describe(pd.Series([1, 2, 5, 5]), False)
+    assert demo.describe(pd.Series([1, 2.5]), False) == "numbers"
+    assert demo.describe(pd.Series(range(100)), False) == "numbers"
+    assert demo.describe(pd.Series([1, 2, 5, 5]), True) == "3 classes"
+
+
+def test_classes(table, tmp_path, capsys, monkeypatch):
+    """Strings, with one that is too rare for every fold."""
+    for name, short in [
+        ("NONAClassifier", {"n_estimators": 1, "max_iter": 3}),
+        ("SoftStepKNeighborsClassifier", {"max_iter": 3}),
+        ("DenseHeadClassifier", {"n_estimators": 1, "max_iter": 3}),
+    ]:
+        monkeypatch.setattr(demo, name, partial(getattr(demo, name), **short))
+    monkeypatch.setattr(demo, "N_SPLITS", 2)
+    table["kind"] = np.where(table["price"] > 0, "dear", "cheap")
+    table.loc[7, "kind"] = "unknown"
+    table.drop(columns="price").to_csv(tmp_path / "t.csv", index=False)
+    picture = tmp_path / "demo.png"
+    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "kind", "--output", str(picture)]
+    assert demo.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "left out: 1 of 80 rows, of classes with fewer than 2" in out
+    assert "79 rows, 2 features, target 'kind': 2 classes" in out
+    for name in ("log loss", "accuracy", "contribution_dear", *demo.contestants(True)):
+        assert name in out
+    assert imread(picture).shape[1] > 800
 
 
 def archive(ending, content):

@@ -22,12 +22,20 @@ from sklearn.utils.estimator_checks import (
     parametrize_with_checks,
 )
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    TableEncoder,
+)
 
 # Two networks are an average as five are.
 DEFAULTS = [
     NONARegressor(n_estimators=2, max_iter=20),
     SoftStepKNeighborsRegressor(max_iter=20),
+    NONAClassifier(n_estimators=2, max_iter=10),
+    SoftStepKNeighborsClassifier(max_iter=10),
 ]
 CONFIGURATIONS = [
     *DEFAULTS,
@@ -72,7 +80,7 @@ def test_sklearn_checks(estimator, check):
 # test_features. Two of these checks mix frames and arrays, whereupon scikit-learn itself warns.
 @pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
 @pytest.mark.parametrize(
-    "estimator", [*DEFAULTS, TableEncoder()], ids=["nona", "softstep", "table"]
+    "estimator", [*DEFAULTS, TableEncoder()], ids=lambda estimator: type(estimator).__name__
 )
 @pytest.mark.parametrize(
     "check",
@@ -93,7 +101,7 @@ def test_checks_that_the_list_leaves_out(estimator, check):
 
 # Of defaults: scikit-learn's display compares parameters with them, and numpy below 2.3 cannot
 # compare n_estimators=2 with 'auto' there, as it cannot max_features=2 with 'sqrt'.
-@pytest.mark.parametrize("estimator", [NONARegressor, SoftStepKNeighborsRegressor])
+@pytest.mark.parametrize("estimator", [type(estimator) for estimator in DEFAULTS])
 def test_html_repr(estimator):
     assert estimator.__name__ in estimator()._repr_html_()
 

@@ -30,9 +30,10 @@ from nona_sklearn import (
     SurfaceDisplay,
     unwrap,
 )
+from nona_sklearn._classification import NeighborClassifier
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._regression import NeighborRegressor
-from nona_sklearn._unwrap import TransformedTargets, Unwrapped
+from nona_sklearn._unwrap import TransformedTargets, UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -178,17 +179,21 @@ def test_a_search_that_is_not_fitted_says_so(search, wrap):
         unwrap(wrap(search(nona(), {"embedding_dim": [2, 3]})))
 
 
-def test_verbs_are_those_of_the_estimator():
+@pytest.mark.parametrize(
+    ("kind", "unwrapped"),
+    [(NeighborRegressor, UnwrappedRegressor), (NeighborClassifier, UnwrappedClassifier)],
+)
+def test_verbs_are_those_of_the_estimator(kind, unwrapped):
     """With its docstrings and signatures, for whoever asks help() or completes by tab."""
     asked = {
         name
-        for name, verb in inspect.getmembers(NeighborRegressor, inspect.isfunction)
+        for name, verb in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_") and {"X", "y", "ids"} & {*inspect.signature(verb).parameters}
     }
-    own = {name for name in dir(Unwrapped) if not name.startswith("_")}
+    own = {name for name in dir(unwrapped) if not name.startswith("_")}
     assert asked - own == {"fit", "fit_transform"}
     for name in asked & own:
-        verb, original = getattr(Unwrapped, name), getattr(NeighborRegressor, name)
+        verb, original = getattr(unwrapped, name), getattr(kind, name)
         assert inspect.signature(verb) == inspect.signature(original)
         assert inspect.getdoc(verb) == inspect.getdoc(original)
 

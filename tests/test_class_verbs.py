@@ -1,0 +1,615 @@
+"""What users of the regressors know, asked of classifiers: oracles are the same, done by hand."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import compute_sample_weight
+from torch import nn
+
+from nona_sklearn import (
+    EmbeddingDisplay,
+    HistoryDisplay,
+    IntervalDisplay,
+    NeighborsDisplay,
+    NONAClassifier,
+    SoftStepKNeighborsClassifier,
+    StepDisplay,
+    SurfaceDisplay,
+    compare_heads,
+    unwrap,
+)
+from nona_sklearn._compare import tune_knn
+from nona_sklearn._heads import DenseHeadClassifier
+
+pd = pytest.importorskip("pandas")
+
+N, Q = 48, 7
+KINDS = np.array(["cat", "dog", "fox"])
+NAMES = [f"animal {i}" for i in range(N + Q)]
+CLOSE = 1e-5  # embeddings are float32, the sums of weights are not
+
+
+def nona(**params):
+    params = {"n_estimators": 1, "max_iter": 2, "hidden_layer_sizes": (8,), **params}
+    return NONAClassifier(random_state=0, **params)
+
+
+def knn(**params):
+    return SoftStepKNeighborsClassifier(**{"max_iter": 2, "random_state": 0, **params})
+
+
+@pytest.fixture(scope="module")
+def animals():
+    """Rows and queries with names, and labels of three overlapping kinds."""
+    X, y = make_blobs(N + Q, centers=3, cluster_std=4.0, random_state=0)
+    X = pd.DataFrame(X, NAMES, ["weight", "tail"])
+    kind = pd.Series(KINDS[y], NAMES, name="kind")
+    return X[:N], kind[:N], X[N:], kind[N:]
+
+
+def both(y, X):
+    """Two outputs: the kind, and whether the tail is long."""
+    return pd.DataFrame({"kind": y, "long": np.where(X["tail"] > 2, "yes", "no")}, X.index)
+
+
+MODELS = {
+    "adjusted": nona(n_estimators=2),
+    "plain": nona(n_estimators=2, adjust=False),
+    "step": nona(n_estimators=2, softstep="s1"),
+    "knn": knn(),
+    "plain knn": knn(smoothing=False, n_neighbors=8),
+    "outputs": nona(n_estimators=2),
+    "knn outputs": knn(),
+}
+PLAIN = ["plain", "plain knn"]
+WITHOUT_STEP = ["adjusted", "plain", "outputs"]
+
+
+@pytest.fixture(scope="module")
+def all_fitted(animals):
+    X, y, *_ = animals
+    return {
+        name: clone(model).fit(X, both(y, X) if "outputs" in name else y)
+        for name, model in MODELS.items()
+    }
+
+
+@pytest.fixture(params=MODELS)
+def fitted(all_fitted, request):
+    return all_fitted[request.param]
+
+
+def side_by_side(model, X):
+    """Probabilities of all outputs, (q, C)."""
+    probabilities = model.predict_proba(X)
+    return np.hstack(probabilities) if isinstance(probabilities, list) else probabilities
+
+
+def truth_of(model, X, y):
+    """Labels as the model was fitted to them."""
+    return both(y, X) if isinstance(model.classes_, list) else y
+
+
+def one_hot(model, y):
+    return model.targets_.values(y).numpy()
+
+
+# -- explanations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 4, N - 1])
+@pytest.mark.parametrize("own", [False, True])
+def test_contributions_sum_to_probabilities(fitted, animals, k, own):
+    X, y, asked, _ = animals
+    table = fitted.explain(None if own else asked, k)
+    expected = side_by_side(fitted, None if own else asked)
+    parts = table.filter(like="contribution").to_numpy().reshape(len(expected), k + 1, -1)
+    np.testing.assert_allclose(parts.sum(axis=1), expected, atol=1e-12)
+    assert (parts > -CLOSE).all()
+    assert list(table["query"][:: k + 1]) == (NAMES[:N] if own else NAMES[N:])
+    others = table["neighbor"] == "others"
+    named = table[~others]
+    labels = truth_of(fitted, X, y).loc[named["neighbor"].tolist()].to_numpy()
+    targets = named.filter(like="target").to_numpy()
+    np.testing.assert_array_equal(targets, labels.reshape(targets.shape))
+    # A row adds to its own classes, and to no others.
+    foreign = one_hot(fitted, labels) == 0
+    assert (parts[:, :k].reshape(foreign.shape)[foreign] == 0).all()
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_without_adjustments_a_row_adds_its_weight(all_fitted, animals, name):
+    model, (_, y, asked, _) = all_fitted[name], animals
+    table = model.explain(asked, 5)
+    named = table["neighbor"] != "others"
+    added = table.filter(like="contribution").sum(axis=1)
+    np.testing.assert_allclose(added[named], table["weight"][named], atol=CLOSE)
+    for queries in (asked, None):
+        votes = model.neighbor_weights(queries) @ one_hot(model, y)
+        np.testing.assert_allclose(model.predict_proba(queries), votes, atol=CLOSE)
+
+
+def test_columns_are_named_after_outputs_and_classes(all_fitted, animals):
+    one, two = (all_fitted[name].explain(animals[2], 1) for name in ("adjusted", "outputs"))
+    kinds = [f"contribution_{kind}" for kind in KINDS]
+    assert list(one.columns) == ["query", "neighbor", "weight", "target", *kinds]
+    assert list(two.columns)[3:] == [
+        "target_kind",
+        "target_long",
+        *(f"contribution_kind_{kind}" for kind in KINDS),
+        "contribution_long_no",
+        "contribution_long_yes",
+    ]
+    assert all_fitted["adjusted"].target_names_ == ("kind",)
+    assert one["target"][1] is None or one["target"].isna()[1]  # of the others
+
+
+# -- what a row does ----------------------------------------------------------------------------
+
+
+def without(model, names):
+    return copy.deepcopy(model).remove_neighbors(names=names)
+
+
+def test_leave_one_out_is_a_bank_without_the_row(fitted, animals):
+    X = animals[0]
+    found = side_by_side(fitted, None)
+    for i in (0, 5, N - 1):
+        expected = side_by_side(without(fitted, NAMES[i]), X[i : i + 1])
+        np.testing.assert_allclose(found[i : i + 1], expected, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", WITHOUT_STEP)
+@pytest.mark.parametrize("own", [False, True])
+def test_influence_is_removing_and_asking_again(all_fitted, animals, name, own):
+    model, (X, y, asked, truth) = all_fitted[name], animals
+    table = model.influence() if own else model.influence(asked, truth_of(model, asked, truth))
+    assert table["neighbor"].tolist() == NAMES[:N]
+    queries, labels = (X, y) if own else (asked, truth)
+    true = one_hot(model, truth_of(model, queries, labels))
+    before = side_by_side(model, None if own else asked)
+    if own:
+        for j in (3, 20):  # the others' answers, each without itself and without this one
+            rest = without(model, NAMES[j])
+            kept = np.delete(np.arange(N), j)
+            change = np.zeros_like(before)
+            change[kept] = side_by_side(rest, None) - before[kept]
+            check_influence(table.iloc[j], before, change, true)
+    else:
+        for j in (3, 20):
+            change = side_by_side(without(model, NAMES[j]), asked) - before
+            check_influence(table.iloc[j], before, change, true)
+
+
+def check_influence(row, before, change, true):
+    squared = np.square(change).sum(axis=1).mean()
+    error = (np.square(before + change - true) - np.square(before - true)).sum(axis=1).mean()
+    assert row["change"] == pytest.approx(np.sqrt(squared), abs=1e-4)
+    assert row["error"] == pytest.approx(error, abs=1e-4)
+
+
+def test_without_labels_there_is_no_error(all_fitted, animals):
+    table = all_fitted["knn"].influence(animals[2])
+    assert list(table.columns) == ["neighbor", "id", "weight", "change"]
+    assert table["weight"].sum() == pytest.approx(Q, rel=1e-4)
+
+
+# -- edits --------------------------------------------------------------------------------------
+
+
+def test_rows_come_and_go(fitted, animals):
+    X, _, asked, truth = animals
+    model = copy.deepcopy(fitted)
+    before = side_by_side(model, asked)
+    ids = model.add_neighbors(asked, truth_of(model, asked, truth))
+    assert (ids == np.arange(N, N + Q)).all()
+    assert (side_by_side(model, asked) != before).any(axis=1).all()
+    assert {*model.explain(asked, N)["neighbor"]} - {"others"} <= {*NAMES}
+    model.remove_neighbors(ids)
+    np.testing.assert_allclose(side_by_side(model, asked), before, atol=1e-12)
+    model.compress(20, X)
+    kept = model.bank_.ids.numpy()
+    assert len({*kept}) == 20
+    left = without(fitted, [name for i, name in enumerate(NAMES[:N]) if i not in kept])
+    np.testing.assert_array_equal(side_by_side(model, asked), side_by_side(left, asked))
+
+
+def test_other_labels_leave_nothing_but_votes(fitted, animals):
+    """The odds and the frequencies were of others."""
+    X, y, asked, _ = animals
+    turned = truth_of(fitted, X, y.iloc[::-1].set_axis(y.index))
+    model = copy.deepcopy(fitted).set_neighbor_targets(turned)
+    for queries in (asked, None):
+        votes = fitted.neighbor_weights(queries) @ one_hot(fitted, turned)
+        np.testing.assert_allclose(side_by_side(model, queries), votes, atol=CLOSE)
+        definition = model._ask(queries)[1].attend().numpy()
+        np.testing.assert_allclose(definition, votes, atol=1e-4)
+    table = model.influence(asked)
+    change = side_by_side(without(model, NAMES[3]), asked) - side_by_side(model, asked)
+    if model.softstep is None:
+        assert table["change"][3] == pytest.approx(
+            np.sqrt(np.square(change).sum(axis=1).mean()), abs=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", ["adjusted", "outputs", "knn"])
+def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
+    X, y, asked, truth = animals
+    model = copy.deepcopy(all_fitted[name])
+    before, bank = side_by_side(model, asked), model.bank_
+    wrong = truth.copy()
+    wrong.iloc[2] = "elk"
+    several = name == "outputs"
+    for edit in (
+        lambda: model.add_neighbors(asked, both(wrong, asked) if several else wrong),
+        lambda: model.set_neighbor_targets(
+            both(y, X).replace("fox", "elk") if several else y.replace("fox", "elk")
+        ),
+    ):
+        with pytest.raises(ValueError, match=r"classes that fit saw, got 'elk' in row \d+; fit"):
+            edit()
+    with pytest.raises(ValueError, match=r"y must have \d outputs as in fit, got 3"):
+        model.add_neighbors(asked, np.tile(truth.to_numpy()[:, None], 3))
+    with pytest.raises(ValueError, match=r"y must have one or two axes, got shape \(\)"):
+        model.add_neighbors(asked, "fox")
+    with pytest.raises(ValueError, match="X has 7, y has 6"):
+        model.add_neighbors(asked, truth_of(model, asked, truth)[:6])
+    assert model.bank_ is bank
+    np.testing.assert_array_equal(side_by_side(model, asked), before)
+
+
+def test_kinds_of_labels_that_nobody_can_sort(animals):
+    X, y, *_ = animals
+    for mixed in ([*y[1:], None], pd.DataFrame({"kind": y, "tails": 1})):
+        with pytest.raises(ValueError, match=r"labels of one kind, got .*, str"):
+            nona().fit(X, mixed)
+
+
+# -- weights ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [nona, knn])
+@pytest.mark.parametrize("class_weight", [None, "balanced", {"cat": 2, "dog": 1, "fox": 1}])
+def test_weight_zero_is_absent(animals, make, class_weight):
+    """With its class, which nobody has beside it; and without a say in what is balanced."""
+    X, y, asked, _ = animals
+    weight = np.ones(N)
+    weight[-10:] = 0
+    labels = y.copy()
+    labels.iloc[-10:] = "fox"
+    if not isinstance(class_weight, dict):
+        labels.iloc[-1] = "elk"
+    model = make(class_weight=class_weight).fit(X, labels, sample_weight=weight)
+    expected = make(class_weight=class_weight).fit(X[:-10], y[:-10])
+    assert model.classes_.tolist() == KINDS.tolist()
+    np.testing.assert_allclose(
+        model.predict_proba(asked), expected.predict_proba(asked), atol=CLOSE
+    )
+
+
+def test_balanced_classes_weigh_the_same_whatever_the_rows_weigh(animals):
+    X, y, *_ = animals
+    model, given = nona(class_weight="balanced"), np.random.RandomState(0).uniform(0.5, 3, N)
+    weight = model._weigh(y, given)
+    np.testing.assert_allclose([weight[y == kind].sum() for kind in KINDS], given.sum() / 3)
+    of_long = model._weigh(both(y, X)["long"], given)
+    np.testing.assert_allclose(model._weigh(both(y, X), given), weight * of_long / given)
+    np.testing.assert_allclose(
+        model._weigh(y, None), compute_sample_weight("balanced", y)
+    )  # scikit-learn's, where all rows count alike
+
+
+@pytest.mark.parametrize("name", WITHOUT_STEP)  # which counts rows, whatever they weigh
+def test_a_row_of_weight_two_is_two_rows(all_fitted, animals, name):
+    _, _, asked, truth = animals
+    heavy, twice = (copy.deepcopy(all_fitted[name]) for _ in range(2))
+    labels = truth_of(heavy, asked, truth)
+    heavy.add_neighbors(asked[:1], labels[:1], sample_weight=[2.0])
+    for _ in range(2):
+        twice.add_neighbors(asked[:1], labels[:1])
+    np.testing.assert_allclose(side_by_side(heavy, asked), side_by_side(twice, asked), atol=CLOSE)
+
+
+# -- pickles, groups, images, raw tables --------------------------------------------------------
+
+
+def test_pickles_answer_the_same(fitted, animals):
+    asked = animals[2]
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(side_by_side(again, asked), side_by_side(fitted, asked))
+    assert again.explain(asked).equals(fitted.explain(asked))
+    assert again.influence().equals(fitted.influence())
+    np.testing.assert_array_equal(again.predict(None), fitted.predict(None))
+
+
+@pytest.mark.parametrize("make", [nona, knn])
+def test_groups_stay_together(animals, make):
+    """Copies of a row in its group teach nothing; the same copies apart give the row away."""
+    X, _, asked, _ = animals
+    rng = np.random.RandomState(0)
+    X = pd.concat([X[:16]] * 3)
+    y = np.tile(rng.permutation(np.repeat(["a", "b"], 8)), 3)  # known to copies only
+    groups = np.tile(np.arange(16), 3)
+    model = make(early_stopping=True).fit(X, y, groups=groups)
+    valid = np.isin(np.arange(48), model.validation_indices_[0])
+    for group in range(16):
+        assert len({*valid[groups == group]}) == 1
+    alone = make(early_stopping=True, max_iter=5).fit(X, y)
+    together = make(early_stopping=True, max_iter=5).fit(X, y, groups=groups)
+    of_groups, of_rows = (
+        min(epoch["valid_loss"] for epoch in each.history_) for each in (together, alone)
+    )
+    assert of_groups > of_rows
+    assert together.predict_proba(asked).shape == (Q, 2)
+
+
+def test_images():
+    """A small convolutional network, fine-tuned under the head: rows add up to probabilities."""
+    images, digits = load_digits(n_class=4, return_X_y=True)
+    images = images.reshape(-1, 1, 8, 8).astype(np.float32) / 16
+    extractor = nn.Sequential(
+        nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 2), nn.ReLU(), nn.Flatten()
+    )
+    model = NONAClassifier(
+        extractor, extractor_learning_rate=3e-3, batch_size=32, max_iter=4, random_state=0
+    ).fit(images[:300], digits[:300])
+    assert model.score(images[300:400], digits[300:400]) > 0.8
+    query = images[300:303]
+    votes = model.neighbor_weights(query) @ np.eye(4)[digits[:300]]
+    np.testing.assert_allclose(model.predict_proba(query), votes, atol=CLOSE)  # adjust='auto'
+    table = model.explain(model.embed(query), 3)
+    added = table.filter(like="contribution").to_numpy().reshape(3, 4, 4).sum(axis=1)
+    np.testing.assert_allclose(added, model.predict_proba(query))
+    assert model.transform(query).shape == (3, 32)
+
+
+def test_raw_tables_keep_their_verbs(animals):
+    """Categories and gaps, in a pipeline that hands tables on."""
+    X, y, asked, truth = (part.copy() for part in animals)
+    for table in (X, asked):
+        table["sound"] = np.where(np.arange(len(table)) % 5 == 0, None, "loud")
+        table.iloc[1, 0] = np.nan
+    asked["sound"] = "never heard"
+    passed = FunctionTransformer(lambda table: table[["tail", "sound", "weight"]])
+    for model in (nona(), knn()):
+        ours = unwrap(make_pipeline(passed, model).fit(X, y))
+        table = ours.explain(asked, 2)
+        added = table.groupby("query", sort=False)[[f"contribution_{kind}" for kind in KINDS]]
+        np.testing.assert_allclose(added.sum(), ours.predict_proba(asked), atol=1e-12)
+        assert ours.add_neighbors(asked, truth).tolist() == list(range(N, N + Q))
+        assert ours.estimator.bank_.names_of(slice(None)).tolist() == NAMES
+
+
+# -- inside a model -----------------------------------------------------------------------------
+
+
+def nestings():
+    grid = {"embedding_dim": [4]}
+    return {
+        "itself": nona(),
+        "pipeline": make_pipeline(StandardScaler().set_output(transform="pandas"), nona()),
+        "search": GridSearchCV(nona(), grid, cv=2),
+        "pipelines": make_pipeline(StandardScaler(), make_pipeline("passthrough", knn())),
+        "everything": make_pipeline(
+            StandardScaler(),
+            GridSearchCV(make_pipeline(nona()), {"nonaclassifier__embedding_dim": [4]}, cv=2),
+        ),
+        "frozen": FrozenEstimator(nona()),
+    }
+
+
+@pytest.mark.parametrize("nesting", nestings())
+def test_it_answers_as_the_model_does(animals, nesting):
+    X, y, asked, truth = animals
+    model = nestings()[nesting]
+    if nesting == "frozen":
+        model = FrozenEstimator(model.estimator.fit(X, y))
+    model.fit(X, y)
+    ours = unwrap(model)
+    expected = model.predict_proba(asked)
+    np.testing.assert_array_equal(ours.predict_proba(asked), expected)
+    np.testing.assert_array_equal(ours.predict_log_proba(asked), np.log(expected))
+    np.testing.assert_array_equal(ours.predict(asked), model.predict(asked))
+    assert ours.score(asked, truth) == model.score(asked, truth)
+    assert ours.classes_.tolist() == KINDS.tolist()
+    assert ours.target_names_ == ("kind",)
+    table = ours.explain(asked, 3)
+    assert table["query"].tolist() == [name for name in NAMES[N:] for _ in range(4)]
+    parts = table.filter(like="contribution").to_numpy().reshape(Q, 4, 3)
+    np.testing.assert_allclose(parts.sum(axis=1), expected, atol=1e-12)
+    inner = ours.estimator
+    scaled = asked
+    for step in ours.steps:
+        scaled = step.transform(scaled)
+    np.testing.assert_array_equal(ours.kneighbors(asked)[1], inner.kneighbors(scaled)[1])
+    weights = ours.neighbor_weights(asked).toarray()
+    np.testing.assert_array_equal(weights, inner.neighbor_weights(scaled).toarray())
+    np.testing.assert_array_equal(
+        ours.influence(asked, truth)["error"], inner.influence(scaled, truth)["error"]
+    )
+    np.testing.assert_array_equal(ours.predict_proba(None), inner.predict_proba(None))
+    model = copy.deepcopy(model)  # an edit is one of the model
+    before, ours = model.predict_proba(asked), unwrap(model)
+    ids = ours.add_neighbors(asked, truth)
+    assert (model.predict_proba(asked) != before).any()
+    assert ours.remove_neighbors(ids) is ours
+    np.testing.assert_allclose(model.predict_proba(asked), before, atol=1e-12)
+
+
+def test_what_only_numbers_have_is_absent(all_fitted):
+    for model in (all_fitted["adjusted"], unwrap(all_fitted["adjusted"])):
+        for verb in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
+            with pytest.raises(AttributeError, match=f"no attribute '{verb}'"):
+                getattr(model, verb)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'return_std'"):
+            model.predict(None, return_std=True)
+
+
+def test_transformed_labels_are_refused(animals):
+    X, y, *_ = animals
+    model = TransformedTargetRegressor(nona()).fit(X, (y == "cat").astype(int))
+    with pytest.raises(TypeError, match="must leave a classifier's labels as they are, got Trans"):
+        unwrap(model)
+
+
+def test_a_dense_head_answers_but_has_no_neighbours(animals):
+    X, y, asked, _ = animals
+    dense = DenseHeadClassifier(n_estimators=2, max_iter=2, random_state=0).fit(X, y)
+    ours = unwrap(dense)
+    probabilities = ours.predict_proba(asked)
+    np.testing.assert_array_equal(probabilities, dense.predict_proba(asked))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-14)  # as log_loss checks
+    with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
+        ours.kneighbors(asked)
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ax():
+    return Figure().subplots()
+
+
+def legend_of(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
+    model, query = all_fitted["adjusted"], animals[2][:1]
+    display = NeighborsDisplay.from_estimator(model, query, "fox", n_neighbors=6, ax=ax)
+    table = model.explain(query, 6)[:6]
+    added = table.filter(like="contribution").sum(axis=1)
+    np.testing.assert_array_equal(display.weights, table["weight"])
+    np.testing.assert_allclose(display.contributions, added)
+    assert display.names.tolist() == table["neighbor"].tolist()
+    assert display.targets.tolist() == table["target"].tolist()
+    assert display.prediction == model.predict(query)[0]
+    filled, framed = ax.containers[:2]
+    np.testing.assert_allclose([bar.get_height() for bar in filled], added)
+    np.testing.assert_array_equal([bar.get_height() for bar in framed], table["weight"])
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == display.names.tolist()
+    probabilities = dict(zip(KINDS, model.predict_proba(query)[0], strict=True))
+    first, *_ = legend_of(ax)
+    assert first.startswith(f"{display.prediction}: {max(probabilities.values()):.0%}, predicted")
+    assert [text for text in legend_of(ax) if text.endswith("true")] == [
+        text for text in legend_of(ax) if text.startswith("fox")
+    ]
+    assert ax.get_legend().get_title().get_text() == "kind"
+    colors = {
+        text.split(":")[0]: to_hex(handle.get_facecolor())
+        for text, handle in zip(legend_of(ax), ax.get_legend().legend_handles, strict=True)
+    }
+    for bar, label in zip(filled, display.targets, strict=True):
+        assert to_hex(bar.get_facecolor()) == colors[label]
+
+
+def test_a_true_class_that_fit_did_not_see_is_shown(all_fitted, animals, ax):
+    NeighborsDisplay.from_estimator(all_fitted["knn"], animals[2][:1], "elk", ax=ax)
+    assert legend_of(ax)[-1] == "elk: 0%, true"
+
+
+def test_classes_are_told_by_colours(all_fitted, animals, ax):
+    _, y, asked, _ = animals
+    model = all_fitted["adjusted"]
+    display = EmbeddingDisplay.from_estimator(model, ax=ax)
+    assert display.targets.tolist() == y.tolist()
+    assert legend_of(ax) == KINDS.tolist()
+    assert ax.get_legend().get_title().get_text() == "kind"
+    (dots,) = ax.collections
+    drawn = {to_hex(color) for color in dots.get_facecolors()[(y == "fox").to_numpy()]}
+    assert drawn == {to_hex(ax.lines[2].get_color())}
+    again = Figure().subplots()
+    labels = np.array(["elk", "cat", "cat", "ant", "fox", "fox", "fox"])
+    EmbeddingDisplay.from_estimator(model, asked, labels, ax=again)
+    assert legend_of(again) == [*KINDS, "ant", "elk"]
+    for one, other in zip(ax.lines, again.lines, strict=False):  # no class changes its colour
+        assert to_hex(one.get_color()) == to_hex(other.get_color())
+
+
+def test_many_classes_have_a_colour_each(ax):
+    labels = np.arange(45) % 44
+    EmbeddingDisplay(np.zeros((45, 2)), labels, "kind", np.arange(44)).plot(ax)
+    assert len({to_hex(line.get_color()) for line in ax.lines}) == 44
+    assert len(legend_of(ax)) == 44
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [({}, "log loss"), ({"loss": "as_softmax"}, "log loss (in training AS-Softmax)")],
+)
+def test_history_is_of_the_log_loss(animals, ax, params, expected):
+    X, y, *_ = animals
+    model = make_pipeline(StandardScaler(), nona(n_estimators=2, **params)).fit(X, y)
+    display = HistoryDisplay.from_estimator(model, ax=ax)
+    assert ax.get_ylabel() == display.loss == expected
+    assert len(display.history) == 4
+
+
+def test_steps(all_fitted, ax):
+    assert StepDisplay.from_estimator(all_fitted["step"], ax=ax).steps.shape == (2, 1, 1001)
+
+
+def test_pictures_of_numbers_refuse_classes(all_fitted, animals):
+    X, y, *_ = animals
+    for model in (all_fitted["knn"], make_pipeline(StandardScaler(), knn()).fit(X, y)):
+        with pytest.raises(
+            ValueError, match="must be a regressor; for classes there is predict_proba"
+        ):
+            IntervalDisplay.from_estimator(model, X, y)
+        with pytest.raises(ValueError, match=r"there is sklearn\.inspection\.DecisionBoundary"):
+            SurfaceDisplay.from_estimator(model, X)
+    with pytest.raises(ValueError, match=r"one output, got predictions \(1, 2\)"):
+        NeighborsDisplay.from_estimator(all_fitted["outputs"], X[:1])
+    with pytest.raises(ValueError, match=r"one output, got targets \(48, 2\)"):
+        EmbeddingDisplay.from_estimator(all_fitted["outputs"])
+
+
+# -- heads --------------------------------------------------------------------------------------
+
+
+def test_heads_are_compared_as_one_would_by_hand(animals):
+    X, y = animals[0].to_numpy(), animals[1].to_numpy()
+    model = nona(validation_fraction=0.3)
+    scores = compare_heads(model, X, y, cv=2)
+    train, test = next(StratifiedKFold(2).split(X, y))
+    for name, clf in [
+        ("dense", DenseHeadClassifier(**model.get_params())),
+        ("nona", clone(model).set_params(adjust=False)),
+        ("adjusted", clone(model)),
+    ]:
+        clf.fit(X[train], y[train])
+        loss = log_loss(y[test], clf.predict_proba(X[test]))
+        assert scores[name][0] == pytest.approx(-loss)
+        folds = np.full(len(train), -1)
+        folds[clf.validation_indices_[0]] = 0
+        knn = tune_knn(clf.transform(X[train]), y[train], PredefinedSplit(folds), True)
+        loss = log_loss(y[test], knn.predict_proba(clf.transform(X[test])))
+        assert scores[f"{name} + k-NN"][0] == pytest.approx(-loss, rel=1e-4)
+    again = compare_heads(model, X, y, cv=2, scoring="neg_log_loss", heads=["nona"])
+    np.testing.assert_allclose(again["nona"], scores["nona"])
+
+
+def test_heads_with_outputs_groups_and_rare_classes(animals):
+    X, y, *_ = animals
+    groups = np.arange(N) // 2
+    for labels in (both(y, X), y.mask(np.arange(N) % 12 == 0, "rare")):
+        scores = compare_heads(nona(max_iter=1), X, labels, cv=2, groups=groups)
+        assert all(np.isfinite(values).all() for values in scores.values())
+        assert (scores["nona"] < 0).all()
+    accuracy = compare_heads(
+        nona(early_stopping=False, max_iter=1), X, y, cv=2, scoring="accuracy", heads=["nona"]
+    )
+    assert ((accuracy["nona"] >= 0) & (accuracy["nona + k-NN"] <= 1)).all()
