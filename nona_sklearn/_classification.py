@@ -18,9 +18,6 @@ from ._table import table
 from ._targets import ClassTargets
 from ._verbs import NeighborEstimator
 
-# Of a log loss: where classes are apart it falls for ever, and so only grows too sure of itself.
-LEAST_GAIN = 1e-4
-
 #: Constraints of the parameters that classifiers have beside those of regressors.
 CLASS_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"})],
@@ -46,7 +43,9 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         return None if self.loss == "log_loss" else self.margin
 
     def _training_options(self):
-        options = super()._training_options() | {"least_gain": LEAST_GAIN}
+        # Where classes are apart the log loss falls by shares of itself for ever: a network that
+        # goes on only grows too sure.
+        options = super()._training_options() | {"threshold_mode": "abs"}
         if self._margin is not None:
             options["max_accumulation"] = int(self.max_accumulation)
         return options
