@@ -34,7 +34,7 @@ from nona_sklearn import (
 DEFAULTS = [
     NONARegressor(n_estimators=2, max_iter=20),
     SoftStepKNeighborsRegressor(max_iter=20),
-    NONAClassifier(n_estimators=2, max_iter=10),
+    NONAClassifier(n_estimators=1, max_iter=10),
     SoftStepKNeighborsClassifier(max_iter=10),
 ]
 CONFIGURATIONS = [
