@@ -5,6 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import clone
@@ -30,6 +32,7 @@ from nona_sklearn import (
     compare_heads,
     unwrap,
 )
+from nona_sklearn._classification import _class_names
 from nona_sklearn._compare import tune_knn
 from nona_sklearn._heads import DenseHeadClassifier
 
@@ -154,6 +157,48 @@ def test_columns_are_named_after_outputs_and_classes(all_fitted, animals):
     ]
     assert all_fitted["adjusted"].target_names_ == ("kind",)
     assert one["target"][1] is None or one["target"].isna()[1]  # of the others
+
+
+LETTERS = st.text("a_'\"\\", min_size=1, max_size=4)  # out of which names that collide are made
+
+
+@given(st.dictionaries(LETTERS, st.sets(LETTERS, min_size=1, max_size=3), min_size=1, max_size=3))
+@example({"a": {"b_x"}, "a_b": {"x"}})
+def test_no_two_columns_have_one_name(classes):
+    names = _class_names(classes, classes.values())
+    pairs = [(output, label) for output, labels in classes.items() for label in labels]
+    assert len({*names}) == len(pairs)
+    plain = [f"{output}_{label}" for output, label in pairs]
+    assert names == plain or len({*plain}) < len(plain)
+
+
+def test_outputs_and_classes_that_read_alike_are_told_apart(animals):
+    X, y, asked, _ = animals
+    labels = both(y, X).replace({"no": "t", "yes": "u_t"})
+    model = nona(max_iter=1).fit(
+        X, labels.set_axis(["kind", "kind_u"], axis=1).replace("fox", "u_t")
+    )
+    table = model.explain(asked, 3)
+    added = [name for name in table if name.startswith("contribution")]
+    assert added == [
+        "contribution_'kind'_cat",
+        "contribution_'kind'_dog",
+        "contribution_'kind'_u_t",
+        "contribution_'kind_u'_t",
+        "contribution_'kind_u'_u_t",
+    ]
+    sums = table.groupby("query", sort=False)[added].sum()
+    np.testing.assert_allclose(sums, side_by_side(model, asked), atol=1e-12)
+
+
+def test_labels_keep_their_own_values(animals):
+    """Whole numbers that no float holds, although the others have no label."""
+    X, y, asked, _ = animals
+    labels = 2**53 + 1 + 2 * (y == "fox").astype(int)
+    table = nona(max_iter=1).fit(X, labels).explain(asked, 4)
+    named = table[table["neighbor"] != "others"]
+    assert named["target"].tolist() == labels[named["neighbor"]].tolist()
+    assert table["target"][table["neighbor"] == "others"].isna().all()
 
 
 # -- what a row does ----------------------------------------------------------------------------
