@@ -387,7 +387,8 @@ def unwrap(model):
         elif isinstance(inner, FrozenEstimator):
             inner = inner.estimator
         elif isinstance(inner, THRESHOLDS):
-            check_is_fitted(inner)
+            if isinstance(inner, TunedThresholdClassifierCV):
+                check_is_fitted(inner)  # a fixed one needs no fit around what is fitted
             thresholds.append(inner)
             inner = getattr(inner, "estimator_", inner.estimator)
         elif _is_search(inner):

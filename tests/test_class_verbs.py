@@ -548,6 +548,16 @@ def test_a_threshold_decides_what_is_predicted(animals, name):
     assert ours.predict(None).shape == (N + Q,) == without_itself[:, 0].shape
 
 
+def test_a_threshold_around_what_is_fitted(animals):
+    X, y, asked, _ = animals
+    clf = nona().fit(X, y == "cat")
+    fixed = FixedThresholdClassifier(clf, threshold=0.1)
+    np.testing.assert_array_equal(unwrap(fixed).predict(asked), fixed.predict(asked))
+    assert unwrap(fixed).estimator is clf
+    with pytest.raises(NotFittedError):  # its threshold is not known
+        unwrap(TunedThresholdClassifierCV(clf, cv="prefit", refit=False))
+
+
 @pytest.mark.parametrize(
     ("model", "where"),
     [
