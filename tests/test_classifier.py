@@ -1,6 +1,5 @@
 """Classes: the head that adds up their weights, targets, and the two estimators."""
 
-import copy
 import math
 import warnings
 from decimal import Decimal
@@ -790,24 +789,22 @@ def heads_of(model):
     return [head] if isinstance(head, ClassHead) else list(head.heads)
 
 
-@pytest.mark.parametrize(
-    ("noise", "temperature", "smoothing"),
-    [(0.5, 3.0, 30.0), (0.0, 0.6, 0.3)],
-    ids=["guess", "know"],
-)
-def test_how_sure_a_network_may_be_is_refined(noise, temperature, smoothing):
-    """As little as can be where labels are a guess, and as much where they are certain."""
+@pytest.mark.parametrize("certain", [False, True])
+def test_how_sure_a_network_may_be_is_refined(certain):
+    """Less where labels are a guess, more where they are certain."""
     rng = np.random.default_rng(0)
     side = rng.integers(2, size=400)
-    labels = one_hot(np.where(rng.random(400) < noise, 1 - side, side), 2)
+    labels = one_hot(side if certain else rng.permutation(side), 2)
     X = torch.from_numpy(rng.normal(size=(400, 5)) + np.outer(2 * side - 1, [3, 0, 0, 0, 0]))
     head = ClassHead(prior=torch.tensor([0.5, 0.5]), learn_temperature=True).double().eval()
     head.log_temperature.data.fill_(math.log(0.3))
-    start = head.logit_smoothing.item()
+    smoothing = head.logit_smoothing.item()
     question = Question(head, Neighbors(X[:200], labels[:200]), X[200:])
     refine(question, LogLoss().eval(), labels[200:])
-    assert head.log_temperature.item() == pytest.approx(math.log(0.3 * temperature))
-    assert head.logit_smoothing.item() == pytest.approx(start + math.log(smoothing))
+    warmer = head.log_temperature.item() - math.log(0.3)
+    smoother = head.logit_smoothing.item() - smoothing
+    assert warmer < -0.2 if certain else warmer > 0.2  # more than for numbers
+    assert smoother < -0.2 if certain else smoother > 0.2
 
 
 @pytest.mark.parametrize("make", BOTH)
