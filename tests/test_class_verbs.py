@@ -430,9 +430,21 @@ def test_class_weights_of_a_dataset_that_knows_its_labels():
         ({"cat": None}, None, "class_weight must be finite .*, got None for class 'cat'$"),
         ({"cat": np.nan}, None, "class_weight must be finite .*, got nan for class 'cat'$"),
         ([{"cat": 2}], None, r"None, 'balanced' as a whole or a dict, got \[{'cat': 2}\]"),
-        (dict.fromkeys(KINDS, 0), None, "class_weight must be above zero for .*, got 0 of 48"),
-        (dict.fromkeys(KINDS, 1e200), 1e200, r"must be a number .*, got 1e\+200 times 1e\+200 in"),
-        (dict.fromkeys(KINDS, 1e-200), 1e-200, r"must be .*, got 1e-200 times 1e-200 in row 0"),
+        (
+            dict.fromkeys(KINDS.tolist(), 0),
+            None,
+            "class_weight must be above zero for .*, got 0 of 48",
+        ),
+        (
+            dict.fromkeys(KINDS.tolist(), 1e200),
+            1e200,
+            r"must be a number .*, got 1e\+200 times 1e\+200 in",
+        ),
+        (
+            dict.fromkeys(KINDS.tolist(), 1e-200),
+            1e-200,
+            r"must be .*, got 1e-200 times 1e-200 in row 0",
+        ),
     ],
     ids=str,
 )
