@@ -70,7 +70,7 @@ def balancing(labels: np.ndarray, weights: np.ndarray) -> Factors:
 def _given(weights: Mapping, classes: np.ndarray, end: str) -> Factors:
     """Check the weights of the classes of an output; those without one count 1."""
     for label, weight in weights.items():
-        if not (isinstance(weight, Real) and np.isfinite(weight) and weight >= 0):
+        if not (isinstance(weight, Real) and 0 <= float(weight) < np.inf):
             raise ValueError(
                 "class_weight must be finite and not negative, got "
                 f"{_python(weight)!r} for class {_python(label)!r}{end}"
