@@ -15,7 +15,6 @@ from sklearn.utils import (
     _safe_indexing,
     check_array,
     check_random_state,
-    column_or_1d,
 )
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
@@ -77,7 +76,7 @@ class NetworkEstimator(
     def _make_targets(self) -> Targets:
         """Say what y is."""
 
-    def _weigh(self, y, sample_weight):
+    def _weigh(self, X, y, sample_weight):
         """Say how much each row counts, (n,); None: all alike."""
         return sample_weight
 
@@ -159,7 +158,7 @@ class NetworkEstimator(
         device = self._find_device()
         names = Names.of(X, y)
         given = None
-        sample_weight = self._weigh(y, sample_weight)
+        sample_weight = self._weigh(X, y, sample_weight)
         if sample_weight is not None:
             X = self._as_rows(X)
             given = GivenRows.weighed(sample_weight, _num_samples(X))
@@ -235,8 +234,8 @@ class NetworkEstimator(
                 average(networks).load_state_dict(self.network_.state_dict())
             except RuntimeError as error:
                 raise ValueError(
-                    "warm_start=True needs the number of features and the network's "
-                    "parameters of the earlier fit"
+                    "warm_start=True needs the number of features, that of outputs and the "
+                    "network's parameters of the earlier fit"
                 ) from error
         return networks
 
@@ -354,17 +353,24 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
     """Number the groups of the rows that count from 0, (n,); None if there are none."""
     if groups is None:
         return None
-    groups, n_rows = column_or_1d(unmasked(groups)), given.n_given
+    groups, n_rows = np.asarray(unmasked(groups)), given.n_given
+    if groups.ndim == 2 and groups.shape[1] == 1:
+        groups = groups[:, 0]
+    if groups.ndim != 1:
+        raise ValueError(f"groups must have shape ({n_rows},), got {groups.shape}")
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
     missing = [row for row, group in enumerate(groups) if is_missing(group)]
     if missing:
-        raise ValueError(
-            f"groups must not be missing, got {groups[missing[0]]!r} in row {missing[0]}"
-        )
-    names, numbers = np.unique(groups[given.numbers], return_inverse=True)
+        row = missing[0]
+        raise ValueError(f"groups must not be missing, got {groups[row]} in row {row}")
+    try:
+        names, numbers = np.unique(groups[given.numbers], return_inverse=True)
+    except TypeError:  # they cannot be sorted
+        kinds = ", ".join(sorted({type(group).__name__ for group in groups}))
+        raise ValueError(f"groups must be of one kind, got {kinds}") from None
     if len(names) < 2:
-        raise ValueError(f"groups must be at least 2, got {len(names)}")
+        raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
     return numbers
 
 

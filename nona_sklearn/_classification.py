@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin
-from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
+from ._class_weight import find_factors, times, weigh_classes
 from ._explanation import Explanation
+from ._inputs import Rows
+from ._names import target_names_of
 from ._sample_weight import check_sample_weight
 from ._table import table
-from ._targets import ClassTargets
+from ._targets import ClassTargets, check_lengths
 from ._verbs import NeighborEstimator
 
 #: Constraints of the parameters that classifiers have beside those of regressors.
@@ -51,14 +53,39 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
             options["max_accumulation"] = int(self.max_accumulation)
         return options
 
-    def _weigh(self, y, sample_weight):
-        if self.class_weight is None or y is None:
+    def _weigh(self, X, y, sample_weight):
+        self._class_factors = None
+        if self.class_weight is None:
             return sample_weight
+        rows = self._as_rows(X)
+        y = rows.targets() if y is None and isinstance(rows, Rows) else y
         labels = self._make_targets().check(y)
+        check_lengths(_num_samples(rows), len(labels))
         weights = check_sample_weight(sample_weight, len(labels))
-        if self.class_weight == "balanced":
-            return weights * _balancing(labels, weights)
-        return weights * compute_sample_weight(self.class_weight, labels)
+        self._class_factors = find_factors(self.class_weight, labels, weights, target_names_of(y))
+        return weigh_classes(self._class_factors, labels, weights)
+
+    def _initial_networks(self, X, targets, seeds):
+        if self.warm_start and hasattr(self, "targets_"):
+            earlier, now = _listed(self.targets_), _listed(targets)
+            if earlier != now:
+                raise ValueError(
+                    f"warm_start=True needs the classes of the earlier fit, {earlier!r:.200}, "
+                    f"got {now!r:.200}"
+                )
+        return super()._initial_networks(X, targets, seeds)
+
+    @property
+    def class_weight_(self) -> np.ndarray | list[np.ndarray]:
+        """How much a row of each class counts, (n_classes,); of several outputs a list of such."""
+        check_is_fitted(self)
+        classes = self.targets_.classes
+        factors = self._class_factors or [{}] * len(classes)
+        each = [
+            np.array([of.get(label, 1.0) for label in labels])
+            for of, labels in zip(factors, classes, strict=True)
+        ]
+        return each if self.targets_.several else each[0]
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
@@ -129,6 +156,14 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
     def _probabilities(self, X):
         return self._ask(X)[1].mean()
 
+    def _weigh_added(self, values, sample_weight):
+        if self._class_factors is None:
+            return sample_weight
+        weights = self.class_weight_ if self.targets_.several else [self.class_weight_]
+        blocks = values.cpu().split(self.targets_.sizes, dim=1)
+        pairs = zip(blocks, weights, strict=True)
+        return times(sample_weight, [block.numpy() @ each for block, each in pairs])
+
     def explain(self, X=None, n_neighbors=5):
         """Table of the rows behind each prediction: their classes, and what they add to each.
 
@@ -168,18 +203,10 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         return table(explanation.columns() | _class_columns(explanation, self.targets_))
 
 
-def _balancing(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Factors of rows' weights (n,) by which the classes of each output weigh the same.
-
-    scikit-learn's do not know that a row of weight 0 is absent.
-    """
-    factors = np.ones(len(y))
-    for column in y.reshape(len(y), -1).T:
-        classes, codes = np.unique(column, return_inverse=True)
-        weight = np.bincount(codes, weights, len(classes))
-        mean = weights.sum() / max(1, np.count_nonzero(weight))
-        factors *= np.divide(mean, weight, out=np.zeros_like(weight), where=weight > 0)[codes]
-    return factors
+def _listed(targets: ClassTargets) -> list:
+    """The labels, as a list; of several outputs a list of such."""
+    each = [classes.tolist() for classes in targets.classes]
+    return each if targets.several else each[0]
 
 
 def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, Any]:

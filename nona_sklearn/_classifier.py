@@ -29,7 +29,9 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
         What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
         true one is ahead of by `margin`, and so pushes no row further that is safely right (see
         :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of an indicator matrix, its form for several
-        labels). Validation is judged by the log loss.
+        labels, which adds up where the log loss is a mean over them). Validation is judged by the
+        log loss; without `early_stopping` epochs are judged by the training loss, in which
+        'as_softmax' counts rows that are right by the margin as 0, however sure they are.
 
     margin : float, default=0.1
         By how much a probability must be ahead; 1 is the log loss. Unused with
@@ -42,7 +44,8 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     class_weight : dict, list of dict, 'balanced' or None, default=None
         How much the rows of each class count, beside `sample_weight`, in the loss and as
         neighbours: {label: weight}, of several outputs a list of such. 'balanced': each class as
-        much as any other. None: all rows alike.
+        much as any other. None: all rows alike. Rows of :meth:`add_neighbors` count so, too; if
+        'balanced', by what fit found (``class_weight_``).
 
     adjust : bool or 'auto', default='auto'
         Whether neighbours of a class count more or less by the odds that the network itself
@@ -57,6 +60,10 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays
         The labels, sorted; with several outputs those of each.
+
+    class_weight_ : ndarray of shape (n_classes,), or list of such arrays
+        How much a row of each class counts, beside its sample weight; with several outputs
+        those of each, which multiply.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
@@ -111,7 +118,9 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
         What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
         true one is ahead of by `margin`, and so pushes no row further that is safely right (see
         :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of an indicator matrix, its form for several
-        labels). Validation is judged by the log loss.
+        labels, which adds up where the log loss is a mean over them). Validation is judged by the
+        log loss; without `early_stopping` epochs are judged by the training loss, in which
+        'as_softmax' counts rows that are right by the margin as 0, however sure they are.
 
     margin : float, default=0.1
         By how much a probability must be ahead; 1 is the log loss. Unused with
@@ -138,6 +147,10 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays
         The labels, sorted; with several outputs those of each.
+
+    class_weight_ : ndarray of shape (n_classes,), or list of such arrays
+        How much a row of each class counts, beside its sample weight; with several outputs
+        those of each, which multiply.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn import config_context
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils import check_array
 from torch import Tensor, nn
 
 from ._validation import unmasked
@@ -66,10 +66,28 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        If there are not as many, or one is negative or not finite.
+        If there are not as many, or one is no number, negative or not finite.
     """
-    with config_context(assume_finite=True):  # looked at below, where the row is named
-        weights = _check_sample_weight(unmasked(sample_weight), np.empty(n_rows), dtype=np.float64)
+    if sample_weight is None:
+        return np.ones(n_rows)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, sample_weight)
+    try:
+        weights = check_array(
+            unmasked(sample_weight),
+            ensure_2d=False,
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite=False,  # looked at below, where the row is named
+            ensure_min_samples=0,
+            input_name="sample_weight",
+        )
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"sample_weight must hold numbers: {error}") from error
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise ValueError(

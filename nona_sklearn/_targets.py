@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from torch import Tensor, nn
 
 from ._columns import is_missing
 from ._evaluation import spans_of
-from ._names import target_names_of
+from ._names import labels_of, target_names_of
 from ._validation import unmasked
 from .attention import ClassHead, NONAHead
 from .losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 
 SHARED = 0.25  # of a network's validation rows, with the next one
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
+OF_NUMBERS = "for numbers use NONARegressor or SoftStepKNeighborsRegressor"
 LARGEST = 1e150  # whose square float64 still holds
 
 Split = tuple[np.ndarray, "np.ndarray | None"]  # numbers of training and of validation rows
@@ -169,8 +172,9 @@ class ClassTargets:
         """
         labels = self.check(y)
         self.several = labels.ndim == 2
-        self.classes = [np.unique(column) for column in _columns(labels).T]
-        self.of_labels = type_of_target(labels).startswith("multilabel") and {*self.sizes} == {2}
+        self.classes = [np.unique(column) for column in label_columns(labels)]
+        numbers = labels.dtype.kind in "biuf"
+        self.of_labels = numbers and is_multilabel(labels) and {*self.sizes} == {2}
         self.frequencies = torch.from_numpy(
             np.average(self.values(labels), axis=0, weights=sample_weight)
         )
@@ -189,28 +193,29 @@ class ClassTargets:
         Raises
         ------
         ValueError
-            If `y` is None, has another number of rows, or holds anything but classes: missing
-            labels, labels of several kinds, or numbers that are not whole.
+            If `y` is None or sparse, has another number of rows, or holds anything but classes:
+            missing labels, labels of several kinds in an output, or numbers that are not whole.
         """
         refuse_none(y)
+        if issparse(y):
+            raise ValueError("y must be dense, got a sparse matrix; y.toarray() makes it so")
         labels = np.asarray(unmasked(y))
-        if labels.ndim not in (1, 2):
-            raise ValueError(f"y must have one or two axes, got shape {labels.shape}")
-        rows = np.arange(len(labels)) if rows is None else rows
-        check_lengths(len(rows), len(labels))
+        if labels.ndim == 0:
+            raise ValueError(f"y must hold a label for each row, got {labels.tolist()!r:.80}")
+        if labels.ndim > 2 or 0 in labels.shape[1:]:
+            raise ValueError(f"y must have shape (n,) or (n, n_outputs), got {labels.shape}")
+        check_lengths(len(labels) if rows is None else len(rows), len(labels))
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = column_or_1d(labels, warn=True)
         if labels.dtype.kind == "f":
-            check_targets(labels, rows)
-        for row, label in zip(rows, labels, strict=True):
-            if any(map(is_missing, np.ravel(label))):
-                raise ValueError(f"Input y contains a missing label in row {row}")
-        try:
-            check_classification_targets(labels)
-        except TypeError:  # they cannot be sorted
-            kinds = sorted({type(label).__name__ for label in labels.ravel().tolist()})
-            raise ValueError(f"y must hold labels of one kind, got {', '.join(kinds)}") from None
-        return labels
+            check_targets(y, rows)
+        elif labels.dtype.kind in "OmM":
+            gaps = np.vectorize(is_missing, otypes=[bool])(labels.reshape(len(labels), -1))
+            if gaps.any():
+                raise ValueError(f"Input y contains a missing label in {place_of(gaps, y, rows)}")
+        columns = label_columns(labels)
+        _refuse_others(columns, y, rows)
+        return _side_by_side(columns) if labels.ndim == 2 else columns[0]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -239,21 +244,19 @@ class ClassTargets:
         ValueError
             If a label is none of those that fit saw, or `y` has other outputs.
         """
-        labels = _columns(self.check(y))
-        if labels.shape[1] != len(self.classes):
+        columns = label_columns(self.check(y))
+        if len(columns) != len(self.classes):
             raise ValueError(
-                f"y must have {len(self.classes)} outputs as in fit, got {labels.shape[1]}"
+                f"y must have {len(self.classes)} outputs as in fit, got {len(columns)}"
             )
-        blocks = []
-        for column, classes in zip(labels.T, self.classes, strict=True):
-            unseen = np.flatnonzero(~np.isin(column, classes))
-            if len(unseen):
-                label = column[unseen[:1]].tolist()[0]
-                raise ValueError(
-                    f"y must hold classes that fit saw, got {label!r} in row {unseen[0]}; "
-                    "fit anew for a new class"
-                )
-            blocks.append(column[:, None] == classes)
+        pairs = list(zip(columns, self.classes, strict=True))
+        blocks = [column[:, None] == classes for column, classes in pairs]
+        unseen = ~np.stack([block.any(axis=1) for block in blocks], axis=1)
+        if unseen.any():
+            raise ValueError(
+                f"y must hold classes that fit saw, got {_first(unseen, columns)!r} in "
+                f"{place_of(unseen, y)}; fit anew for a new class"
+            )
         return torch.from_numpy(np.concatenate(blocks, axis=1)).double()
 
     def encode(self, values: Tensor) -> Tensor:
@@ -275,7 +278,7 @@ class ClassTargets:
             classes[block.argmax(dim=1).cpu().numpy()]
             for classes, block in zip(self.classes, means.split(self.sizes, dim=1), strict=True)
         ]
-        return np.stack(labels, axis=1) if self.several else labels[0]
+        return _side_by_side(labels) if self.several else labels[0]
 
     @property
     def n_adjusted(self) -> int:
@@ -400,18 +403,38 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
         if "could not convert string" not in str(error):
             raise
         raise ValueError(f"{error}; {OF_CLASSES}") from error
-    rows = np.arange(len(values)) if rows is None else rows
-    check_lengths(len(rows), len(values))
+    check_lengths(len(values) if rows is None else len(rows), len(values))
     columns = values.reshape(len(values), -1)
-    wrong = np.argwhere(~(np.isfinite(columns) & (np.abs(columns) <= largest)))
-    if len(wrong):
-        row, output = wrong[0]
-        value, names = columns[row, output], target_names_of(y)
-        where = f"row {rows[row]}"
-        if names or columns.shape[1] > 1:
-            where += f" of output {names[output] if names else int(output)!r}"
-        raise ValueError(f"Input y contains {_fault(value, largest)}: {value:g} in {where}")
+    wrong = ~(np.isfinite(columns) & (np.abs(columns) <= largest))
+    if wrong.any():
+        value = columns[wrong][0]
+        raise ValueError(
+            f"Input y contains {_fault(value, largest)}: {value:g} in {place_of(wrong, y, rows)}"
+        )
     return values
+
+
+def place_of(wrong: np.ndarray, y: Any, rows: np.ndarray | None = None) -> str:
+    """Say where the first wrong target is, as its row and its output are called.
+
+    Parameters
+    ----------
+    wrong : bool ndarray of shape (n, n_outputs)
+        Which targets are wrong.
+    y : array-like of shape (n,) or (n, n_outputs)
+        The targets as they were given: an index, and columns, have names.
+    rows : int ndarray of shape (n,), optional
+        What numbers the rows have; None: from 0.
+    """
+    row, output = np.argwhere(wrong)[0].tolist()
+    labels, outputs = labels_of(y), target_names_of(y)
+    number = row if rows is None else int(rows[row])
+    place = f"row {number}"
+    if labels is not None and not (isinstance(labels[row], Integral) and labels[row] == number):
+        place += f" (index {labels[row]!r})"
+    if outputs or wrong.shape[1] > 1:
+        place += f" of output {outputs[output] if outputs else output!r}"
+    return place
 
 
 def _fault(value: float, largest: float) -> str:
@@ -433,3 +456,67 @@ def check_lengths(n_rows: int, n_targets: int) -> None:
 def _columns(values: Tensor | np.ndarray) -> np.ndarray:
     columns = values.reshape(len(values), -1)
     return columns.cpu().numpy() if isinstance(columns, Tensor) else columns
+
+
+def label_columns(labels: np.ndarray) -> list[np.ndarray]:
+    """Labels of each output, (n,), of an array of them, (n,) or (n, n_outputs)."""
+    return [_plain(column) for column in labels.reshape(len(labels), -1).T]
+
+
+def _plain(labels: np.ndarray) -> np.ndarray:
+    """Numbers and truth values among objects as the array that a list of them makes."""
+    if labels.dtype == object and all(isinstance(label, Real | np.bool_) for label in labels):
+        return np.array(labels.tolist())
+    return labels
+
+
+def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Labels of several outputs, (n, n_outputs): objects, if they are of several kinds."""
+    alike = len({column.dtype.kind for column in columns}) == 1
+    return np.stack(columns if alike else [c.astype(object) for c in columns], axis=1)
+
+
+def _refuse_others(columns: Sequence[np.ndarray], y: Any, rows: np.ndarray | None) -> None:
+    """Refuse what are no classes: numbers that are not whole, objects that are no labels."""
+    wrong = np.stack([_is_other(column) for column in columns], axis=1)
+    if wrong.any():
+        label, place = _first(wrong, columns), place_of(wrong, y, rows)
+        column = columns[np.argwhere(wrong)[0, 1]]
+        if column.dtype.kind == "f":
+            raise ValueError(
+                "Unknown label type: continuous. y must hold classes, got "
+                f"{label!r} in {place}; {OF_NUMBERS}"
+            )
+        kinds = ", ".join(sorted({type(each).__name__ for each in column}))
+        raise ValueError(
+            "y must hold labels of one kind, strings, whole numbers or truth values, got "
+            f"{kinds}: {label!r:.80} in {place}; y.astype(str) makes strings of them"
+        )
+    for column in columns:
+        if not _of_bytes(column):  # which can be told apart, though scikit-learn refuses them
+            check_classification_targets(column)
+
+
+def _is_other(labels: np.ndarray) -> np.ndarray:
+    """Which of an output's labels, (n,), are no class."""
+    if labels.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # beyond its range, and infinity
+            return labels != labels.astype(np.int64)
+    if labels.dtype == object and not _of_bytes(labels) and not _of_sequences(labels):
+        return np.array([not isinstance(label, str) for label in labels], dtype=bool)
+    return np.zeros(len(labels), dtype=bool)
+
+
+def _of_bytes(labels: np.ndarray) -> bool:
+    return all(isinstance(label, bytes) for label in labels)
+
+
+def _of_sequences(labels: np.ndarray) -> bool:
+    """Sets of labels in a form that scikit-learn once had, and has words for."""
+    return all(isinstance(label, list | tuple) for label in labels)
+
+
+def _first(wrong: np.ndarray, columns: Sequence[np.ndarray]) -> Any:
+    """The first wrong label as Python has it."""
+    row, output = np.argwhere(wrong)[0]
+    return columns[output][[row]].tolist()[0]

@@ -59,6 +59,10 @@ class NeighborEstimator(NetworkEstimator):
         """Let the bank know how far its answers err, by rows that a network did not see."""
         return bank
 
+    def _weigh_added(self, values: Tensor, sample_weight: np.ndarray) -> np.ndarray:
+        """Say how much rows of these targets count that join the bank, (n,)."""
+        return sample_weight
+
     def _training_embeddings(self) -> Tensor:
         return self.bank_.embeddings
 
@@ -340,6 +344,7 @@ class NeighborEstimator(NetworkEstimator):
             raise ValueError(f"sample_weight must be above 0 for added rows, got 0.0 in row {row}")
         with EDITING.held():
             targets = self._check_targets(y, len(embeddings), self.bank_)
+            sample_weight = self._weigh_added(targets, sample_weight)
             prior = log_prior(sample_weight, self.bank_.weight_unit, embeddings.device)
             self.bank_ = self.bank_.add(Neighbors(embeddings, targets, prior), names.rows)
             return self.bank_.ids[-len(embeddings) :].cpu().numpy()
@@ -393,7 +398,8 @@ class NeighborEstimator(NetworkEstimator):
         ----------
         y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
             A target for each row of the bank, in its order. Its names become those of the
-            targets.
+            targets. Of a classifier, labels that fit saw: rows may change their classes, but no
+            new class may come. What the rows weigh stays.
 
         Returns
         -------
@@ -403,7 +409,8 @@ class NeighborEstimator(NetworkEstimator):
         Raises
         ------
         ValueError
-            If `y` is invalid or has another number of rows than the bank.
+            If `y` is invalid or has another number of rows than the bank, or a classifier's `y`
+            has a class that fit did not see.
         """
         check_is_fitted(self)
         values = self.targets_.values(y)
@@ -411,7 +418,7 @@ class NeighborEstimator(NetworkEstimator):
             bank = self.bank_
             if len(values) != len(bank):
                 raise ValueError(
-                    f"y must have the bank's {len(bank)} rows, got shape {tuple(values.shape)}"
+                    f"y must have the bank's {len(bank)} rows, got shape {np.shape(y)}"
                 )
             values = values.to(bank.targets.device)
             self.bank_ = self._calibrate(bank.with_targets(values, target_names_of(y)))

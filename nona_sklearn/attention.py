@@ -472,7 +472,7 @@ class ClassHead(NONAHead):
         super().__init__(*args, **kwargs)
         self.sizes = (len(prior),) if sizes is None else tuple(sizes)
         self.prior: Tensor
-        self.register_buffer("prior", prior)
+        self.register_buffer("prior", prior, persistent=False)  # of the data, not learned
         if smoothing:
             start = torch.tensor(START_SMOOTHING).logit()
             self.logit_smoothing: Tensor = nn.Parameter(start)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import clone
@@ -28,8 +29,9 @@ from sklearn.model_selection import (
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import compute_class_weight, compute_sample_weight
 from torch import nn
+from torch.utils.data import Dataset
 
 from nona_sklearn import (
     EmbeddingDisplay,
@@ -314,11 +316,14 @@ def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
             both(y, X).replace("fox", "elk") if several else y.replace("fox", "elk")
         ),
     ):
-        with pytest.raises(ValueError, match=r"classes that fit saw, got 'elk' in row \d+; fit"):
+        wrong_one = (
+            r"classes that fit saw, got 'elk' in row \d+ \(index 'animal \d+'\) of output 'kind'"
+        )
+        with pytest.raises(ValueError, match=wrong_one + "; fit anew"):
             edit()
     with pytest.raises(ValueError, match=r"y must have \d outputs as in fit, got 3"):
         model.add_neighbors(asked, np.tile(truth.to_numpy()[:, None], 3))
-    with pytest.raises(ValueError, match=r"y must have one or two axes, got shape \(\)"):
+    with pytest.raises(ValueError, match="y must hold a label for each row, got 'fox'"):
         model.add_neighbors(asked, "fox")
     with pytest.raises(ValueError, match="X has 7, y has 6"):
         model.add_neighbors(asked, truth_of(model, asked, truth)[:6])
@@ -326,10 +331,12 @@ def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
     np.testing.assert_array_equal(side_by_side(model, asked), before)
 
 
-def test_kinds_of_labels_that_nobody_can_sort(animals):
+def test_a_bank_of_other_rows_says_which_shape_it_was_given(all_fitted, animals):
     X, y, *_ = animals
-    with pytest.raises(ValueError, match="labels of one kind, got int, str"):
-        nona().fit(X, pd.DataFrame({"kind": y, "tails": 1}))
+    for name, shape in (("knn", r"\(9,\)"), ("outputs", r"\(9, 2\)")):
+        model = all_fitted[name]
+        with pytest.raises(ValueError, match=f"the bank's 48 rows, got shape {shape}"):
+            model.set_neighbor_targets(truth_of(model, X, y)[:9])
 
 
 # -- weights ------------------------------------------------------------------------------------
@@ -357,13 +364,191 @@ def test_weight_zero_is_absent(animals, make, class_weight):
 def test_balanced_classes_weigh_the_same_whatever_the_rows_weigh(animals):
     X, y, *_ = animals
     model, given = nona(class_weight="balanced"), np.random.RandomState(0).uniform(0.5, 3, N)
-    weight = model._weigh(y, given)
+    weight = model._weigh(X, y, given)
     np.testing.assert_allclose([weight[y == kind].sum() for kind in KINDS], given.sum() / 3)
-    of_long = model._weigh(both(y, X)["long"], given)
-    np.testing.assert_allclose(model._weigh(both(y, X), given), weight * of_long / given)
+    of_long = model._weigh(X, both(y, X)["long"], given)
+    np.testing.assert_allclose(model._weigh(X, both(y, X), given), weight * of_long / given)
     np.testing.assert_allclose(
-        model._weigh(y, None), compute_sample_weight("balanced", y)
+        model._weigh(X, y, None), compute_sample_weight("balanced", y)
     )  # scikit-learn's, where all rows count alike
+
+
+def factors_of(class_weight, column):
+    """By how much rows of each class count more, as scikit-learn has it."""
+    classes = np.unique(column)
+    if class_weight == "balanced":
+        factors = compute_class_weight("balanced", classes=classes, y=column)
+    else:
+        factors = [class_weight.get(label, 1.0) for label in classes]
+    return dict(zip(classes, factors, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("adjusted", {"cat": 5, "fox": 0.2}),
+        ("adjusted", "balanced"),
+        ("knn", {"cat": 5, "fox": 0.2}),
+        ("knn", "balanced"),
+        ("outputs", [{"cat": 5, "fox": 0.2}, {"no": 3}]),
+        ("outputs", "balanced"),
+    ],
+    ids=str,
+)
+def test_added_rows_count_by_their_class(animals, name, given):
+    """As rows of fit do: nobody can tell class weights from weights of rows."""
+    X, y, asked, truth = animals
+    labels, more = both(y, X).to_numpy(), both(truth, asked).to_numpy()
+    if name != "outputs":
+        labels, more = labels[:, :1], more[:, :1]
+    each = given if isinstance(given, list) else [given] * labels.shape[1]
+    factors = [factors_of(*pair) for pair in zip(each, labels.T, strict=True)]
+
+    def weigh(rows):
+        found = [
+            [of[label] for label in column] for of, column in zip(factors, rows.T, strict=True)
+        ]
+        return np.prod(found, axis=0)
+
+    weight, added, own = weigh(labels), weigh(more), np.linspace(0.5, 2, Q)
+    if name != "outputs":
+        labels, more = labels[:, 0], more[:, 0]
+    by_row = clone(MODELS[name]).fit(X, labels, sample_weight=weight)
+    by_class = clone(MODELS[name]).set_params(class_weight=given).fit(X, labels)
+    found = by_class.class_weight_ if name == "outputs" else [by_class.class_weight_]
+    for ours, of in zip(found, factors, strict=True):
+        np.testing.assert_allclose(ours, [*of.values()])
+    by_class.set_params(class_weight=None)  # what fit found holds
+    by_class.add_neighbors(asked, more, sample_weight=own)
+    by_row.add_neighbors(asked, more, sample_weight=own * added)
+    for queries in (asked, None):
+        expected = side_by_side(by_row, queries)
+        np.testing.assert_allclose(side_by_side(by_class, queries), expected, atol=CLOSE)
+
+
+def test_without_class_weights_they_are_ones(all_fitted):
+    assert all_fitted["knn"].class_weight_.tolist() == [1, 1, 1]
+    assert [each.tolist() for each in all_fitted["outputs"].class_weight_] == [[1, 1, 1], [1, 1]]
+
+
+def test_a_new_fit_forgets_class_weights(animals):
+    X, y, asked, truth = animals
+    model = knn(class_weight={"cat": 9}).fit(X, y)
+    model.set_params(class_weight=None).fit(X, y).add_neighbors(asked, truth)
+    expected = knn().fit(X, y)
+    expected.add_neighbors(asked, truth)
+    np.testing.assert_array_equal(model.predict_proba(asked), expected.predict_proba(asked))
+
+
+def test_classes_balanced_whatever_the_unit_of_weights(animals):
+    """Sums of such weights are infinite."""
+    X, y, asked, _ = animals
+    plain, huge = (
+        knn(class_weight="balanced").fit(X, y, sample_weight=np.full(N, unit))
+        for unit in (1.0, 1e307)
+    )
+    np.testing.assert_allclose(huge.class_weight_, plain.class_weight_)
+    np.testing.assert_allclose(huge.predict_proba(asked), plain.predict_proba(asked), atol=CLOSE)
+
+
+def test_class_weights_of_a_dataset_that_knows_its_labels():
+    """`y` is None then."""
+
+    class Blobs(Dataset):
+        def __len__(self):
+            return 30
+
+        def __getitem__(self, i):
+            return torch.tensor([float(i % 3), i / 30]), "abc"[i % 3]
+
+    made = [
+        nona(feature_extractor=nn.Linear(2, 4), class_weight=weight, max_iter=1)
+        for weight in ({"a": 3}, None)
+    ]
+    y = np.array(list("abc") * 10)
+    torch.manual_seed(0)
+    weighed = copy.deepcopy(made[0]).fit(Blobs(), None)
+    by_row = copy.deepcopy(made[0]).set_params(class_weight=None)
+    by_row.fit(Blobs(), None, sample_weight=np.where(y == "a", 3.0, 1.0))
+    np.testing.assert_array_equal(weighed.predict_proba(None), by_row.predict_proba(None))
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "weight", "message"),
+    [
+        ({"cat": 2, "cow": 1}, None, r"for the classes of y, \['cat', 'dog', 'fox'\], got 'cow'$"),
+        (
+            {"cat": -1},
+            None,
+            "must be finite and not negative, got -1 for class 'cat'$",
+        ),
+        ({"cat": "2"}, None, "class_weight must be finite .*, got '2' for class 'cat'$"),
+        ({"cat": None}, None, "class_weight must be finite .*, got None for class 'cat'$"),
+        ({"cat": np.nan}, None, "class_weight must be finite .*, got nan for class 'cat'$"),
+        ([{"cat": 2}], None, r"None, 'balanced' as a whole or a dict, got \[{'cat': 2}\]"),
+        (
+            dict.fromkeys(KINDS.tolist(), 0),
+            None,
+            "class_weight must be above zero for .*, got 0 of 48",
+        ),
+        (
+            dict.fromkeys(KINDS.tolist(), 1e200),
+            1e200,
+            r"must be a number .*, got 1e\+200 times 1e\+200 in",
+        ),
+        (
+            dict.fromkeys(KINDS.tolist(), 1e-200),
+            1e-200,
+            r"must be .*, got 1e-200 times 1e-200 in row 0",
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_class_weights_are_named(animals, class_weight, weight, message):
+    X, y, *_ = animals
+    model = knn(class_weight=class_weight)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, sample_weight=weight)
+    assert vars(model) == vars(clone(model))
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "message"),
+    [
+        (
+            {"cat": 2},
+            "'balanced' as a whole or a list of 2 dicts, one for each output, got {'cat'",
+        ),
+        ([{"cat": 2}], "a list of 2 dicts, one for each output, got"),
+        (["balanced", {}], "'balanced' as a whole or a list of 2 dicts, .*got .'balanced', {}"),
+        (
+            [{}, {"yes": 1, "maybe": 2}],
+            r"classes of y, \['no', 'yes'\], got 'maybe' of output 'long'",
+        ),
+        ([{"fox": np.inf}, {}], "got inf for class 'fox' of output 'kind'"),
+    ],
+    ids=str,
+)
+def test_wrong_class_weights_of_several_outputs_are_named(animals, class_weight, message):
+    X, y, *_ = animals
+    with pytest.raises(ValueError, match=f"class_weight must be .*{message}"):
+        knn(class_weight=class_weight).fit(X, both(y, X))
+
+
+def test_a_class_weight_may_be_for_a_class_that_a_fold_lacks(animals):
+    X, y, asked, _ = animals
+    weights = {"cat": 2, "dog": 1, "fox": 1}
+    more = knn(class_weight={**weights, "elk": 7}).fit(X, y)
+    np.testing.assert_array_equal(
+        more.predict_proba(asked), knn(class_weight=weights).fit(X, y).predict_proba(asked)
+    )
+
+
+def test_labels_are_blamed_for_their_number_whatever_classes_weigh(animals):
+    X, y, *_ = animals
+    for weight in (None, np.ones(N)):
+        with pytest.raises(ValueError, match="numbers of samples: X has 48, y has 47"):
+            knn(class_weight="balanced").fit(X, y[:-1], sample_weight=weight)
 
 
 @pytest.mark.parametrize("name", WITHOUT_STEP)  # which counts rows, whatever they weigh

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
@@ -38,8 +40,10 @@ from nona_sklearn import (
 )
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._question import Question
+from nona_sklearn._refine import refine
 from nona_sklearn._targets import ClassTargets
 from nona_sklearn.attention import AverageHead
+from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 
 
 def nona(**params):
@@ -277,6 +281,131 @@ def test_splits_keep_groups_together_and_stratified():
         assert 0.5 <= labels[valid].mean() / 0.25 <= 1.5
 
 
+def test_indicators_of_labels():
+    """Each column is there or not: as sets of labels, which AS-Softmax then learns together."""
+    tags = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]])
+    for y in (tags, tags > 0, tags.astype(float), (tags > 0).astype(object)):
+        assert isinstance(ClassTargets(0.1).fit(y).loss(), MultilabelASSoftmaxLoss)
+    always, never = np.ones((3, 1), int), np.zeros((3, 1), int)
+    for y in (
+        np.hstack([tags, always]),
+        np.hstack([always, tags, never]),
+        tags.astype(str),
+        tags + 2 * np.arange(3),
+    ):
+        targets = ClassTargets(0.1).fit(y)
+        assert isinstance(targets.loss(), ASSoftmaxLoss)
+        assert targets.decode(targets.values(y)).tolist() == y.tolist()
+
+
+def test_as_softmax_of_an_indicator_matrix_with_constant_columns(iris):
+    X, X_test, y, _ = iris
+    tags = np.column_stack([y == 0, y >= 0, y < 0]).astype(int)
+    model = nona(loss="as_softmax").fit(X, tags)
+    assert [len(classes) for classes in model.classes_] == [2, 1, 1]
+    assert (model.predict(X_test)[:, 1:] == [1, 0]).all()
+
+
+LABELS = np.array([0, 1, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (np.array([b"a", b"b", b"c"])[LABELS], [b"a", b"b", b"c"]),
+        (np.array([b"a", b"b", b"c"], object)[LABELS], [b"a", b"b", b"c"]),
+        ((LABELS > 0).astype(object), [False, True]),
+        (LABELS.astype(object), [0, 1, 2]),
+        (pd.Series([1.0, 2.0, 2.0, 1.0], dtype=object), [1.0, 2.0]),
+        (pd.Series(["a", "b", "a", "a"], dtype="category"), ["a", "b"]),
+        (pd.Series([True, None], dtype="boolean").fillna(False).repeat(2), [False, True]),
+    ],
+    ids=str,
+)
+def test_kinds_of_labels(labels, classes):
+    targets = ClassTargets().fit(labels)
+    assert targets.classes[0].tolist() == classes
+    assert [type(label) for label in targets.classes[0].tolist()] == [type(c) for c in classes]
+    assert targets.decode(targets.values(labels)).tolist() == np.asarray(labels).tolist()
+
+
+def test_outputs_of_different_kinds(iris):
+    """Each by itself could be told apart, so can they be side by side."""
+    X, X_test, y, y_test = iris
+    frame = pd.DataFrame({"name": np.array(["a", "b", "c"])[y], "is": y > 0, "number": y * 10})
+    model = softstep_knn().fit(X, frame)
+    assert [c.tolist() for c in model.classes_] == [["a", "b", "c"], [False, True], [0, 10, 20]]
+    predicted = model.predict(X_test)
+    assert {tuple(map(type, row)) for row in predicted} == {(str, bool, int)}
+    expected = np.column_stack([y_test > 0, y_test * 10])
+    assert (predicted[:, 1:] == expected).mean() > 0.9
+    truth_values = softstep_knn().fit(X, frame[["is", "number"]]).predict(X_test)[:, 0]
+    assert {*map(type, truth_values)} == {bool}
+
+
+def test_a_label_of_another_kind_is_unseen():
+    """NumPy's own look-up among many takes 1 for '1'."""
+    targets = ClassTargets().fit([str(i // 3) for i in range(120)])
+    with pytest.raises(ValueError, match="got 1 in row 0"):
+        targets.values([1, 0])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            csr_array(np.eye(3)),
+            r"y must be dense, got a sparse matrix; y\.toarray\(\) makes it so",
+        ),
+        (3, "y must hold a label for each row, got 3$"),
+        ("fox", "y must hold a label for each row, got 'fox'$"),
+        (np.zeros((3, 2, 2)), r"shape \(n,\) or \(n, n_outputs\), got \(3, 2, 2\)"),
+        (np.zeros((3, 0)), r"shape \(n,\) or \(n, n_outputs\), got \(3, 0\)"),
+        (
+            [Decimal(1), Decimal(2)],
+            r"got Decimal: Decimal\('1'\) in row 0; y\.astype\(str\) makes",
+        ),
+        (pd.period_range("2020", periods=2, freq="M"), r"got Period: Period\('2020-01', 'M'\) in"),
+        (np.array(["a", 1], object), "of one kind, .*, got int, str: 1 in row 1; "),
+        (np.array([True, "1"], object), "of one kind, .*, got bool, str: True in row 0; "),
+        (np.array(["a", b"a"], object), "of one kind, .*, got bytes, str: b'a' in row 1; "),
+        (pd.Series([(1, 2), (3,)]), "MultiLabelBinarizer"),
+        ([1, np.inf], "Input y contains infinity: inf in row 1$"),
+        (np.array([1, np.inf], object), "continuous. y must hold classes, got inf in row 1; "),
+        ([1, 1e300], r"continuous. y must hold classes, got 1e\+300 in row 1; "),
+        (pd.Series([1, 2.5], ["p", "q"]), r"got 2\.5 in row 1 \(index 'q'\); for numbers use"),
+        (
+            pd.DataFrame({"kind": [1, 2], "price": [3.0, 2.5]}, ["p", "q"]),
+            r"got 2\.5 in row 1 \(index 'q'\) of output 'price'; for numbers use NONARegressor",
+        ),
+        (
+            pd.DataFrame({"kind": ["a", "b"], "tail": ["x", None]}, ["p", "q"]),
+            r"a missing label in row 1 \(index 'q'\) of output 'tail'$",
+        ),
+        (
+            pd.DataFrame({"kind": [1.0, 2.0], "tail": [np.nan, 1.0]}, ["p", "q"]),
+            r"NaN: nan in row 0 \(index 'p'\) of output 'tail'$",
+        ),
+        (
+            pd.DataFrame({"kind": ["a", "b"], "tail": [1, "x"]}, ["p", "q"]),
+            r"got int, str: 1 in row 0 \(index 'p'\) of output 'tail'",
+        ),
+        (np.array([["a", "x"], ["b", None]], object), "a missing label in row 1 of output 1$"),
+    ],
+    ids=str,
+)
+def test_what_are_no_labels(y, message):
+    with pytest.raises(ValueError, match=message):
+        ClassTargets().fit(y)
+
+
+def test_labels_go_by_the_numbers_of_their_rows():
+    for wrong in (None, 3):
+        y = pd.Series(["a", wrong], [4, 9], dtype=object)
+        with pytest.raises(ValueError, match=r"in row 9($|;)"):
+            ClassTargets().check(y, rows=np.array([4, 9]))
+
+
 # -- labels of any kind -----------------------------------------------------------------------
 
 
@@ -423,7 +552,11 @@ def test_balanced_classes_count_alike():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.linspace(0, 1, 100), "Unknown label type: continuous"),
+        (
+            np.linspace(0, 9, 100),
+            r"continuous. y must hold classes, got 0\.09.* in row 1; for numbers use "
+            "NONARegressor or SoftStepKNeighborsRegressor",
+        ),
         (np.r_[np.nan, np.zeros(99)], "Input y contains NaN"),
         (np.zeros(99), "inconsistent numbers of samples"),
     ],
@@ -600,7 +733,7 @@ def test_as_softmax_of_an_indicator_matrix(iris):
         ({"margin": 1.5}, "'margin' parameter"),
         ({"loss": "hinge"}, "'loss' parameter"),
         ({"max_accumulation": 0}, "'max_accumulation' parameter"),
-        ({"class_weight": {7: 1.0}}, "not in class_weight"),
+        ({"class_weight": {7: 1.0}}, "class_weight must be for the classes of y, .* got 7"),
     ],
     ids=str,
 )
@@ -615,3 +748,108 @@ def test_training_ends_where_classes_are_apart():
     model = nona(max_iter=200).fit(X, X[:, 0] > 0)
     assert model.n_iter_ < 100
     assert model.score(None, X[:, 0] > 0) == 1
+
+
+# -- going on ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_a_warm_start_needs_the_same_classes(make, iris):
+    X, X_test, y, _ = iris
+    model = make(warm_start=True, max_iter=2).fit(X, np.array(["a", "b", "c"])[y])
+    before = model.predict_proba(X_test)
+    for labels, shown in (
+        (["A", "b", "c"], r"\['A', 'b', 'c'\]"),
+        (["a", "b", "b"], r"\['a', 'b'\]"),
+        ([0, 1, 2], r"\[0, 1, 2\]"),
+        ([[1, "x"], [2, "x"], [1, "y"]], r"\[\['1', '2'\], \['x', 'y'\]\]"),
+    ):
+        message = rf"needs the classes of the earlier fit, \['a', 'b', 'c'\], got {shown}$"
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, np.array(labels)[y])
+        np.testing.assert_array_equal(model.predict_proba(X_test), before)
+    with pytest.raises(ValueError, match="needs the number of features"):
+        model.fit(X[:, :3], np.array(["a", "b", "c"])[y])
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_a_warm_start_knows_how_frequent_classes_are_now(make, iris):
+    X, _, y, _ = iris
+    model = make(warm_start=True, max_iter=2).fit(X, y)
+    some = np.r_[np.flatnonzero(y == 0)[:5], np.flatnonzero(y)]
+    model.fit(X[some], y[some])
+    now = np.bincount(y[some]) / len(some)
+    for head in heads_of(model):
+        np.testing.assert_allclose(head.prior, now, rtol=1e-6)
+
+
+# -- what is refined --------------------------------------------------------------------------
+
+
+def heads_of(model):
+    head = model.network_.head
+    return [head] if isinstance(head, ClassHead) else list(head.heads)
+
+
+@pytest.mark.parametrize("certain", [False, True])
+def test_how_sure_a_network_may_be_is_refined(certain):
+    """Less where labels are a guess, more where they are certain."""
+    rng = np.random.default_rng(0)
+    side = rng.integers(2, size=400)
+    labels = one_hot(side if certain else rng.permutation(side), 2)
+    X = torch.from_numpy(rng.normal(size=(400, 5)) + np.outer(2 * side - 1, [3, 0, 0, 0, 0]))
+    head = ClassHead(prior=torch.tensor([0.5, 0.5]), learn_temperature=True).double().eval()
+    head.log_temperature.data.fill_(math.log(0.3))
+    smoothing = head.logit_smoothing.item()
+    question = Question(head, Neighbors(X[:200], labels[:200]), X[200:])
+    refine(question, LogLoss().eval(), labels[200:])
+    warmer = head.log_temperature.item() - math.log(0.3)
+    smoother = head.logit_smoothing.item() - smoothing
+    assert warmer < -0.2 if certain else warmer > 0.2  # more than for numbers
+    assert smoother < -0.2 if certain else smoother > 0.2
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_validation_rows_say_how_sure_a_network_may_be(make):
+    """Where classes are apart, and where nobody can guess them; steps are too small to learn."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    apart, anything = rng.normal(size=(2, 400, 2))
+    apart[:, 0] += 10 * y
+    params = {"max_iter": 1, "learning_rate_init": 1e-9, "validation_fraction": 0.5}
+    (start,), (sure,), (unsure,) = (
+        heads_of(make(early_stopping=stops, **params).fit(X, y))
+        for X, stops in ((apart, False), (apart, True), (anything, True))
+    )
+    assert sure.logit_smoothing < start.logit_smoothing - 0.1
+    if make is nona:  # whose untrained space is guided by the odds it holds, where nothing helps
+        assert sure.log_temperature < start.log_temperature - 0.1
+    else:
+        assert unsure.log_temperature > start.log_temperature + 0.2  # more than for numbers
+        assert unsure.logit_smoothing > start.logit_smoothing + 0.1
+
+
+def test_the_temperature_of_classes_is_learned_and_used(iris):
+    X, X_test, y, _ = iris
+    start, learned = (
+        nona(early_stopping=False, learning_rate_init=rate).fit(X, y) for rate in (1e-9, 0.01)
+    )
+    (before,), (after,) = heads_of(start), heads_of(learned)
+    assert abs(after.log_temperature - before.log_temperature) > 1e-3
+    probabilities = learned.predict_proba(X_test)
+    with torch.no_grad():
+        after.log_temperature += math.log(1000)  # all rows are as near as any other
+    np.testing.assert_allclose(learned.neighbor_weights(X_test).toarray(), 1 / len(y), rtol=0.1)
+    assert np.abs(learned.predict_proba(X_test) - probabilities).max() > 0.01
+    (fixed,) = heads_of(nona(learn_temperature=False, max_iter=1).fit(X, y))
+    assert fixed.temperature == 1
+
+
+@pytest.mark.parametrize("classifier", [NONAClassifier, SoftStepKNeighborsClassifier])
+def test_by_default_validation_rows_are_set_aside(classifier, iris):
+    X, _, y, _ = iris
+    model = classifier(max_iter=1, random_state=0).fit(X, y)
+    for rows in model.validation_indices_:
+        assert len(rows) == 15
+        assert set(y[rows]) == {0, 1, 2}
+    assert all(np.isfinite(epoch["valid_loss"]) for epoch in model.history_)

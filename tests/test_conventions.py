@@ -54,6 +54,7 @@ LAYERS = [
     "_columns",
     "_features",
     "_targets",
+    "_class_weight",
     "_scaler",
     "_pools",
     "_refine",

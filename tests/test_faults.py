@@ -554,7 +554,7 @@ def test_missing_groups_say_so(plane, missing):
     names = pd.Series([missing, *map(str, range(119))], dtype=object)
     with pytest.raises(ValueError, match=r"groups must not be missing, got .* in row 0"):
         nona().fit(plane[0], plane[2], names)
-    with pytest.raises(ValueError, match=r"groups must not be missing, got .*nan.* in row 0"):
+    with pytest.raises(ValueError, match="groups must not be missing, got nan in row 0"):
         nona().fit(plane[0], plane[2], pd.Series([np.nan, *range(119)]))
 
 

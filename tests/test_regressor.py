@@ -320,8 +320,9 @@ def test_no_row_learns_from_its_group(estimator):
     ("groups", "message"),
     [
         ([1] * 10, "groups must have a value for each of 120 rows, got 10"),
-        ([1] * 120, "groups must be at least 2, got 1"),
-        ([[1, 2]] * 120, "1d array"),
+        ([1] * 120, "groups must hold at least 2 different ones, all rows are in 1$"),
+        (np.ones((120, 2)), r"groups must have shape \(120,\), got \(120, 2\)"),
+        (np.array([1, "a"] * 60, dtype=object), "groups must be of one kind, got int, str"),
         (
             [1, 2] * 60,
             "validation_fraction=0.15 of n_groups=2 leaves fewer than 2 training groups",

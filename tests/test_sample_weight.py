@@ -637,8 +637,10 @@ def wrong(value, row=4):
         (np.inf, "sample_weight must be finite and not negative, got inf in row 0"),
         (wrong(np.nan), "sample_weight must be finite and not negative, got nan in row 4"),
         (wrong(np.inf, 0), "sample_weight must be finite and not negative, got inf in row 0"),
-        (np.ones(59), r"sample_weight.shape == \(59,\), expected \(60,\)"),
-        (np.ones((60, 1)), "Sample weights must be 1D array or scalar"),
+        (np.ones(59), r"sample_weight must have shape \(60,\), got \(59,\)"),
+        (np.ones((60, 1)), r"sample_weight must have shape \(60,\), got \(60, 1\)"),
+        (["1"] * 59 + ["two"], "sample_weight must hold numbers: .* to float: 'two'"),
+        (np.zeros(60), "sample_weight must be above zero for at least 2 rows, got 0 of 60"),
         (np.eye(60)[3], "sample_weight must be above zero for at least 2 rows, got 1 of 60"),
     ],
 )
@@ -663,7 +665,8 @@ def test_a_wrong_target_is_named_by_its_row_among_all_that_were_given(estimator)
     [
         ([1.0, 0.0], "sample_weight must be above 0 for added rows, got 0.0 in row 1"),
         ([1.0, -2.0], "sample_weight must be finite and not negative, got -2.0 in row 1"),
-        ([1.0], r"sample_weight.shape == \(1,\), expected \(2,\)"),
+        ([1.0], r"sample_weight must have shape \(2,\), got \(1,\)"),
+        ([0.0, 0.0], "sample_weight must be above 0 for added rows, got 0.0 in row 0"),
     ],
 )
 def test_wrong_weights_are_not_added(weights, message):
@@ -676,7 +679,7 @@ def test_wrong_weights_are_not_added(weights, message):
 
 def test_rows_and_groups_that_are_left_must_do():
     weights = np.where(np.arange(60) < 30, 1, 0)
-    with pytest.raises(ValueError, match="groups must be at least 2, got 1"):
+    with pytest.raises(ValueError, match=r"groups must hold at least 2 different ones, .* in 0$"):
         nona().fit(X, y, np.arange(60) // 30, weights)
     with pytest.raises(ValueError, match="groups must have a value for each of 60 rows, got 30"):
         nona().fit(X, y, np.arange(30), weights)

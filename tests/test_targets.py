@@ -59,6 +59,12 @@ def test_values_are_a_copy():
         (pd.DataFrame({"a": [1.0, np.inf], "b": [np.nan] * 2}), "nan in row 0 of output 'b'$"),
         (pd.DataFrame({0: [1.0, 2.0], 1: [np.inf, 2.0]}), "inf in row 0 of output 1$"),
         (pl.DataFrame({"a": [1.0, 2.0], "b": [3.0, None]}), "nan in row 1 of output 'b'$"),
+        (
+            pd.Series([1, np.nan], ["cat", "dog"], name="a"),
+            r"row 1 \(index 'dog'\) of output 'a'$",
+        ),
+        (pd.Series([np.nan, 1], [7, 8]), r"nan in row 0 \(index 7\)$"),
+        (pd.Series([1, np.nan], [7, 1]), "nan in row 1$"),
         (None, "requires y to be passed"),
         (np.ones((2, 2, 2)), "dim 3"),
         (["a", "b"], "could not convert string to float: 'a'"),
@@ -72,6 +78,9 @@ def test_bad_values(y, message):
 def test_rows_go_by_the_numbers_they_are_given():
     with pytest.raises(ValueError, match=r"NaN: nan in row 9$"):
         RegressionTargets().check([1.0, np.nan], rows=np.array([4, 9]))
+    series = pd.Series([1.0, np.nan], [4, 9])
+    with pytest.raises(ValueError, match=r"NaN: nan in row 9$"):
+        RegressionTargets().check(series, rows=np.array([4, 9]))
     with pytest.raises(ValueError, match="inconsistent numbers of samples: X has 3, y has 2"):
         RegressionTargets().check([1.0, np.nan], rows=np.arange(3))
 
