@@ -22,7 +22,16 @@ pytestmark = [
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
 #: What the benchmarks share.
-HELPERS = {"finetune_data", "internals", "ledger", "quick", "rivals", "scores", "timing"}
+HELPERS = {
+    "class_data",
+    "finetune_data",
+    "internals",
+    "ledger",
+    "quick",
+    "rivals",
+    "scores",
+    "timing",
+}
 
 
 def kept_files():
