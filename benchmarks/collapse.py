@@ -4,7 +4,7 @@ A dense head's embeddings of a class fall to a point. Do those of a neighbour he
 neighbourhoods (SoftStep) keep more? Each head is trained on coarse classes. Over the epochs: the
 scatter within the classes over that between them, and the gradients that arrive at the
 embeddings. At the end: how well the embedding's neighbours tell the finer classes, which training
-never saw. The network is the papers', features as they are, one hidden layer; a step's neighbours
+never saw. The network has one hidden layer on the scaled features; a step's neighbours
 are 512. References are the features themselves, and a network that was trained on the finer
 classes. Training goes on for 60 epochs without early stopping ("long"), or stops early, as by
 default. Results are kept in ``benchmarks/results/collapse.csv``: a run goes on where the last
