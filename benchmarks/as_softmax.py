@@ -52,6 +52,8 @@ VARIANTS = (
     }
 )
 COSTS = ["seconds_per_epoch", "epochs_to_best", "steps_to_best", "seconds_to_best"]
+LOSSES = ["valid_loss", "valid_as_softmax"]
+AGREEMENT = [f"{kind}_{name}" for kind in ("rho", "missed") for name in LOSSES]
 
 
 class Watch(Callback):
@@ -110,7 +112,7 @@ def sum_up(history):
     epochs = pd.DataFrame(history)
     until = epochs.loc[: epochs["valid_loss"].idxmin()]
     accuracy = epochs["valid_accuracy"]
-    watched = epochs[["valid_loss", "valid_as_softmax", "valid_accuracy"]]
+    watched = epochs[[*LOSSES, "valid_accuracy"]]
     rho = watched.corr(method="spearman")["valid_accuracy"]  # NaN if always as accurate
     summary = {
         "epochs": len(epochs),
@@ -119,7 +121,7 @@ def sum_up(history):
         "steps_to_best": until["train_batch_count"].sum(),
         "seconds_to_best": until["cpu"].sum(),
     }
-    for name in ("valid_loss", "valid_as_softmax"):
+    for name in LOSSES:
         summary[f"rho_{name}"] = rho[name]
         summary[f"missed_{name}"] = accuracy.max() - accuracy[epochs[name].idxmin()]
     return summary
@@ -144,51 +146,46 @@ def measure_quickly(set_name, variant, seed):
     return fit_and_judge(QUICK[set_name](), shorten(model), seed)
 
 
-def ratios(results, column, sets):
-    """Geometric means over splits, relative to the log loss: variants by sets."""
-    logs = mean_over_splits(results.assign(log=np.log(results[column])), "log", sets)
-    return np.exp(logs - logs.loc[BASELINE])
-
-
 def differences(results, column):
     """Differences to the log loss on the same split: (set, seed) by variant."""
     wide = results.pivot(index=["set", "seed"], columns="model", values=column)
     return wide.drop(columns=BASELINE).sub(wide[BASELINE], axis=0)
 
 
+def mean_and_error(each):
+    """Means over fits, and their standard errors."""
+    return pd.DataFrame({"mean": each.mean(), "error": each.sem(), "fits": each.count()})
+
+
+def ratios(results, column):
+    """Geometric means of ratios to the log loss on the same split, and a factor of error."""
+    logs = differences(results.assign(log=np.log(results[column])), "log")
+    summary = mean_and_error(logs)
+    return pd.DataFrame({"ratio": np.exp(summary["mean"]), "error": np.exp(summary["error"])})
+
+
 def report(results, sets):
     """Print the tables; returns them by name."""
-    names = [name for name in VARIANTS if name in set(results.model)]
+    results = results[results["set"].isin(list(sets))]
+    rivals = [name for name in VARIANTS if name in set(results["model"]) - {BASELINE}]
     loss, error, n_test = (
         mean_over_splits(results, name, sets) for name in ("log_loss", "error", "n_test")
     )
     print_ranked("Log loss", loss, BASELINE)
     print_ranked("Error rate", error, BASELINE, added=1 / n_test.iloc[0])
-    gains = -100 * differences(results, "error")
-    table = pd.DataFrame({"mean": gains.mean(), "deviation": gains.std(), "fits": gains.count()})
-    table["error of mean"] = table["deviation"] / np.sqrt(table["fits"])
+    gains = mean_and_error(-100 * differences(results, "error")).loc[rivals]
     print("\nAccuracy, points more than by the log loss on the same split")
-    print(table.loc[names[1:]].round(2).to_string())
-    costs = pd.DataFrame({name: relative_cost(ratios(results, name, sets)) for name in COSTS}).loc[
-        names
-    ]
-    print("\nCost relative to the log loss, geometric means over sets")
-    print(costs.round(3).to_string())
-    print("\nSeconds to the best epoch, relative to the log loss")
-    print(ratios(results, "seconds_to_best", sets).loc[names].round(2).to_string())
-    agreement = results.groupby("model")[[n for n in results if n.startswith(("rho", "missed"))]]
-    agreement = agreement.mean().loc[names]
+    print(gains.round(2).to_string())
+    costs = pd.concat({name: ratios(results, name) for name in COSTS}, axis=1).loc[rivals]
+    print("\nRelative to the log loss on the same split, times or by a factor of error")
+    print(costs.round(2).to_string())
+    agreement = results.pivot_table(index="model", values=AGREEMENT).loc[[BASELINE, *rivals]]
     print(
-        "\nValidation over epochs: rank correlation of either loss with the accuracy, and by how"
+        "\nOver epochs, of the log loss of validation rows and of AS-Softmax's: rank correlation"
     )
-    print("much the accuracy in its best epoch falls short of the most accurate epoch's")
+    print("with the accuracy (rho), accuracy at the lowest less than the highest (missed)")
     print(agreement.round(3).to_string())
-    return {"loss": loss, "error": error, "gains": gains, "costs": costs, "agreement": agreement}
-
-
-def relative_cost(table):
-    """Geometric mean over sets of ratios."""
-    return np.exp(np.log(table).mean(axis=1, skipna=False))
+    return {"loss": loss, "gains": gains, "costs": costs, "agreement": agreement}
 
 
 def check(tables):

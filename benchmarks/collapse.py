@@ -14,6 +14,7 @@ one stopped.
 from itertools import product
 
 import numpy as np
+import pandas as pd
 from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
@@ -150,9 +151,10 @@ def judge_weights(clf, X_test, fine):
 
 
 def curves(history):
-    """Pick out what was watched at some moments."""
+    """Pick out what was watched at some moments; NaN of what early stopping spared."""
+    watched = pd.DataFrame(history, index=range(1, len(history) + 1)).reindex(MOMENTS)
     return {
-        f"{name}_{moment}": history[moment - 1][name] if moment <= len(history) else np.nan
+        f"{name}_{moment}": watched[name][moment]
         for name, moment in product(("scatter", "pull"), MOMENTS)
     }
 
