@@ -23,7 +23,6 @@ from .finetune_data import SmallCNN
 from .ledger import SEEDS, complete
 from .quick import shorten
 from .scores import (
-    is_complete,
     judge_classes,
     mean_over_splits,
     print_ranked,
@@ -189,7 +188,20 @@ def report(results, sets):
 
 
 def check(tables):
-    """Assert what was measured, on all sets."""
+    """Assert what was measured."""
+    accuracy, costs, agreement = (tables[name] for name in ("gains", "costs", "agreement"))
+    variants = accuracy.index.drop(CHANCE)
+    speedy = [name for name in variants if name.endswith("AS-Speed")]
+    # Not more accurate, and, of 1.2 times the speed, nothing: AS-Speed spares steps, not time.
+    assert (accuracy.loc[variants, "mean"] < 0.5).all()
+    assert (costs.loc[variants, ("seconds_per_epoch", "ratio")] > 0.9).all()
+    assert (costs.loc[variants, ("seconds_to_best", "ratio")] > 0.9).all()
+    assert (costs.loc[speedy, ("steps_to_best", "ratio")] < 0.9).all()
+    # AS-Softmax's own loss follows the accuracy better than the log loss does, but no better
+    # than the log loss does in a training by the log loss.
+    own, log = (agreement[f"rho_{name}"] for name in reversed(LOSSES))
+    assert (own < log)[variants].all()
+    assert log[BASELINE] < own[variants].mean()
 
 
 def add_arguments(parser):
@@ -205,6 +217,10 @@ def run(args):
     wanted = product(sets, [0] if args.quick else SEEDS, args.models)
     wanted = [(set_name, model, seed) for set_name, seed, model in wanted]
     results = complete(args.results / "as_softmax.csv", ["set", "model", "seed"], wanted, how)
-    tables = report(results, QUICK if args.quick else SETS)
-    if not args.quick and is_complete(tables["loss"].reindex(VARIANTS), SETS):
-        check(tables)
+    if args.quick:
+        report(results, QUICK)
+        return
+    n_fits = results["set"].value_counts()
+    finished = [name for name in SETS if n_fits.get(name) == len(VARIANTS) * len(SEEDS)]
+    if len(finished) > len(SETS) / 2:
+        check(report(results, finished))

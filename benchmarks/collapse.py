@@ -220,24 +220,41 @@ def gains(results, column, rival):
 
 def report(results, sets):
     """Print the tables."""
-    for training in TRAININGS:
-        for column, title in TITLES.items():
-            table = by_head(results, training, column, sets)
-            print(f"\n{title} ({training} training)")
-            print(table.round(3).to_string())
-    difference = gains(results, "fine_accuracy", "dense").drop(columns=["dense"])
-    groups = difference.groupby(level="training")
-    print(
-        "\nFine accuracy, points more than under a dense head on the same split: mean, its error"
-    )
-    print(groups.agg(["mean", "sem"]).round(1).to_string())
+    for training, (column, title) in product(TRAININGS, TITLES.items()):
+        print(f"\n{title} ({training} training)")
+        print(by_head(results, training, column, sets).round(3).to_string())
+    for rival in ("dense", "NONA"):
+        points = gains(results, "fine_accuracy", rival).drop(columns=rival)
+        points = points.groupby(level="training").agg(["mean", "sem"])
+        print(f"\nAccuracy of 5-NN on the finer classes, points more than under {rival} on the")
+        print("same split: mean over sets and splits, and its standard error")
+        print(points.round(1).to_string())
     for name in ("scatter", "pull"):
-        print(f"\nTraining rows, {name} after so many epochs: geometric means over sets")
+        print(f"\nTraining rows, {name} after so many epochs, of the classes that are trained:")
+        print("geometric means over sets and splits (long training)")
         print(curve(results, name, sets).map("{:.3g}".format).to_string())
 
 
 def check(results):
     """Assert what was measured, on all sets."""
+    over_dense, over_nona = (
+        gains(results, "fine_accuracy", rival).groupby(level="training").mean()
+        for rival in ("dense", "NONA")
+    )
+    scatter = curve(results, "scatter", class_data.HIERARCHIES)[N_EPOCHS]
+    kept = by_head(results, "early", "fine_accuracy", class_data.HIERARCHIES)
+    share = by_head(results, "early", "share_of_bank", class_data.HIERARCHIES)
+    sparse = share.columns[share.loc["SoftStep s1"] < 0.1]
+    # A neighbour head leaves a class in several heaps, but not the finer classes in them.
+    assert scatter["dense"] < 0.6 * scatter["NONA"]
+    assert (over_dense["NONA"] < 0).all()
+    # Sparsity helps where it is: on the digits.
+    assert over_nona.loc["early", "SoftStep s1"] > 2
+    assert len(sparse) == 2
+    assert (kept.loc["SoftStep s1", sparse] > kept.loc["dense", sparse] + 0.02).all()
+    # No head keeps all.
+    trained = kept.drop(index=[FEATURES, FINE])
+    assert (trained.mean(axis=1) < kept.loc[FEATURES].mean()).all()
 
 
 def add_arguments(parser):
@@ -259,6 +276,6 @@ def run(args):
     path = args.results / "collapse.csv"
     results = complete(path, ["set", "head", "training", "seed"], wanted, how)
     report(results, QUICK if args.quick else class_data.HIERARCHIES)
-    sets_run = results.groupby(["head", "training"])["set"].nunique()
-    if not args.quick and (sets_run == len(class_data.HIERARCHIES)).all() and len(sets_run) == 11:
+    n_wanted = len(class_data.HIERARCHIES) * len(SEEDS) * (1 + len(HEADS) * len(TRAININGS))
+    if not args.quick and len(results) == n_wanted:
         check(results)
