@@ -189,18 +189,20 @@ def report(results, sets):
 
 def check(tables):
     """Assert what was measured."""
-    accuracy, costs, agreement = (tables[name] for name in ("gains", "costs", "agreement"))
-    variants = accuracy.index.drop(CHANCE)
-    speedy = [name for name in variants if name.endswith("AS-Speed")]
-    # Not more accurate, and, of 1.2 times the speed, nothing: AS-Speed spares steps, not time.
-    assert (accuracy.loc[variants, "mean"] < 0.5).all()
-    assert (costs.loc[variants, ("seconds_per_epoch", "ratio")] > 0.9).all()
-    assert (costs.loc[variants, ("seconds_to_best", "ratio")] > 0.9).all()
-    assert (costs.loc[speedy, ("steps_to_best", "ratio")] < 0.9).all()
-    # AS-Softmax's own loss follows the accuracy better than the log loss does, but no better
-    # than the log loss does in a training by the log loss.
-    own, log = (agreement[f"rho_{name}"] for name in reversed(LOSSES))
-    assert (own < log)[variants].all()
+    accuracy, agreement = tables["gains"]["mean"], tables["agreement"]
+    costs = tables["costs"].xs("ratio", axis=1, level=1)
+    plain = [f"margin {m}" for m in MARGINS]
+    speedy = [f"{name}, AS-Speed" for name in plain]
+    variants = [*plain, *speedy]
+    # Not more accurate, and of 1.2 times the speed nothing: AS-Speed spares steps, not time.
+    assert (accuracy[variants] < 0.5).all()
+    assert (costs.loc[variants, ["seconds_per_epoch", "seconds_to_best"]] > 0.9).all(axis=None)
+    steps = costs["steps_to_best"]
+    assert (steps[speedy].to_numpy() < 0.8 * steps[plain].to_numpy()).all()
+    # Which loss of the validation rows follows the accuracy makes no difference; what is
+    # trained on does.
+    log, own = (agreement[f"rho_{name}"] for name in LOSSES)
+    assert abs(own[variants].mean() - log[variants].mean()) < 0.1
     assert log[BASELINE] < own[variants].mean()
 
 
