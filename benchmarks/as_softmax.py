@@ -199,11 +199,10 @@ def check(tables):
     assert (costs.loc[variants, ["seconds_per_epoch", "seconds_to_best"]] > 0.9).all(axis=None)
     steps = costs["steps_to_best"]
     assert (steps[speedy].to_numpy() < 0.8 * steps[plain].to_numpy()).all()
-    # Which loss of the validation rows follows the accuracy makes no difference; what is
-    # trained on does.
+    # AS-Softmax's own loss follows the accuracy better than the log loss does, but no better than
+    # the log loss does in a training by the log loss.
     log, own = (agreement[f"rho_{name}"] for name in LOSSES)
-    assert abs(own[variants].mean() - log[variants].mean()) < 0.1
-    assert log[BASELINE] < own[variants].mean()
+    assert log[BASELINE] < own[variants].mean() < log[variants].mean()
 
 
 def add_arguments(parser):
