@@ -13,7 +13,7 @@ STYLE = {"figure.figsize": (6, 3.6)}
 
 def shorten(source):
     """Cut the training of the page's code."""
-    return source.replace("NONARegressor(", "NONARegressor(max_iter=2, ")
+    return re.sub(r"(NONA\w+)\(", r"\1(max_iter=2, ", source)
 
 
 def draw(text, names):

@@ -43,7 +43,9 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         return None if self.loss == "log_loss" else self.margin
 
     def _training_options(self):
-        options = super()._training_options()
+        # Where classes are apart the log loss falls by shares of itself for ever: a network that
+        # goes on only grows too sure.
+        options = super()._training_options() | {"threshold_mode": "abs"}
         if self._margin is not None:
             options["max_accumulation"] = int(self.max_accumulation)
         return options
@@ -144,7 +146,7 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
             ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
             (their names in the index of a DataFrame, else their numbers, of added rows their
             ids; last of each query "others", or "others'" where a row is called so),
-            ``weight``, ``target``, the neighbour's class (None of the others), and for each
+            ``weight``, ``target``, the neighbour's class (missing of the others), and for each
             class ``contribution_<class>``, what the row adds to its
             probability. With several outputs ``target_<output>`` and
             ``contribution_<output>_<class>``, where outputs go by the names of the columns of the

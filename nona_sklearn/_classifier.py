@@ -82,7 +82,7 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     >>> from sklearn.datasets import load_iris
     >>> from nona_sklearn import NONAClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = NONAClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> clf = NONAClassifier(n_estimators=2, max_iter=30, random_state=0).fit(X[::2], y[::2])
     >>> clf.predict_proba(X[1:3]).shape
     (2, 3)
     >>> clf.score(X[1::2], y[1::2]) > 0.9

@@ -240,7 +240,7 @@ class NeighborsDisplay(Display):
             ax.bar(0, 0, color=colors.get(label, "white"), label=", ".join(said))
         ax.set_xticks(place, self.names, rotation=45, ha="right", rotation_mode="anchor")
         ax.tick_params("x", labelsize="small" if len(place) <= 12 else "x-small")
-        ax.set(xlabel="neighbour", ylabel="weight (frame), part of the probability (filled)")
+        ax.set(xlabel="neighbour", ylabel="weight (frame), contribution (filled)")
         ax.legend(title=self.target_name, fontsize="small")
 
     def _legend_labels(self):

@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from torch import Tensor, nn
 
 from ._columns import is_missing
+from ._evaluation import spans_of
 from ._names import target_names_of
 from ._validation import unmasked
 from .attention import ClassHead, NONAHead
@@ -125,7 +126,9 @@ class RegressionTargets:
         """
         units = np.arange(len(values)) if groups is None else groups
         order = random_state.permutation(units.max() + 1)
-        return split_in_turns(order, groups, n_networks, validation_fraction, random_state, values)
+        return split_in_turns(
+            order, groups, len(values), n_networks, validation_fraction, random_state
+        )
 
 
 class ClassTargets:
@@ -217,8 +220,7 @@ class ClassTargets:
     @property
     def places(self) -> list[slice]:
         """Which columns of one-hot rows are each output's."""
-        ends = np.cumsum(self.sizes).tolist()
-        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        return spans_of(self.sizes)
 
     @property
     def loss(self) -> Callable[..., nn.Module]:
@@ -302,7 +304,9 @@ class ClassTargets:
         )
         _, strata = np.unique(values[first].numpy(), axis=0, return_inverse=True)
         order = _interleaved(strata, random_state)
-        return split_in_turns(order, groups, n_networks, validation_fraction, random_state, values)
+        return split_in_turns(
+            order, groups, len(values), n_networks, validation_fraction, random_state
+        )
 
 
 Targets = RegressionTargets | ClassTargets
@@ -311,10 +315,10 @@ Targets = RegressionTargets | ClassTargets
 def split_in_turns(
     order: np.ndarray,
     groups: np.ndarray | None,
+    n_samples: int,
     n_networks: int,
     validation_fraction: float,
     random_state: np.random.RandomState,
-    values: Tensor,
 ) -> list[Split]:
     """Take the rows, or groups, of an order to validate one network after the other.
 
@@ -327,6 +331,8 @@ def split_in_turns(
         Numbers of the rows, or groups, shuffled.
     groups : int ndarray of shape (n,), optional
         Group of each row; None: each row by itself.
+    n_samples : int
+        Number of rows.
     n_networks : int
         Number of networks.
     validation_fraction : float
@@ -344,7 +350,7 @@ def split_in_turns(
     ValueError
         If fewer than two rows, or groups, would be left to train on.
     """
-    n_units, n_samples = len(order), len(values)
+    n_units = len(order)
     units = np.arange(n_samples) if groups is None else groups
     n_valid = max(1, round(validation_fraction * n_units))
     if n_units - n_valid < 2:

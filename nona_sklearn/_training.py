@@ -30,6 +30,7 @@ from ._sample_weight import WeightedLoss, mean_one
 from .attention import NONAHead
 
 MAX_GRADIENT_NORM = 1.0
+LEAST_GAIN = 1e-4  # of an epoch that is better than the best
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
 
 MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
@@ -270,6 +271,7 @@ def train_network(
     refine_on_training: bool = False,
     average: bool = False,
     max_accumulation: int = 1,
+    threshold_mode: str = "rel",
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -299,6 +301,10 @@ def train_network(
         Most batches whose gradients a step adds up, while few of their rows teach anything
         (:class:`Pace`): a larger number than 1 needs a loss with a method `n_ignored`. How many
         steps an epoch took is ``train_batch_count`` in the history.
+
+    threshold_mode : {'rel', 'abs'}, default='rel'
+        Whether an epoch counts as better if the loss falls by a ten thousandth of itself, or by
+        a ten thousandth.
 
     Returns
     -------
@@ -362,6 +368,8 @@ def train_network(
                 monitor="train_loss" if valid is None else "valid_loss",
                 patience=n_iter_no_change,
                 load_best=True,
+                threshold=LEAST_GAIN,
+                threshold_mode=threshold_mode,
             ),
             *copy.deepcopy(list(callbacks)),
         ],

@@ -272,9 +272,8 @@ def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
 
 def test_kinds_of_labels_that_nobody_can_sort(animals):
     X, y, *_ = animals
-    for mixed in ([*y[1:], None], pd.DataFrame({"kind": y, "tails": 1})):
-        with pytest.raises(ValueError, match=r"labels of one kind, got .*, str"):
-            nona().fit(X, mixed)
+    with pytest.raises(ValueError, match="labels of one kind, got int, str"):
+        nona().fit(X, pd.DataFrame({"kind": y, "tails": 1}))
 
 
 # -- weights ------------------------------------------------------------------------------------

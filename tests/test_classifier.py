@@ -607,3 +607,11 @@ def test_as_softmax_of_an_indicator_matrix(iris):
 def test_bad_parameters(params, message, iris):
     with pytest.raises(ValueError, match=message):
         nona(**params).fit(iris[0], iris[2])
+
+
+def test_training_ends_where_classes_are_apart():
+    """The log loss would fall by shares of itself for ever."""
+    X = np.repeat([[-1.0], [1.0]], 40, axis=0) + np.linspace(0, 0.1, 80)[:, None]
+    model = nona(max_iter=200).fit(X, X[:, 0] > 0)
+    assert model.n_iter_ < 100
+    assert model.score(None, X[:, 0] > 0) == 1

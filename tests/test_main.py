@@ -27,6 +27,7 @@ def table():
 def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     short = partial(demo.NONARegressor, n_estimators=2, max_iter=10)
     monkeypatch.setattr(demo, "NONARegressor", short)
+    monkeypatch.setattr(demo, "N_SPLITS", 2)
     table.to_csv(tmp_path / "houses.csv", index=False)
     picture = tmp_path / "demo.png"
     arguments = ["--csv", str(tmp_path / "houses.csv"), "--target", "price"]

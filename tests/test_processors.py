@@ -35,6 +35,7 @@ def supported():
     return LADDER[: LADDER.index(own) + 1] if own in LADDER else LADDER[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", LADDER)
 def test_numeric_tests_pass_under_other_instructions(capability):
     if capability == torch.backends.cpu.get_cpu_capability().lower():
