@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -150,7 +151,8 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
             class ``contribution_<class>``, what the row adds to its
             probability. With several outputs ``target_<output>`` and
             ``contribution_<output>_<class>``, where outputs go by the names of the columns of the
-            `y` given to fit, or by numbers.
+            `y` given to fit, or by numbers. Where these would make one name of two, outputs
+            are in quotes: ``contribution_'<output>'_<class>``.
 
         Raises
         ------
@@ -184,13 +186,28 @@ def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str,
     """Columns of the neighbours' classes, and of what they add to each, (q * (k + 1),) each."""
     outputs = explanation.target_names or range(len(targets.classes))
     ends = [f"_{output}" for output in outputs] if targets.several else [""]
-    labels, added = {}, {}
+    labels = {}
     for end, classes, place in zip(ends, targets.classes, targets.places, strict=True):
         behind = classes[explanation.targets[..., place].argmax(axis=2)].astype(object)
         behind[:, -1] = None
         labels[f"target{end}"] = behind.ravel()
-        for label, column in zip(
-            classes, np.moveaxis(explanation.contributions[..., place], 2, 0), strict=True
-        ):
-            added[f"contribution{end}_{label}"] = column.ravel()
-    return labels | added
+    names = _class_names(outputs, targets.classes) if targets.several else targets.classes[0]
+    added = explanation.contributions.reshape(-1, len(names)).T
+    return labels | {
+        f"contribution_{name}": column for name, column in zip(names, added, strict=True)
+    }
+
+
+def _class_names(outputs: Iterable, classes: Iterable) -> list[str]:
+    """Name the classes of all outputs, each as "<output>_<class>".
+
+    Where two would be called the same, as "b_x" of "a" and "x" of "a_b", outputs are in quotes,
+    which say where they end.
+    """
+    pairs = [
+        (output, label) for output, own in zip(outputs, classes, strict=True) for label in own
+    ]
+    names = [f"{output}_{label}" for output, label in pairs]
+    if len({*names}) < len(names):
+        names = [f"{output!r}_{label}" for output, label in pairs]
+    return names

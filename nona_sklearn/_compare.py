@@ -18,6 +18,7 @@ from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from ._classifier import NONAClassifier
+from ._estimators import NONANetworks
 from ._heads import DenseHeadClassifier, DenseHeadRegressor
 from ._regressor import NONARegressor
 from ._validation import check_choice
@@ -85,6 +86,8 @@ def compare_heads(
 
     Raises
     ------
+    TypeError
+        If `estimator` is another than these: only they can change the head.
     ValueError
         If a head is unknown, or as :meth:`NONARegressor.fit`.
 
@@ -102,6 +105,11 @@ def compare_heads(
     """
     for head in heads:
         check_choice("heads", head, HEADS)
+    if not isinstance(estimator, NONANetworks):
+        raise TypeError(
+            f"estimator must be a NONARegressor or NONAClassifier, which can change their head, "
+            f"got {estimator!r}"
+        )
     classifies = is_classifier(estimator)
     default = neg_log_loss if classifies else "neg_mean_squared_error"
     scorer = check_scoring(estimator, default if scoring is None else scoring)

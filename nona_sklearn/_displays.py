@@ -58,6 +58,47 @@ def _check_one_output(shape):
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
 
 
+def _choose_output(model, n_outputs, output):
+    """Number and name of the output to draw, which may go by either."""
+    names = model.target_names_ or ()
+    choices = [*range(n_outputs), *names]
+    if output is None and n_outputs == 1:
+        output = 0
+    if output not in choices:
+        raise ValueError(f"output must be one of {choices}, got {output!r}")
+    number = names.index(output) if output in names else output
+    if names:
+        return number, names[number]
+    return number, "target" if n_outputs == 1 else f"target_{number}"
+
+
+def _values(model, X, behind, number):
+    """What :class:`NeighborsDisplay` draws of neighbours whose targets are numbers."""
+    targets, adjusted = (of[0, :-1, number] for of in (behind.targets, behind.adjusted))
+    moved = not np.array_equal(targets, adjusted)
+    return {"targets": targets, "adjusted_targets": adjusted if moved else None}
+
+
+def _votes(model, X, behind, number):
+    """What it draws of those that are of classes."""
+    known = model.estimator.targets_
+    classes, place = known.classes[number], known.places[number]
+    codes = behind.targets[0, :-1, place].argmax(axis=1)
+    probabilities = model.predict_proba(X)
+    own = probabilities[number] if known.several else probabilities
+    return {
+        "targets": classes[codes],
+        "contributions": behind.contributions[0, :-1, place][np.arange(len(codes)), codes],
+        "probabilities": dict(zip(classes.tolist(), own[0], strict=True)),
+    }
+
+
+def _check_class(label, known):
+    """Refuse a label that is none, or several."""
+    if np.ndim(label) or label not in known:
+        raise ValueError(f"y_true must be a class that fit saw, got {label!r}")
+
+
 def _check_numbers(estimator, instead):
     """Refuse a classifier, and say what there is for classes."""
     if is_classifier(estimator):
@@ -156,17 +197,30 @@ class NeighborsDisplay(Display):
         self.probabilities = probabilities
 
     @classmethod
-    def from_estimator(cls, estimator, X, y_true=None, *, n_neighbors=10, row_names=None, ax=None):
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y_true=None,
+        *,
+        output=None,
+        n_neighbors=10,
+        row_names=None,
+        ax=None,
+    ):
         """Ask a fitted estimator for one query's neighbours, and draw them.
 
         Parameters
         ----------
         estimator : NONARegressor, NONAClassifier, another of ours or a model around one
-            Anything that :func:`unwrap` takes, fitted to one output.
+            Anything that :func:`unwrap` takes.
         X : array-like of shape (1, n_features)
             The query.
         y_true : float or label, optional
-            Its true target.
+            Its true target; of classes one that fit saw.
+        output : int or str, optional
+            Which output to draw, by its number or its name in `y`. Needed where there are
+            several.
         n_neighbors : int, default=10
             Number of neighbours to draw; all, if the bank holds fewer.
         row_names : array-like of shape (n_samples,), optional
@@ -184,14 +238,14 @@ class NeighborsDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` is not one row, or the estimator was fitted to several outputs.
+            If `X` is not one row, `y_true` no class that fit saw, or there are several outputs
+            and `output` is none of them.
         """
         model = unwrap(estimator)
-        prediction = model.predict(X)
-        if prediction.shape != (1,):
-            raise ValueError(
-                f"X must be one query and y one output, got predictions {prediction.shape}"
-            )
+        predictions = model.predict(X)
+        if len(predictions) != 1:
+            raise ValueError(f"X must be one query, got predictions {predictions.shape}")
+        number, name = _choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
         behind = model._explain(X, min(n_neighbors, len(bank)))
         names = behind.names[0]
@@ -200,24 +254,14 @@ class NeighborsDisplay(Display):
             said = ids < len(given)
             names = names.astype(object)
             names[said] = given[ids[said]]
-        weights, name = behind.weights[0, :-1], _target_name(model)
-        if is_classifier(model.estimator):
-            codes = behind.targets[0, :-1].argmax(axis=1)
-            return cls(
-                weights,
-                model.classes_[codes],
-                names,
-                prediction[0],
-                y_true,
-                target_name=name,
-                contributions=behind.contributions[0, np.arange(len(codes)), codes],
-                probabilities=dict(
-                    zip(model.classes_.tolist(), model.predict_proba(X)[0], strict=True)
-                ),
-            ).plot(ax)
-        targets, adjusted = behind.targets[0, :-1, 0], behind.adjusted[0, :-1, 0]
-        moved = None if np.array_equal(targets, adjusted) else adjusted
-        return cls(weights, targets, names, prediction[0], y_true, moved, name).plot(ax)
+        shown = _votes if is_classifier(model.estimator) else _values
+        drawn = shown(model, X, behind, number)
+        if "probabilities" in drawn and y_true is not None:
+            _check_class(y_true, drawn["probabilities"])
+        weights, prediction = behind.weights[0, :-1], predictions.flat[number]
+        return cls(
+            weights, names=names, prediction=prediction, y_true=y_true, target_name=name, **drawn
+        ).plot(ax)
 
     def _draw(self, ax):
         if self.probabilities is None:

@@ -19,10 +19,13 @@ def table(columns: dict[str, np.ndarray]) -> Any:
     Returns
     -------
     DataFrame, or Bunch of arrays without pandas
-        Names of one kind, such as dates, get its type.
+        Names of one kind, such as dates, get its type. A column that lacks an entry stays as it
+        is: whole numbers would become floats, which do not hold them all.
     """
     try:
         import pandas as pd
     except ImportError:
         return Bunch(**columns)
-    return pd.DataFrame(columns).infer_objects()
+    frame = pd.DataFrame(columns)
+    complete = frame.loc[:, frame.notna().all()]
+    return frame.assign(**complete.infer_objects())

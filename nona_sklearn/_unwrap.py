@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import signature
@@ -13,6 +14,7 @@ from scipy.special import ndtr
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,6 +30,9 @@ from ._verbs import NeighborEstimator
 NODES = np.linspace(-5, 5, 101)  # normal scores at which a distribution is looked at
 CHECKED = 65  # values at which a transformation of targets is looked at
 LARGEST = 1e300  # stands for infinity, which no target reaches
+THRESHOLDS = FixedThresholdClassifier, TunedThresholdClassifierCV
+#: Where an estimator lies in models that join several, or change what it answers.
+SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
 
 
 @dataclass(frozen=True)
@@ -269,13 +274,26 @@ class UnwrappedRegressor(Unwrapped):
         return TransformedTargets(self.estimator, self.transformers)._answer(targets, 1)
 
 
+@dataclass(frozen=True)
 class UnwrappedClassifier(Unwrapped):
-    """:class:`Unwrapped` around classes."""
+    """:class:`Unwrapped` around classes.
 
-    predict = _verb(NeighborClassifier.predict)
+    Parameters
+    ----------
+    threshold : FixedThresholdClassifier or TunedThresholdClassifierCV, optional
+        What says which class it is, right around the estimator. None: the most probable.
+    """
+
+    threshold: Any = None
+
+    @wraps(NeighborClassifier.predict)
+    def predict(self, X):
+        decides = self.estimator if self.threshold is None else self.threshold
+        return decides.predict(self._enter(X))
+
+    score = NeighborClassifier.score  # of what is predicted here
     predict_proba = _verb(NeighborClassifier.predict_proba)
     predict_log_proba = _verb(NeighborClassifier.predict_log_proba)
-    score = _verb(NeighborClassifier.score)
     explain = _verb(NeighborClassifier.explain)
 
     @property
@@ -302,7 +320,10 @@ def unwrap(model):
         :class:`~sklearn.pipeline.Pipeline` whose last step is such a model; a
         :class:`~sklearn.compose.TransformedTargetRegressor` around a regressor; a search, such as
         :class:`~sklearn.model_selection.GridSearchCV`, whose best estimator is one; a
-        :class:`~sklearn.frozen.FrozenEstimator` of one.
+        :class:`~sklearn.frozen.FrozenEstimator` of one; a
+        :class:`~sklearn.model_selection.FixedThresholdClassifier` or
+        :class:`~sklearn.model_selection.TunedThresholdClassifierCV` around a classifier, whose
+        threshold says what ``predict`` answers.
 
     Returns
     -------
@@ -314,7 +335,9 @@ def unwrap(model):
     Raises
     ------
     TypeError
-        If there is none of our estimators inside, or a classifier whose labels are transformed.
+        If there is none of our estimators inside, several are, or a classifier whose labels are
+        transformed or whose probabilities are calibrated: contributions would not add up. Ask one
+        of ``calibrated_classifiers_`` or ``estimators_``, as the message says.
     NotFittedError
         If the model is not fitted.
 
@@ -352,7 +375,7 @@ def unwrap(model):
     """
     if isinstance(model, Unwrapped):
         return model
-    inner, steps, transformers = model, [], []
+    inner, steps, transformers, thresholds = model, [], [], []
     while not isinstance(inner, NetworkEstimator):
         if isinstance(inner, Pipeline):
             steps += [step for _, step in inner.steps[:-1] if hasattr(step, "transform")]
@@ -363,21 +386,44 @@ def unwrap(model):
             inner = inner.regressor_
         elif isinstance(inner, FrozenEstimator):
             inner = inner.estimator
+        elif isinstance(inner, THRESHOLDS):
+            if isinstance(inner, TunedThresholdClassifierCV):
+                check_is_fitted(inner)  # a fixed one needs no fit around what is fitted
+            thresholds.append(inner)
+            inner = getattr(inner, "estimator_", inner.estimator)
         elif _is_search(inner):
             check_is_fitted(inner, "best_estimator_")
             inner = inner.best_estimator_
         else:
             raise TypeError(
                 "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
-                "classifiers, or a Pipeline, TransformedTargetRegressor or search around one, "
-                f"got {model!r}"
+                "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
+                f"around one, {_advice(inner)}got {model!r}"
             )
     check_is_fitted(inner)
     classifies = isinstance(inner, ClassPredictor)
     if classifies and transformers:
         raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
-    kind = UnwrappedClassifier if classifies else UnwrappedRegressor
-    return kind(inner, tuple(steps), tuple(transformers))
+    if not classifies:
+        return UnwrappedRegressor(inner, tuple(steps), tuple(transformers))
+    threshold = _around(thresholds[0], inner) if thresholds else None
+    return UnwrappedClassifier(inner, tuple(steps), (), threshold)
+
+
+def _around(threshold, estimator):
+    """The same threshold, right around the estimator: asked of rows that have passed the steps."""
+    direct = copy(threshold)
+    direct.estimator_ = estimator
+    return direct
+
+
+def _advice(model) -> str:
+    """Where the estimators lie in a model that answers otherwise than each of them."""
+    for where in SEVERAL:
+        if hasattr(model, where.partition("[")[0]):
+            name = type(model).__name__
+            return f"and {name} answers otherwise than what is in it: ask its {where}; "
+    return ""
 
 
 def _is_search(model) -> bool:

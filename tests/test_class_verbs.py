@@ -2,17 +2,30 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_digits, make_blobs
+from sklearn.ensemble import BaggingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    PredefinedSplit,
+    StratifiedKFold,
+    TunedThresholdClassifierCV,
+)
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import compute_sample_weight
@@ -30,6 +43,7 @@ from nona_sklearn import (
     compare_heads,
     unwrap,
 )
+from nona_sklearn._classification import _class_names
 from nona_sklearn._compare import tune_knn
 from nona_sklearn._heads import DenseHeadClassifier
 
@@ -154,6 +168,48 @@ def test_columns_are_named_after_outputs_and_classes(all_fitted, animals):
     ]
     assert all_fitted["adjusted"].target_names_ == ("kind",)
     assert one["target"][1] is None or one["target"].isna()[1]  # of the others
+
+
+LETTERS = st.text("a_'\"\\", min_size=1, max_size=4)  # out of which names that collide are made
+
+
+@given(st.dictionaries(LETTERS, st.sets(LETTERS, min_size=1, max_size=3), min_size=1, max_size=3))
+@example({"a": {"b_x"}, "a_b": {"x"}})
+def test_no_two_columns_have_one_name(classes):
+    names = _class_names(classes, classes.values())
+    pairs = [(output, label) for output, labels in classes.items() for label in labels]
+    assert len({*names}) == len(pairs)
+    plain = [f"{output}_{label}" for output, label in pairs]
+    assert names == plain or len({*plain}) < len(plain)
+
+
+def test_outputs_and_classes_that_read_alike_are_told_apart(animals):
+    X, y, asked, _ = animals
+    labels = both(y, X).replace({"no": "t", "yes": "u_t"})
+    model = nona(max_iter=1).fit(
+        X, labels.set_axis(["kind", "kind_u"], axis=1).replace("fox", "u_t")
+    )
+    table = model.explain(asked, 3)
+    added = [name for name in table if name.startswith("contribution")]
+    assert added == [
+        "contribution_'kind'_cat",
+        "contribution_'kind'_dog",
+        "contribution_'kind'_u_t",
+        "contribution_'kind_u'_t",
+        "contribution_'kind_u'_u_t",
+    ]
+    sums = table.groupby("query", sort=False)[added].sum()
+    np.testing.assert_allclose(sums, side_by_side(model, asked), atol=1e-12)
+
+
+def test_labels_keep_their_own_values(animals):
+    """Whole numbers that no float holds, although the others have no label."""
+    X, y, asked, _ = animals
+    labels = 2**53 + 1 + 2 * (y == "fox").astype(int)
+    table = nona(max_iter=1).fit(X, labels).explain(asked, 4)
+    named = table[table["neighbor"] != "others"]
+    assert named["target"].tolist() == labels[named["neighbor"]].tolist()
+    assert table["target"][table["neighbor"] == "others"].isna().all()
 
 
 # -- what a row does ----------------------------------------------------------------------------
@@ -447,6 +503,85 @@ def test_it_answers_as_the_model_does(animals, nesting):
     np.testing.assert_allclose(model.predict_proba(asked), before, atol=1e-12)
 
 
+def thresholds():
+    return {
+        "fixed": FixedThresholdClassifier(nona(), threshold=0.8, pos_label="dog"),
+        "tuned": TunedThresholdClassifierCV(nona(), cv=2, scoring="balanced_accuracy"),
+        "in a pipeline": make_pipeline(
+            StandardScaler(), FixedThresholdClassifier(nona(), threshold=0.1)
+        ),
+        "around a pipeline": FixedThresholdClassifier(
+            make_pipeline(StandardScaler(), knn()), threshold=0.9
+        ),
+        "twice": FixedThresholdClassifier(
+            FixedThresholdClassifier(nona(), threshold=0.1), threshold=0.9
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", thresholds())
+def test_a_threshold_decides_what_is_predicted(animals, name):
+    X, y, asked, truth = animals
+    y, truth = (labels.replace("fox", "dog") for labels in (y, truth))
+    model = thresholds()[name]
+    with pytest.raises(NotFittedError):
+        unwrap(model)
+    ours = unwrap(model.fit(X, y))
+    expected = model.predict(X)
+    np.testing.assert_array_equal(ours.predict(X), expected)
+    np.testing.assert_array_equal(ours.predict(ours.embed(X)), expected)
+    assert ours.score(asked, truth) == model.score(asked, truth)
+    np.testing.assert_array_equal(ours.predict_proba(asked), model.predict_proba(asked))
+    if name != "tuned":  # these go where the most probable class does not
+        assert (expected != ours.estimator.classes_[ours.predict_proba(X).argmax(axis=1)]).any()
+    table = ours.explain(asked, 3)
+    sums = table.groupby("query", sort=False)[["contribution_cat", "contribution_dog"]].sum()
+    np.testing.assert_allclose(sums, model.predict_proba(asked), atol=1e-12)
+    assert (
+        NeighborsDisplay.from_estimator(model, asked[:1], ax=Figure().subplots()).prediction
+        == model.predict(asked[:1])[0]
+    )
+    ours.add_neighbors(asked, truth)  # of the model's own bank
+    np.testing.assert_array_equal(unwrap(model).predict_proba(X), model.predict_proba(X))
+    assert len(unwrap(model).estimator.bank_) == N + Q
+    without_itself = ours.predict_proba(None)
+    assert ours.predict(None).shape == (N + Q,) == without_itself[:, 0].shape
+
+
+def test_a_threshold_around_what_is_fitted(animals):
+    X, y, asked, _ = animals
+    clf = nona().fit(X, y == "cat")
+    fixed = FixedThresholdClassifier(clf, threshold=0.1)
+    np.testing.assert_array_equal(unwrap(fixed).predict(asked), fixed.predict(asked))
+    assert unwrap(fixed).estimator is clf
+    with pytest.raises(NotFittedError):  # its threshold is not known
+        unwrap(TunedThresholdClassifierCV(clf, cv="prefit", refit=False))
+
+
+@pytest.mark.parametrize(
+    ("model", "where"),
+    [
+        (CalibratedClassifierCV(nona(max_iter=1), cv=2), "calibrated_classifiers_[0].estimator"),
+        (
+            CalibratedClassifierCV(nona(max_iter=1), cv=2, ensemble=False),
+            "calibrated_classifiers_[0].estimator",
+        ),
+        (OneVsRestClassifier(nona(max_iter=1)), "estimators_[0]"),
+        (BaggingClassifier(nona(max_iter=1), 2), "estimators_[0]"),
+    ],
+    ids=["calibrated", "calibrated at once", "one versus rest", "bagging"],
+)
+def test_models_that_answer_otherwise_say_where_the_estimators_are(animals, model, where):
+    X, y, asked, _ = animals
+    X, asked = X.to_numpy(), asked.to_numpy()
+    model.fit(X, y.to_numpy())
+    for whole in (model, make_pipeline("passthrough", model)):
+        with pytest.raises(TypeError, match=f"answers otherwise .* its {re.escape(where)}; got"):
+            unwrap(whole)
+    part = eval(f"model.{where}")  # as the message says
+    np.testing.assert_array_equal(unwrap(part).predict_proba(asked), part.predict_proba(asked))
+
+
 def test_what_only_numbers_have_is_absent(all_fitted):
     for model in (all_fitted["adjusted"], unwrap(all_fitted["adjusted"])):
         for verb in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
@@ -515,9 +650,26 @@ def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
         assert to_hex(bar.get_facecolor()) == colors[label]
 
 
-def test_a_true_class_that_fit_did_not_see_is_shown(all_fitted, animals, ax):
-    NeighborsDisplay.from_estimator(all_fitted["knn"], animals[2][:1], "elk", ax=ax)
-    assert legend_of(ax)[-1] == "elk: 0%, true"
+def test_a_true_class_is_one_that_fit_saw(all_fitted, animals, ax):
+    for wrong in ("elk", 1, animals[3][:1], ["fox"]):
+        with pytest.raises(ValueError, match=r"y_true must be a class that fit saw, got "):
+            NeighborsDisplay.from_estimator(all_fitted["knn"], animals[2][:1], wrong, ax=ax)
+
+
+@pytest.mark.parametrize("output", [1, "long"])
+def test_one_of_several_outputs_is_drawn(all_fitted, animals, ax, output):
+    model, query = all_fitted["outputs"], animals[2][:1]
+    display = NeighborsDisplay.from_estimator(model, query, "no", output=output, ax=ax)
+    table = model.explain(query, 10)[:10]
+    added = table.filter(like="contribution_long").sum(axis=1)
+    np.testing.assert_allclose(display.contributions, added)
+    assert display.targets.tolist() == table["target_long"].tolist()
+    assert display.prediction == model.predict(query)[0, 1]
+    assert list(display.probabilities) == ["no", "yes"]
+    assert list(display.probabilities.values()) == model.predict_proba(query)[1][0].tolist()
+    assert ax.get_legend().get_title().get_text() == "long"
+    with pytest.raises(ValueError, match="class that fit saw, got 'fox'"):  # of the other output
+        NeighborsDisplay.from_estimator(model, query, "fox", output=output, ax=ax)
 
 
 def test_classes_are_told_by_colours(all_fitted, animals, ax):
@@ -570,8 +722,11 @@ def test_pictures_of_numbers_refuse_classes(all_fitted, animals):
             IntervalDisplay.from_estimator(model, X, y)
         with pytest.raises(ValueError, match=r"there is sklearn\.inspection\.DecisionBoundary"):
             SurfaceDisplay.from_estimator(model, X)
-    with pytest.raises(ValueError, match=r"one output, got predictions \(1, 2\)"):
-        NeighborsDisplay.from_estimator(all_fitted["outputs"], X[:1])
+    for wrong in (None, 2, "tail"):
+        with pytest.raises(
+            ValueError, match=r"output must be one of \[0, 1, 'kind', 'long'\], got"
+        ):
+            NeighborsDisplay.from_estimator(all_fitted["outputs"], X[:1], output=wrong)
     with pytest.raises(ValueError, match=r"one output, got targets \(48, 2\)"):
         EmbeddingDisplay.from_estimator(all_fitted["outputs"])
 

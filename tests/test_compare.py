@@ -1,9 +1,17 @@
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, PredefinedSplit
+from sklearn.pipeline import make_pipeline
 from torch import nn
 
-from nona_sklearn import NONARegressor, Rows, compare_heads
+from nona_sklearn import (
+    NONARegressor,
+    Rows,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    compare_heads,
+)
 from nona_sklearn._compare import tune_knn
 from nona_sklearn._heads import DenseHeadRegressor
 
@@ -113,6 +121,20 @@ def test_neighbours_are_chosen_where_they_were_not_trained_on():
     new = PredefinedSplit(np.r_[np.full(80, -1), np.zeros(40), np.full(80, -1)])
     assert tune_knn(*copies, seen).best_params_["n_neighbors"] == 1
     assert tune_knn(*copies, new).best_params_["n_neighbors"] >= 10
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SoftStepKNeighborsRegressor(),
+        SoftStepKNeighborsClassifier(),
+        make_pipeline(NONARegressor()),
+        Ridge(),
+    ],
+)
+def test_estimators_that_cannot_change_their_head_are_refused(plane, estimator):
+    with pytest.raises(TypeError, match=r"must be a NONARegressor or NONAClassifier, .* got "):
+        compare_heads(estimator, plane[0], plane[2])
 
 
 def test_unknown_heads_are_refused(plane):

@@ -126,10 +126,20 @@ def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
     plt.close("all")
 
 
+def test_one_of_several_outputs_is_drawn(two_outputs, plane, ax):
+    query = plane[1][:1]
+    display = NeighborsDisplay.from_estimator(two_outputs, query, output=1, ax=ax)
+    table = two_outputs.explain(query, 10)[:10]
+    np.testing.assert_array_equal(display.targets, table["target_1"])
+    np.testing.assert_array_equal(display.adjusted_targets, table["adjusted_target_1"])
+    assert display.prediction == two_outputs.predict(query)[0, 1]
+    assert ax.get_xlabel() == "target_1 of the neighbour"
+
+
 def test_one_query_and_one_output_only(reg, plane, two_outputs):
-    with pytest.raises(ValueError, match=r"X must be one query .*, got predictions \(2,\)"):
+    with pytest.raises(ValueError, match=r"X must be one query, got predictions \(2,\)"):
         NeighborsDisplay.from_estimator(reg, plane[1][:2])
-    with pytest.raises(ValueError, match=r"one output, got predictions \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"output must be one of \[0, 1\], got None"):
         NeighborsDisplay.from_estimator(two_outputs, plane[1][:1])
     y = np.zeros((120, 2))
     for draw in (
