@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import clone
