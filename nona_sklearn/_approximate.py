@@ -291,7 +291,7 @@ def _weigh(
     """Weights (q, k) of each query's own candidates: neighbours (n, d), by their rows (q, k)."""
     candidates, prior = neighbors[rows], None if log_prior is None else log_prior[rows]
     similarity = SIMILARITIES[head.similarity](query[:, None].double(), candidates.double())
-    return head.weigh(similarity[:, 0].float(), query, log_prior=prior)
+    return head.weigh(similarity[:, 0].float(), query, candidates, log_prior=prior)
 
 
 def _mean(index: Index, query: Tensor, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -89,9 +89,13 @@ class Partial:
 
         `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
         """
-        peak = logits.amax(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
+        peak = logits.amax(dim=1, keepdim=True)
+        nobody = peak[:, 0] == -math.inf
+        peak = peak.clamp_min_(torch.finfo(logits.dtype).min)
         weights = logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_()
         leave_out_(weights, excluded, 0.0)
+        if nobody.any():
+            weights[nobody] = 0.0
         return cls(peak, (values @ weights.double().T).T)
 
     def merge(self, other: Partial) -> Partial:
@@ -387,8 +391,15 @@ class Tiles:
         similarity = self.similarities.of(rows)
         log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
         tempered = self.head.leveled(similarity).div_(self.temperature)
-        logits = self.head.weighting.log_weight(tempered)
+        logits = self.head.weighting.log_weight(tempered, self._tempered_nearest)
         return logits if log_step is None else log_step.add_(logits)
+
+    @cached_property
+    def _tempered_nearest(self) -> Tensor | None:
+        """Similarity of the nearest neighbour over the temperature, if a weighting needs it."""
+        if not self.head.weighting.needs_nearest:
+            return None
+        return self.head.leveled(self.extremes.nearest) / self.temperature
 
     @cached_property
     def _thresholds(self) -> tuple[Tensor, ...]:
@@ -402,7 +413,8 @@ class Tiles:
     def _whole_row_logits(self) -> Tensor:
         similarity, excluded = self.whole()
         log_prior = self.neighbors.log_prior
-        return self.head.weigh(similarity, self.query, excluded, log_prior).log_()
+        neighbors = self.head.compared(self.neighbors.embeddings)
+        return self.head.weigh(similarity, self.query, neighbors, excluded, log_prior).log_()
 
     def whole(self) -> tuple[Tensor, Tensor | None]:
         """Similarities to all neighbours, (q, n), and who must not meet."""
