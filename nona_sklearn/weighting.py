@@ -38,6 +38,8 @@ FIRST_SUPPORT = 64  # neighbours among whom a support is sought first
 HALVINGS = 26  # of the interval that a threshold lies in: float32 has no more digits
 LEAST_ALPHA = 0.01  # above 1, of one that is learned: powers of 100 still leave digits
 LEAST_RIDGE = 1e-3  # of a similarity to itself: less would leave nothing but rounding
+HUGE = 80.0  # of a number whose exponential float32 can hold
+NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
 EXACT = 1e-4  # to which a weighting from outside must sum to 1
 
@@ -250,14 +252,17 @@ class Softplus(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         x = s + self.bias
-        # Far below zero softplus(x) is exp(x), which float32 cannot hold, but its logarithm can.
-        log_softplus = torch.where(x > -15, log1p_exp(x.clamp_min(-15)).log(), x)
+        log_softplus = log1p_exp(x.clamp_min(-HUGE)).log()
+        if x.detach().amin() < -HUGE:  # there softplus(x) is exp(x), which has no room
+            log_softplus = torch.where(x < -HUGE, x, log_softplus)
         return self.log_power.exp() * log_softplus
 
 
 def log1p_exp(x: Tensor) -> Tensor:
     """``log(1 + exp(x))``, of functions that give an entry the same digits wherever it lies."""
-    return x.clamp_min(0) + x.abs().neg().exp().log1p()
+    if x.detach().amax() <= HUGE:  # spares three passes
+        return x.exp().log1p()
+    return torch.where(x > HUGE, x, x.clamp_max(HUGE).exp().log1p())
 
 
 class Softpick(Weighting):
@@ -286,10 +291,9 @@ class Softpick(Weighting):
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
         above = s - torch.minimum(self.threshold.to(s.dtype), nearest - LEAST_LEAD)
-        kept = above > 0
-        # Both branches of a `where` are differentiated, so the unused one must be harmless too.
-        lost = (-torch.where(kept, above, 1.0)).exp()  # exp(b - s)
-        return (s + (-lost).log1p()).masked_fill(~kept, -math.inf)
+        # Below the least lead the logarithm's gradient would be infinite.
+        lead = above.clamp_min(NO_LEAD)
+        return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
 
 
 class SparseSoftmax(Softmax):
@@ -451,7 +455,7 @@ class Preconditioned(Weighting):
     def __init__(self, n_neighbors: int = 32):
         super().__init__()
         self.n_neighbors = _check_n_neighbors(n_neighbors)
-        self.log_ridge = nn.Parameter(torch.tensor(math.log(0.1)))
+        self.log_ridge = nn.Parameter(torch.zeros(()))
 
     @property
     def ridge(self) -> Tensor:
