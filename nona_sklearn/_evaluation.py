@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from ._neighbors import Neighbors
-from .attention import LEAST_LOGIT, ClassHead, NONAHead, adjusted_mean
+from .attention import ClassHead, NONAHead, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
+from .weighting import LEAST_LOGIT
 
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile, 2 MB in float32, fits a processor's cache
 KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
@@ -89,13 +90,11 @@ class Partial:
 
         `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
         """
-        peak = logits.amax(dim=1, keepdim=True)
-        nobody = peak[:, 0] == -math.inf
-        peak = peak.clamp_min_(torch.finfo(logits.dtype).min)
-        weights = logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_()
-        leave_out_(weights, excluded, 0.0)
-        if nobody.any():
-            weights[nobody] = 0.0
+        return cls.of_weights(*relative_to_peak_(logits, excluded), values)
+
+    @classmethod
+    def of_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
+        """Sum one tile, (q, b), of weights over the exponential of a peak (q, 1)."""
         return cls(peak, (values @ weights.double().T).T)
 
     def merge(self, other: Partial) -> Partial:
@@ -118,6 +117,17 @@ class Partial:
     def mean(self) -> Tensor:
         """Weighted means of the values, (q, c)."""
         return self.sums[:, 1:] / self.total
+
+
+def relative_to_peak_(logits: Tensor, excluded: Pairs = None) -> tuple[Tensor, Tensor]:
+    """Largest logits of a tile, (q, 1), and weights over their exponentials, in place."""
+    peak = logits.amax(dim=1, keepdim=True)
+    nobody = peak[:, 0] == -math.inf
+    peak = peak.clamp_min_(torch.finfo(logits.dtype).min)
+    weights = leave_out_(logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_(), excluded, 0.0)
+    if nobody.any():
+        weights[nobody] = 0.0
+    return peak, weights
 
 
 def with_ones(values: Tensor) -> Tensor:
@@ -387,12 +397,31 @@ class Tiles:
                 logits = logits.add_(self.neighbors.log_prior[rows])
             yield rows, leave_out_(logits, self.excluded(rows), -math.inf)
 
+    def relative(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield (rows of the bank, peaks (q, 1), weights (q, b) over their exponentials)."""
+        head = self.head
+        if head.needs_whole_rows or head.step is not None or self.neighbors.log_prior is not None:
+            for rows, logits in self.logits():
+                yield rows, *relative_to_peak_(logits, self.excluded(rows))
+            return
+        for rows in self.spans:  # without logarithms, which some weightings would take in vain
+            excluded = self.excluded(rows)
+            s = leave_out_(self._tempered(self.similarities.of(rows)), excluded, -math.inf)
+            top = s.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(s.dtype).min)
+            peak = head.weighting.log_weight(top, self._tempered_nearest)
+            peak = peak.clamp_min(torch.finfo(s.dtype).min)
+            weights = head.weighting.relative_(s, top, self._tempered_nearest)
+            yield rows, peak, leave_out_(weights, excluded, 0.0)
+
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
         log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
-        tempered = self.head.leveled(similarity).div_(self.temperature)
-        logits = self.head.weighting.log_weight(tempered, self._tempered_nearest)
+        logits = self.head.weighting.log_weight(self._tempered(similarity), self._tempered_nearest)
         return logits if log_step is None else log_step.add_(logits)
+
+    def _tempered(self, similarity: Tensor) -> Tensor:
+        """Similarities over the temperature, in their place."""
+        return self.head.leveled(similarity).div_(self.temperature)
 
     @cached_property
     def _tempered_nearest(self) -> Tensor | None:
@@ -450,8 +479,8 @@ class Tiles:
         partial = reduce(
             Partial.merge,
             (
-                Partial.of_tile(logits, summed(rows), self.excluded(rows))
-                for rows, logits in self.logits()
+                Partial.of_weights(peak, weights, summed(rows))
+                for rows, peak, weights in self.relative()
             ),
         )
         if self.head.is_plain and self.neighbors.log_prior is None:
@@ -546,9 +575,10 @@ class Tiles:
     def weights(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts."""
         partial = self.partial()
-        total = partial.total.to(self.query.dtype)
-        for rows, logits in self.logits():
-            yield rows, _exp_(logits.sub_(partial.peak)).div_(total)
+        for rows, peak, weights in self.relative():
+            share = (peak - partial.peak).double().exp() / partial.total
+            weights = torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
+            yield rows, weights.mul_(share.to(weights.dtype))
 
     def whole_logits(self) -> Tensor:
         """Logarithms of the weights in the whole bank, (q, n), relative to the largest."""

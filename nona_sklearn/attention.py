@@ -6,7 +6,7 @@ Rungs, each standing on the one before: :func:`neighbor_weights` (a masked softm
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -17,7 +17,7 @@ from ._validation import check_choice
 from .ranking import outside_nearest
 from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
 from .softstep import SoftStep
-from .weighting import Softmax, Weighting, make_weighting, softmax
+from .weighting import LEAST_LOGIT, Softmax, Weighting, make_weighting, softmax
 
 __all__ = [
     "AverageHead",
@@ -27,8 +27,6 @@ __all__ = [
     "neighbor_weights",
 ]
 
-LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
-# a processor takes ten times as long
 START_NUGGET = 0.3  # of the unit of distance
 START_SMOOTHING = 0.02  # of a probability
 TRAINING_SMOOTHING = 1e-3  # where none is asked for: keeps the loss of an absent class finite

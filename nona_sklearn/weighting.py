@@ -35,9 +35,11 @@ __all__ = [
 Between = Callable[[Tensor], Tensor]
 
 FIRST_SUPPORT = 64  # neighbours among whom a support is sought first
-HALVINGS = 26  # of the interval that a threshold lies in: float32 has no more digits
+CLIMBS = 8  # of Newton's steps to a threshold: quadratic, from a place that is never far
 LEAST_ALPHA = 0.01  # above 1, of one that is learned: powers of 100 still leave digits
 LEAST_RIDGE = 1e-3  # of a similarity to itself: less would leave nothing but rounding
+LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
+# a processor takes ten times as long
 HUGE = 80.0  # of a number whose exponential float32 can hold
 NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
@@ -109,6 +111,15 @@ class Weighting(nn.Module):
         """
         assert self.function is not None
         return self.function(s)
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        """``phi(s) / phi(top)``, in place of similarities (q, n): what prediction evaluates.
+
+        `top`, (q, 1), is the largest of each row. Subclasses override it where this takes fewer
+        passes over the pairs. Small numbers need not be exact; of -inf anything that is small.
+        """
+        logits = self.log_weight(s, nearest)
+        return logits.sub_(self.log_weight(top, nearest)).clamp_min_(LEAST_LOGIT).exp_()
 
     def weigh(
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
@@ -231,6 +242,12 @@ class Sigmoid(Weighting):
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return -log1p_exp(-s - self.bias)
 
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        # 1 / (1 + exp(-x)), both times exp(top + b), which has no room to grow
+        level = (top + self.bias).clamp_max(-LEAST_LOGIT).exp()
+        inverse = s.neg_().add_(top).clamp_max_(-LEAST_LOGIT).exp_().add_(level)
+        return inverse.reciprocal_().mul_(level + 1)
+
 
 class Softplus(Weighting):
     """``phi(s) = softplus(s + b)^p``, `b` and `p` learned.
@@ -290,10 +307,19 @@ class Softpick(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
-        above = s - torch.minimum(self.threshold.to(s.dtype), nearest - LEAST_LEAD)
+        above = s - self._threshold(nearest)
         # Below the least lead the logarithm's gradient would be infinite.
         lead = above.clamp_min(NO_LEAD)
         return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        assert nearest is not None
+        dropped = (self._threshold(nearest) - top).exp()
+        weights = s.sub_(top).clamp_min_(LEAST_LOGIT).exp_().sub_(dropped).clamp_min_(0)
+        return weights.div_((1 - dropped).clamp_min(torch.finfo(s.dtype).tiny))
+
+    def _threshold(self, nearest: Tensor) -> Tensor:
+        return torch.minimum(self.threshold.to(nearest.dtype), nearest - LEAST_LEAD)
 
 
 class SparseSoftmax(Softmax):
@@ -334,7 +360,7 @@ def _check_n_neighbors(n_neighbors: int) -> int:
 
 
 class Entmax(Weighting):
-    """``w_j = m_j max(0, (alpha - 1) s_j - tau)^(1 / (alpha - 1))``, `tau` such that they sum to 1.
+    """``w_j = m_j max(0, (alpha - 1) s_j - tau)^(1 / (alpha - 1))``, which sum to 1 for one `tau`.
 
     Between softmax (``alpha = 1``) and sparsemax (``alpha = 2``); the larger, the fewer
     neighbours count (Peters et al. 2019). A neighbour of measure 2 is two neighbours.
@@ -342,14 +368,14 @@ class Entmax(Weighting):
     Parameters
     ----------
     alpha : float, default=1.5
-        At least 1.
+        From 1 to 2.
     learn_alpha : bool, default=False
         Whether it is learned, between 1 and 2 (Correia et al. 2019), from `alpha` on.
 
     Raises
     ------
     ValueError
-        If `alpha` is below 1, or to be learned and not between 1 and 2.
+        If `alpha` is not between 1 and 2, or at one of them and to be learned.
 
     Examples
     --------
@@ -361,8 +387,8 @@ class Entmax(Weighting):
 
     def __init__(self, alpha: float = 1.5, learn_alpha: bool = False):
         super().__init__()
-        if not alpha >= 1 or math.isinf(alpha):
-            raise ValueError(f"alpha must be at least 1 and finite, got {alpha!r}")
+        if not 1 <= alpha <= 2:
+            raise ValueError(f"alpha must lie between 1 and 2, got {alpha!r}")
         if learn_alpha and not 1 < alpha < 2:
             raise ValueError(f"alpha must lie between 1 and 2 to be learned, got {alpha!r}")
         self.start, self.learn_alpha = float(alpha), learn_alpha
@@ -400,28 +426,40 @@ class Entmax(Weighting):
         x = (power * (s - s.detach()[:, :1])).masked_fill(~here, -math.inf)
         m = log_measure.exp()
         with torch.no_grad():  # none can have more than all: (x - low)^(1 / power) <= 1 / m
-            high = x[:, :1].clone()
             low = (x - (-power * log_measure).exp()).amax(dim=1, keepdim=True)
-            low = torch.where(alone, high - 1, low)
-            for _ in range(HALVINGS):
-                middle = (low + high) / 2
-                too_much = self._each(x, m, middle).sum(dim=1, keepdim=True) > 1
-                low, high = torch.where(too_much, middle, low), torch.where(too_much, high, middle)
-            gap = (x - low).clamp_min(0)
-            slope = (m * torch.where(gap > 0, gap, 1.0) ** (1 / power - 1) * (gap > 0)) / power
-            slope = slope.sum(dim=1, keepdim=True).masked_fill(alone, 1.0)
+            low = torch.where(alone, -1.0, low)
+            threshold = _climb(x, m, low, 1 / power)
+            gap = (x - threshold).clamp_min(0)
+            slope = (_powered(gap, 1 / power - 1) * m).sum(dim=1, keepdim=True) / power
         # One of Newton's steps: it ends the search, and is what gradients pass through.
-        excess = self._each(x, m, low).sum(dim=1, keepdim=True) - 1
-        each = self._each(x, m, low + excess / slope)
+        excess = (_powered(x - threshold, 1 / power) * m).sum(dim=1, keepdim=True) - 1
+        excess = excess / slope.masked_fill(alone, 1.0)
+        each = _powered(x - threshold - excess, 1 / power) * m
         return each / each.sum(dim=1, keepdim=True).masked_fill(alone, 1.0)
-
-    def _each(self, x: Tensor, m: Tensor, threshold: Tensor) -> Tensor:
-        gap = x - threshold
-        kept = (gap > 0) & (m > 0)
-        return torch.where(kept, gap, 1.0) ** (1 / (self.alpha - 1)) * m * kept
 
     def extra_repr(self) -> str:
         return f"alpha={self.start}, learn_alpha={self.learn_alpha}"
+
+
+def _powered(gap: Tensor, power: Tensor | float) -> Tensor:
+    """``max(0, gap) ** power``, 0 of what is not above 0, whatever the power."""
+    above = gap > 0
+    return torch.where(above, gap, 1.0) ** power * above
+
+
+def _climb(x: Tensor, m: Tensor, low: Tensor, power: Tensor | float) -> Tensor:
+    """Where ``sum_j m_j max(0, x_j - tau)^power`` is 1, from below; a power of 1 or more.
+
+    Newton's method on its root of that power, a norm, which is convex and nearly straight.
+    """
+    for _ in range(CLIMBS):
+        gap = x - low
+        each = _powered(gap, power - 1) * m
+        total = (each * gap.clamp_min(0)).sum(dim=1, keepdim=True)
+        root = total ** (1 / power)
+        slope = each.sum(dim=1, keepdim=True) * root / total
+        low = low + torch.where(total > 1, (root - 1) / slope, 0.0)
+    return low
 
 
 class Preconditioned(Weighting):
