@@ -32,6 +32,7 @@ from .weighting import LEAST_LOGIT
 
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile, 2 MB in float32, fits a processor's cache
 KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
+ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
@@ -471,10 +472,7 @@ class Tiles:
         def summed(rows):
             if values is None:
                 return self.query.new_ones(1, rows.stop - rows.start, dtype=torch.float64)
-            if not self.sums_adjustments:
-                return values[:, rows]
-            theirs = self._adjustments(self.neighbors.embeddings, rows)
-            return torch.cat([values[:, rows], theirs.T])
+            return self._summed(values[:, rows], rows)
 
         partial = reduce(
             Partial.merge,
@@ -487,13 +485,25 @@ class Tiles:
             self.nearest = partial.peak * self.temperature  # spares another look at the pairs
         return partial
 
+    def _summed(self, values: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Some rows' values and, behind them, their adjustments, if there are any."""
+        if not self.sums_adjustments:
+            return values
+        return torch.cat([values, self._adjustments(self.neighbors.embeddings, rows).T])
+
     def mean(self, values: Tensor) -> Tensor:
         """Weighted means of values, (q, c), given as :func:`with_ones` of them; adjusted."""
         partial = self.partial(values)
+        return self._answer(partial.mean, partial.share)
+
+    def _answer(
+        self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
+    ) -> Tensor:
+        """What weighted means of values and adjustments say of some queries, (q, c)."""
         if not self.adjusts:
-            return partial.mean
-        plain, expected = partial.mean.tensor_split([len(values) - 1], dim=1)
-        return adjusted_mean(plain, expected, partial.share, self.own, self._fade)
+            return means
+        plain, expected = means.chunk(2, dim=1)
+        return adjusted_mean(plain, expected, share, self.own[queries], self._fade[queries])
 
     def plain_mean(self, values: Tensor) -> Tensor:
         """Weighted means of values as they are, (q, c), given as :func:`with_ones` of them."""
@@ -522,17 +532,56 @@ class Tiles:
         theirs = self._adjustments(self.neighbors.embeddings, rows)
         return values + self._fade[:, :, None] * (self.own[:, None] - theirs)
 
-    def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+    def changes(self, rows: slice, weights: Tensor, mean: Tensor) -> Iterator[Tensor]:
         """By how much each output's answer changes if one of some rows leaves, (q, b) each.
 
         Parameters
         ----------
         rows : slice
-            The b rows.
-        share : Tensor of shape (q, b)
-            Weight of each, over the weight of all others.
+            The b rows; all of them, where the others do not keep their proportions.
+        weights : Tensor of shape (q, b)
+            What they weigh.
         mean : Tensor of shape (q, c)
             The answer, from :meth:`mean`.
+        """
+        changes = self._proportional_changes(rows, share_of_the_rest(weights), mean)
+        if self.head.keeps_proportions:
+            yield from changes
+            return
+        similarity, excluded = self.whole()
+        decisive = self.head.decisive(weights, similarity, excluded)
+        found = self._answers_without(decisive, similarity, excluded)
+        found = found - mean[decisive.nonzero()[:, 0]]
+        for change, of_output in zip(changes, found.T, strict=True):
+            yield change.masked_scatter(decisive, of_output)
+
+    def _answers_without(
+        self, leaving: Tensor, similarity: Tensor, excluded: Tensor | None
+    ) -> Tensor:
+        """Answers to queries of which one neighbour leaves, (p, c), by the definition.
+
+        `leaving`, (q, n), is True at p pairs. Who has no other neighbour keeps it.
+        """
+        values = self._summed(with_ones(self.neighbors.columns))[1:]
+        neighbors = self.head.compared(self.neighbors.embeddings)
+        queries, rows = leaving.nonzero(as_tuple=True)
+        answers = [values.new_zeros(0, self.neighbors.columns.shape[1])]
+        for pairs in spans(len(queries), max(1, ENTRIES_WITHOUT // len(neighbors))):
+            query, row = queries[pairs], rows[pairs, None]
+            itself = torch.zeros_like(leaving[query]).scatter_(1, row, True)
+            out = itself if excluded is None else itself | excluded[query]
+            weights = self.head.weigh(
+                similarity[query], self.query[query], neighbors, out, self.neighbors.log_prior
+            )
+            total = weights.double().sum(dim=1, keepdim=True)
+            weights = torch.where(total > 0, weights / total, itself.double())
+            answers.append(self._answer(weights @ values.T, 1.0, query))
+        return torch.cat(answers)
+
+    def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        """:meth:`changes` where the others take a row's `share`, (q, b), in proportion.
+
+        That is its weight over the weight of all others.
         """
         adjusted = self.adjusted(rows)
         for j in range(adjusted.shape[2]):
@@ -615,7 +664,12 @@ class ClassTiles(Tiles):
     def mean(self, values: Tensor) -> Tensor:
         """Probabilities, (q, C)."""
         self.masses = self.partial(values).mean
-        return self.head.probabilities(self.masses, self.smoothing, self.odds)
+        return self._answer(self.masses, 1.0)
+
+    def _answer(
+        self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
+    ) -> Tensor:
+        return self.head.probabilities(means, self.smoothing, self.odds[queries])
 
     def adjusted(self, rows: slice | Tensor) -> Tensor:
         """What one weight of some rows adds to each probability, (q, b, C)."""
@@ -623,7 +677,7 @@ class ClassTiles(Tiles):
         scale = (1 - self.smoothing) * self.odds / total
         return self.neighbors.columns[rows] * scale[:, None]
 
-    def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+    def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
         columns, kept = self.neighbors.columns[rows], 1 - self.smoothing
         votes = self.head.smoothed(self.masses, self.smoothing) * self.odds
         of_rows = kept * self.masses * self.odds
@@ -635,6 +689,13 @@ class ClassTiles(Tiles):
             for c in range(labels.shape[1]):
                 still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[:, c])
                 yield still / left - mean[:, output][:, c, None]
+
+
+def share_of_the_rest(weights: Tensor) -> Tensor:
+    """Weight over the weight of all others, ``w / (1 - w)``."""
+    # Nobody can say what a prediction would be without the only neighbour that it has.
+    weights = weights.double().clamp_max(1 - torch.finfo(torch.float32).eps)
+    return weights / (1 - weights)
 
 
 def tiles_of(head: NONAHead, *arguments) -> Tiles:

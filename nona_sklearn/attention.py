@@ -298,6 +298,33 @@ class NONAHead(nn.Module):
         return ranks or not self.weighting.one_by_one
 
     @property
+    def keeps_proportions(self) -> bool:
+        """Whether the others weigh as before in proportion when a neighbour leaves."""
+        weighting = self.weighting
+        return weighting.one_by_one and not weighting.needs_nearest and self.most is None
+
+    def decisive(
+        self, weights: Tensor, similarity: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        """Who could change the others' proportions by leaving, bool (q, n).
+
+        Parameters
+        ----------
+        weights, similarity : Tensor of shape (q, n)
+            Of each query and each neighbour.
+        excluded : bool Tensor of shape (q, n), optional
+            True for pairs that must not meet.
+        """
+        if self.keeps_proportions:
+            return torch.zeros_like(weights, dtype=torch.bool)
+        if self.most is not None:  # the next one takes the place
+            return ~outside_nearest(similarity, self.most, excluded)
+        if not self.weighting.one_by_one:
+            return weights > 0
+        admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
+        return admitted == admitted.amax(dim=1, keepdim=True)
+
+    @property
     def most(self) -> int | None:
         """How many nearest neighbours can weigh anything; None: all."""
         caps = [k for k in (self.n_neighbors, self.weighting.n_neighbors) if k is not None]
