@@ -26,6 +26,7 @@ from ._displays import (
     NeighborsDisplay,
     StepDisplay,
     SurfaceDisplay,
+    WeightingDisplay,
 )
 from ._distribution import Calibration
 from ._features import TableEncoder
@@ -58,6 +59,7 @@ __all__ = [
     "StepDisplay",
     "SurfaceDisplay",
     "TableEncoder",
+    "WeightingDisplay",
     "compare_heads",
     "neighbor_attention",
     "neighbor_weights",

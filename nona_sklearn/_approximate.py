@@ -40,7 +40,9 @@ class ApproximateNeighborsRegressor(
     networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
     is lost. The index takes as much memory as the bank itself and 256 bytes a row. After an edit
     of the regressor's bank it is built anew by the next question. Candidates are the nearest rows,
-    whatever their sample weights, which count where they are weighed.
+    whatever their sample weights, which count where they are weighed. Weightings that end
+    ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned') lose nothing where all
+    rows that they look at are among the candidates.
 
     Parameters
     ----------
@@ -146,7 +148,7 @@ class ApproximateNeighborsRegressor(
         -------
         dict of str to float
             ``recall``, the mean share of the truly heaviest rows, which are the nearest where
-            rows weigh alike beforehand, among the candidates;
+            rows weigh alike beforehand, among the candidates; rows of weight 0 are none;
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
@@ -161,7 +163,9 @@ class ApproximateNeighborsRegressor(
                 weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()
                 nearest = torch.zeros_like(weights, dtype=torch.bool)
                 nearest.scatter_(1, largest(weights, rows.shape[1])[1], True)
-                recalls.append(nearest.gather(1, rows[block]).double().mean(dim=1))
+                nearest &= weights > 0  # of those that weigh nothing none is missed
+                found = nearest.gather(1, rows[block]).sum(dim=1)
+                recalls.append(found.double() / nearest.sum(dim=1))
                 shares.append(weights.gather(1, rows[block]).double().sum(dim=1))
         return {
             "recall": float(torch.cat(recalls).mean()),
