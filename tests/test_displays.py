@@ -286,7 +286,7 @@ class TestWeightingDisplay:
     def test_what_it_cannot_draw(self):
         with pytest.raises(ValueError, match=r"distances must be finite numbers .*, got \[-1\]"):
             WeightingDisplay.from_weightings(distances=[-1])
-        with pytest.raises(ValueError, match="weighting must be one of .*, got 'none'"):
+        with pytest.raises(ValueError, match=r"weighting must be one of .*, got 'none'"):
             WeightingDisplay.from_weightings(["none"])
 
 
