@@ -307,19 +307,20 @@ class Softpick(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
-        above = s - self._threshold(nearest)
         # Below the least lead the logarithm's gradient would be infinite.
-        lead = above.clamp_min(NO_LEAD)
+        lead = self._lead(s, nearest).clamp_min(NO_LEAD)
         return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
 
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
-        dropped = (self._threshold(nearest) - top).exp()
+        dropped = self._lead(top, nearest).neg_().exp_()
         weights = s.sub_(top).clamp_min_(LEAST_LOGIT).exp_().sub_(dropped).clamp_min_(0)
         return weights.div_((1 - dropped).clamp_min(torch.finfo(s.dtype).tiny))
 
-    def _threshold(self, nearest: Tensor) -> Tensor:
-        return torch.minimum(self.threshold.to(nearest.dtype), nearest - LEAST_LEAD)
+    def _lead(self, s: Tensor, nearest: Tensor) -> Tensor:
+        """By how much neighbours are nearer than where they are dropped."""
+        # By way of the nearest, whose own lead no rounding takes, however far it is.
+        return (s - nearest) + (nearest - self.threshold.to(s.dtype)).clamp_min(LEAST_LEAD)
 
 
 class SparseSoftmax(Softmax):
