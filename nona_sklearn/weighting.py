@@ -515,11 +515,13 @@ class Preconditioned(Weighting):
         k = (s - s.detach()[:, :1]).masked_fill(out, -math.inf).exp()
         each_other = between(positions)
         own = each_other.diagonal(dim1=1, dim2=2)
-        each_other = (each_other - (own[:, :, None] + own[:, None]) / 2).exp()
-        each_other = each_other * ~(out[:, :, None] | out[:, None])
-        noise = torch.where(out, 1.0, self.ridge * (-here.masked_fill(out, 0.0)).exp())
-        system = each_other.to(k.dtype) + torch.diag_embed(noise)
-        votes = torch.linalg.solve(system, k[..., None])[..., 0].clamp_min(0)
+        each_other = (each_other - (own[:, :, None] + own[:, None]) / 2).exp().to(k.dtype)
+        # (K + ridge / m)^-1 k as M (M K M + ridge)^-1 M k, with M the root of m: no m is too small.
+        most = here.detach().amax(dim=1, keepdim=True).clamp_min(torch.finfo(here.dtype).min)
+        root = ((here - most) / 2).exp()
+        system = most.exp()[..., None] * root[:, :, None] * each_other * root[:, None]
+        system = system + torch.diag_embed(self.ridge.to(k.dtype).expand_as(k))
+        votes = (root * torch.linalg.solve(system, root * k)).clamp_min(0)
         total = votes.sum(dim=1, keepdim=True)
         weights = votes / torch.where(total > 0, total, 1.0)
         return torch.zeros_like(log_measure).scatter(1, positions, weights)
