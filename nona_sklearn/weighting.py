@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ._validation import check_choice, is_whole
+from ._validation import check_choice, is_real, is_whole
 from .ranking import largest, nearest_first
 
 __all__ = [
@@ -41,6 +41,7 @@ LEAST_RIDGE = 1e-3  # of a similarity to itself: less would leave nothing but ro
 LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
 # a processor takes ten times as long
 HUGE = 80.0  # of a number whose exponential float32 can hold
+FARTHEST = 1e18  # of bandwidths, whose square float32 can hold
 NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
 EXACT = 1e-4  # to which a weighting from outside must sum to 1
@@ -56,6 +57,11 @@ class Weighting(nn.Module):
         before they are normalised, (q, n); -inf is no weight. Subclasses override
         :meth:`log_weight` instead, and may learn parameters; they override :meth:`weigh` where
         weights depend on the whole row.
+
+    Raises
+    ------
+    ValueError
+        If there is no `function`, and nothing is overridden.
 
     Attributes
     ----------
@@ -87,6 +93,9 @@ class Weighting(nn.Module):
 
     def __init__(self, function: Callable[[Tensor], Tensor] | None = None):
         super().__init__()
+        overridden = type(self).log_weight is not Weighting.log_weight or not self.one_by_one
+        if not callable(function) and not (function is None and overridden):
+            raise ValueError(f"function must be callable, got {function!r}")
         self.function = function
 
     @property
@@ -219,7 +228,7 @@ class Gaussian(Weighting):
     of_distances = True
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-        return s.square() / -2
+        return s.clamp_min(-FARTHEST).square() / -2
 
 
 class Sigmoid(Weighting):
@@ -388,7 +397,7 @@ class Entmax(Weighting):
 
     def __init__(self, alpha: float = 1.5, learn_alpha: bool = False):
         super().__init__()
-        if not 1 <= alpha <= 2:
+        if not is_real(alpha, 1, 2):
             raise ValueError(f"alpha must lie between 1 and 2, got {alpha!r}")
         if learn_alpha and not 1 < alpha < 2:
             raise ValueError(f"alpha must lie between 1 and 2 to be learned, got {alpha!r}")
@@ -422,7 +431,9 @@ class Entmax(Weighting):
     def _share(self, s: Tensor, log_measure: Tensor) -> Tensor:
         """Weights of some neighbours, nearest first, as if there were no others."""
         alone = (log_measure == -math.inf).all(dim=1, keepdim=True)
-        here = (log_measure > -math.inf) | alone
+        out = log_measure == -math.inf
+        here = ~out | alone
+        log_measure = log_measure.clamp_min(LEAST_LOGIT).masked_fill(out, -math.inf)
         power = self.alpha - 1
         x = (power * (s - s.detach()[:, :1])).masked_fill(~here, -math.inf)
         m = log_measure.exp()
@@ -560,7 +571,8 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
     ------
     ValueError
         If the name is unknown, or what comes of it are no weights: of another shape than the
-        similarities, NaN, negative, or not summing to 1.
+        similarities, NaN, negative, or not summing to 1; or if a function that should look at
+        one neighbour at a time looks at others.
 
     Examples
     --------
@@ -585,14 +597,28 @@ def _try(made: Weighting, given: str | Weighting) -> None:
         z = places.gather(1, positions)
         return -(z[:, :, None] - z[:, None]).abs()
 
-    weights = made.weigh(-places, None, between)
-    if weights.shape != places.shape:
-        raise ValueError(
-            f"weighting={given!r} must give weights of the similarities' shape, "
-            f"got {tuple(weights.shape)} of {tuple(places.shape)}"
-        )
+    s = -places
+    if made.one_by_one:
+        nearest = s.amax(dim=1, keepdim=True)
+        logits = made.log_weight(s, nearest)
+        _check_shape(logits, s, given)
+        if not torch.allclose(made.log_weight(s[:, 1:], nearest), logits[:, 1:], equal_nan=True):
+            raise ValueError(
+                f"weighting={given!r} must look at one neighbour at a time; a subclass of "
+                "Weighting that overrides weigh may look at all"
+            )
+    weights = made.weigh(s, None, between)
+    _check_shape(weights, s, given)
     if not (weights >= 0).all() or ((weights.sum(dim=1) - 1).abs() > EXACT).any():
         raise ValueError(
             f"weighting={given!r} must give weights that are not negative and sum to 1, "
-            f"got {weights[0].tolist()} of {(-places[0]).tolist()}"
+            f"got {weights[0].tolist()} of {s[0].tolist()}"
+        )
+
+
+def _check_shape(answer: Tensor, s: Tensor, given: str | Weighting) -> None:
+    if answer.shape != s.shape:
+        raise ValueError(
+            f"weighting={given!r} must give weights of the similarities' shape, "
+            f"got {tuple(answer.shape)} of {tuple(s.shape)}"
         )
