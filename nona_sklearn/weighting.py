@@ -527,7 +527,7 @@ class Preconditioned(Weighting):
         each_other = between(positions)
         own = each_other.diagonal(dim1=1, dim2=2)
         each_other = (each_other - (own[:, :, None] + own[:, None]) / 2).exp().to(k.dtype)
-        # (K + ridge / m)^-1 k as M (M K M + ridge)^-1 M k, with M the root of m: no m is too small.
+        # (K + ridge / m)^-1 k as M (M K M + ridge)^-1 M k, M the root of m: no m is too small.
         most = here.detach().amax(dim=1, keepdim=True).clamp_min(torch.finfo(here.dtype).min)
         root = ((here - most) / 2).exp()
         system = most.exp()[..., None] * root[:, :, None] * each_other * root[:, None]
