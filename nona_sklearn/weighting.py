@@ -191,6 +191,9 @@ class Softmax(Weighting):
     tensor([[0.2689, 0.7311]])
     """
 
+    def __init__(self):
+        super().__init__()
+
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return s
 
@@ -207,6 +210,9 @@ class Uniform(Weighting):
     """
 
     tempered = False
+
+    def __init__(self):
+        super().__init__()
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return torch.zeros_like(s)
@@ -226,6 +232,9 @@ class Gaussian(Weighting):
     """
 
     of_distances = True
+
+    def __init__(self):
+        super().__init__()
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return s.clamp_min(-FARTHEST).square() / -2
@@ -566,6 +575,16 @@ WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
 
 def make_weighting(weighting: str | Weighting) -> Weighting:
     """Make a weighting by its name, or copy one, and see that it gives weights.
+
+    Parameters
+    ----------
+    weighting : str or Weighting
+        A name in :data:`WEIGHTINGS`, or what is to be copied.
+
+    Returns
+    -------
+    Weighting
+        A new one, which may learn.
 
     Raises
     ------
