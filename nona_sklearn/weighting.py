@@ -590,8 +590,8 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
     ------
     ValueError
         If the name is unknown, or what comes of it are no weights: of another shape than the
-        similarities, NaN, negative, or not summing to 1; or if a function that should look at
-        one neighbour at a time looks at others.
+        similarities, NaN, negative, not summing to 1, or of neighbours that must not meet; or
+        if a function that should look at one neighbour at a time looks at others.
 
     Examples
     --------
@@ -621,17 +621,26 @@ def _try(made: Weighting, given: str | Weighting) -> None:
         nearest = s.amax(dim=1, keepdim=True)
         logits = made.log_weight(s, nearest)
         _check_shape(logits, s, given)
-        if not torch.allclose(made.log_weight(s[:, 1:], nearest), logits[:, 1:], equal_nan=True):
+        some = made.log_weight(s[:, 1:], nearest)
+        if not torch.allclose(some, logits[:, 1:], EXACT, EXACT, equal_nan=True):
             raise ValueError(
                 f"weighting={given!r} must look at one neighbour at a time; a subclass of "
                 "Weighting that overrides weigh may look at all"
             )
     weights = made.weigh(s, None, between)
     _check_shape(weights, s, given)
-    if not (weights >= 0).all() or ((weights.sum(dim=1) - 1).abs() > EXACT).any():
+    if not (weights >= 0).all() or not _sum_to(weights, torch.ones(2)):
         raise ValueError(
             f"weighting={given!r} must give weights that are not negative and sum to 1, "
             f"got {weights[0].tolist()} of {s[0].tolist()}"
+        )
+    out = torch.tensor([[True, False, False, True], [True] * 4])
+    log_measure = torch.zeros_like(s).masked_fill(out, -math.inf)
+    weights = made.weigh(s, log_measure, between)
+    if not (weights[out] == 0).all() or not _sum_to(weights, torch.tensor([1.0, 0.0])):
+        raise ValueError(
+            f"weighting={given!r} must give nothing to neighbours of log_measure=-inf, and the "
+            f"others what sums to 1, got {weights.tolist()} of {log_measure.tolist()}"
         )
 
 
@@ -641,3 +650,7 @@ def _check_shape(answer: Tensor, s: Tensor, given: str | Weighting) -> None:
             f"weighting={given!r} must give weights of the similarities' shape, "
             f"got {tuple(answer.shape)} of {tuple(s.shape)}"
         )
+
+
+def _sum_to(weights: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(weights.sum(dim=1), expected.to(weights.dtype), 0.0, EXACT)

@@ -555,7 +555,7 @@ def test_what_is_given_is_copied():
 
 
 class Odd(Weighting):
-    """Gives the same, whatever it is asked."""
+    """Does not care who must not meet."""
 
     def __init__(self, answer):
         super().__init__()
@@ -574,6 +574,10 @@ class Odd(Weighting):
             r"weighting=.* must give weights that are not negative and sum to 1, got \[nan",
         ),
         (Odd(lambda s: -s.softmax(dim=1)), "must give weights that are not negative and sum"),
+        (
+            Odd(lambda s: s.softmax(dim=1)),
+            r"weighting=Odd\(\) must give nothing to neighbours of log_measure=-inf, .* got \[\[0",
+        ),
         (Odd(lambda s: s.exp()), r"must give weights .* sum to 1, got \[.*\] of \[-0\.1"),
         (
             Odd(lambda s: s.softmax(dim=1)[:, :2]),
