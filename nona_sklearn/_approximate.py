@@ -147,8 +147,8 @@ class ApproximateNeighborsRegressor(
         Returns
         -------
         dict of str to float
-            ``recall``, the mean share of the truly heaviest rows, which are the nearest where
-            rows weigh alike beforehand, among the candidates; rows of weight 0 are none;
+            ``recall``, the mean share of the truly heaviest rows of any weight, which are the
+            nearest where rows weigh alike beforehand, among the candidates;
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
@@ -161,11 +161,11 @@ class ApproximateNeighborsRegressor(
         for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()
-                nearest = torch.zeros_like(weights, dtype=torch.bool)
-                nearest.scatter_(1, largest(weights, rows.shape[1])[1], True)
-                nearest &= weights > 0  # of those that weigh nothing none is missed
-                found = nearest.gather(1, rows[block]).sum(dim=1)
-                recalls.append(found.double() / nearest.sum(dim=1))
+                heaviest = torch.zeros_like(weights, dtype=torch.bool)
+                heaviest.scatter_(1, largest(weights, rows.shape[1])[1], True)
+                heaviest &= weights > 0
+                found = heaviest.gather(1, rows[block]).double().sum(dim=1)
+                recalls.append(found / heaviest.sum(dim=1))
                 shares.append(weights.gather(1, rows[block]).double().sum(dim=1))
         return {
             "recall": float(torch.cat(recalls).mean()),

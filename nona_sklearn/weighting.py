@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ._validation import check_choice, is_whole
+from ._validation import check_choice, is_real, is_whole
 from .ranking import largest, nearest_first
 
 __all__ = [
@@ -41,6 +41,7 @@ LEAST_RIDGE = 1e-3  # of a similarity to itself: less would leave nothing but ro
 LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
 # a processor takes ten times as long
 HUGE = 80.0  # of a number whose exponential float32 can hold
+FARTHEST = 1e18  # of bandwidths, whose square float32 can hold
 NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
 EXACT = 1e-4  # to which a weighting from outside must sum to 1
@@ -56,6 +57,11 @@ class Weighting(nn.Module):
         before they are normalised, (q, n); -inf is no weight. Subclasses override
         :meth:`log_weight` instead, and may learn parameters; they override :meth:`weigh` where
         weights depend on the whole row.
+
+    Raises
+    ------
+    ValueError
+        If there is no `function`, and nothing is overridden.
 
     Attributes
     ----------
@@ -87,6 +93,9 @@ class Weighting(nn.Module):
 
     def __init__(self, function: Callable[[Tensor], Tensor] | None = None):
         super().__init__()
+        overridden = type(self).log_weight is not Weighting.log_weight or not self.one_by_one
+        if not callable(function) and not (function is None and overridden):
+            raise ValueError(f"function must be callable, got {function!r}")
         self.function = function
 
     @property
@@ -182,6 +191,9 @@ class Softmax(Weighting):
     tensor([[0.2689, 0.7311]])
     """
 
+    def __init__(self):
+        super().__init__()
+
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return s
 
@@ -198,6 +210,9 @@ class Uniform(Weighting):
     """
 
     tempered = False
+
+    def __init__(self):
+        super().__init__()
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return torch.zeros_like(s)
@@ -218,8 +233,11 @@ class Gaussian(Weighting):
 
     of_distances = True
 
+    def __init__(self):
+        super().__init__()
+
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-        return s.square() / -2
+        return s.clamp_min(-FARTHEST).square() / -2
 
 
 class Sigmoid(Weighting):
@@ -307,19 +325,20 @@ class Softpick(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
-        above = s - self._threshold(nearest)
         # Below the least lead the logarithm's gradient would be infinite.
-        lead = above.clamp_min(NO_LEAD)
+        lead = self._lead(s, nearest).clamp_min(NO_LEAD)
         return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
 
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
-        dropped = (self._threshold(nearest) - top).exp()
+        dropped = self._lead(top, nearest).neg_().exp_()
         weights = s.sub_(top).clamp_min_(LEAST_LOGIT).exp_().sub_(dropped).clamp_min_(0)
         return weights.div_((1 - dropped).clamp_min(torch.finfo(s.dtype).tiny))
 
-    def _threshold(self, nearest: Tensor) -> Tensor:
-        return torch.minimum(self.threshold.to(nearest.dtype), nearest - LEAST_LEAD)
+    def _lead(self, s: Tensor, nearest: Tensor) -> Tensor:
+        """By how much neighbours are nearer than where they are dropped."""
+        # By way of the nearest, whose own lead no rounding takes, however far it is.
+        return (s - nearest) + (nearest - self.threshold.to(s.dtype)).clamp_min(LEAST_LEAD)
 
 
 class SparseSoftmax(Softmax):
@@ -387,7 +406,7 @@ class Entmax(Weighting):
 
     def __init__(self, alpha: float = 1.5, learn_alpha: bool = False):
         super().__init__()
-        if not 1 <= alpha <= 2:
+        if not is_real(alpha, 1, 2):
             raise ValueError(f"alpha must lie between 1 and 2, got {alpha!r}")
         if learn_alpha and not 1 < alpha < 2:
             raise ValueError(f"alpha must lie between 1 and 2 to be learned, got {alpha!r}")
@@ -421,7 +440,9 @@ class Entmax(Weighting):
     def _share(self, s: Tensor, log_measure: Tensor) -> Tensor:
         """Weights of some neighbours, nearest first, as if there were no others."""
         alone = (log_measure == -math.inf).all(dim=1, keepdim=True)
-        here = (log_measure > -math.inf) | alone
+        out = log_measure == -math.inf
+        here = ~out | alone
+        log_measure = log_measure.clamp_min(LEAST_LOGIT).masked_fill(out, -math.inf)
         power = self.alpha - 1
         x = (power * (s - s.detach()[:, :1])).masked_fill(~here, -math.inf)
         m = log_measure.exp()
@@ -514,11 +535,13 @@ class Preconditioned(Weighting):
         k = (s - s.detach()[:, :1]).masked_fill(out, -math.inf).exp()
         each_other = between(positions)
         own = each_other.diagonal(dim1=1, dim2=2)
-        each_other = (each_other - (own[:, :, None] + own[:, None]) / 2).exp()
-        each_other = each_other * ~(out[:, :, None] | out[:, None])
-        noise = torch.where(out, 1.0, self.ridge * (-here.masked_fill(out, 0.0)).exp())
-        system = each_other.to(k.dtype) + torch.diag_embed(noise)
-        votes = torch.linalg.solve(system, k[..., None])[..., 0].clamp_min(0)
+        each_other = (each_other - (own[:, :, None] + own[:, None]) / 2).exp().to(k.dtype)
+        # (K + ridge / m)^-1 k as M (M K M + ridge)^-1 M k, M the root of m: no m is too small.
+        most = here.detach().amax(dim=1, keepdim=True).clamp_min(torch.finfo(here.dtype).min)
+        root = ((here - most) / 2).exp()
+        system = most.exp()[..., None] * root[:, :, None] * each_other * root[:, None]
+        system = system + torch.diag_embed(self.ridge.to(k.dtype).expand_as(k))
+        votes = (root * torch.linalg.solve(system, root * k)).clamp_min(0)
         total = votes.sum(dim=1, keepdim=True)
         weights = votes / torch.where(total > 0, total, 1.0)
         return torch.zeros_like(log_measure).scatter(1, positions, weights)
@@ -553,11 +576,22 @@ WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
 def make_weighting(weighting: str | Weighting) -> Weighting:
     """Make a weighting by its name, or copy one, and see that it gives weights.
 
+    Parameters
+    ----------
+    weighting : str or Weighting
+        A name in :data:`WEIGHTINGS`, or what is to be copied.
+
+    Returns
+    -------
+    Weighting
+        A new one, which may learn.
+
     Raises
     ------
     ValueError
         If the name is unknown, or what comes of it are no weights: of another shape than the
-        similarities, NaN, negative, or not summing to 1.
+        similarities, NaN, negative, not summing to 1, or of neighbours that must not meet; or
+        if a function that should look at one neighbour at a time looks at others.
 
     Examples
     --------
@@ -582,14 +616,41 @@ def _try(made: Weighting, given: str | Weighting) -> None:
         z = places.gather(1, positions)
         return -(z[:, :, None] - z[:, None]).abs()
 
-    weights = made.weigh(-places, None, between)
-    if weights.shape != places.shape:
-        raise ValueError(
-            f"weighting={given!r} must give weights of the similarities' shape, "
-            f"got {tuple(weights.shape)} of {tuple(places.shape)}"
-        )
-    if not (weights >= 0).all() or ((weights.sum(dim=1) - 1).abs() > EXACT).any():
+    s = -places
+    if made.one_by_one:
+        nearest = s.amax(dim=1, keepdim=True)
+        logits = made.log_weight(s, nearest)
+        _check_shape(logits, s, given)
+        some = made.log_weight(s[:, 1:], nearest)
+        if not torch.allclose(some, logits[:, 1:], EXACT, EXACT, equal_nan=True):
+            raise ValueError(
+                f"weighting={given!r} must look at one neighbour at a time; a subclass of "
+                "Weighting that overrides weigh may look at all"
+            )
+    weights = made.weigh(s, None, between)
+    _check_shape(weights, s, given)
+    if not (weights >= 0).all() or not _sum_to(weights, torch.ones(2)):
         raise ValueError(
             f"weighting={given!r} must give weights that are not negative and sum to 1, "
-            f"got {weights[0].tolist()} of {(-places[0]).tolist()}"
+            f"got {weights[0].tolist()} of {s[0].tolist()}"
         )
+    out = torch.tensor([[True, False, False, True], [True] * 4])
+    log_measure = torch.zeros_like(s).masked_fill(out, -math.inf)
+    weights = made.weigh(s, log_measure, between)
+    if not (weights[out] == 0).all() or not _sum_to(weights, torch.tensor([1.0, 0.0])):
+        raise ValueError(
+            f"weighting={given!r} must give nothing to neighbours of log_measure=-inf, and the "
+            f"others what sums to 1, got {weights.tolist()} of {log_measure.tolist()}"
+        )
+
+
+def _check_shape(answer: Tensor, s: Tensor, given: str | Weighting) -> None:
+    if answer.shape != s.shape:
+        raise ValueError(
+            f"weighting={given!r} must give weights of the similarities' shape, "
+            f"got {tuple(answer.shape)} of {tuple(s.shape)}"
+        )
+
+
+def _sum_to(weights: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(weights.sum(dim=1), expected.to(weights.dtype), 0.0, EXACT)
