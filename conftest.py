@@ -26,6 +26,7 @@ NUMERIC = {
     "test_distribution",
     "test_embedding",
     "test_evaluation",
+    "test_influence",
     "test_losses",
     "test_question",
     "test_ranking",

@@ -22,7 +22,7 @@ REGRESSORS = {
     "NONA, default": NONARegressor(random_state=0),
     "NONA, one network": NONARegressor(n_estimators=1, random_state=0),
     "SoftStep k-NN, default": SoftStepKNeighborsRegressor(random_state=0),
-    "SoftStep k-NN, uniform": SoftStepKNeighborsRegressor(weights="uniform", random_state=0),
+    "SoftStep k-NN, uniform": SoftStepKNeighborsRegressor(weighting="uniform", random_state=0),
 }
 
 

@@ -11,6 +11,7 @@ pool        the neighbours of one training step
 embedding   where a row lies in the space in which neighbours are compared
 similarity  how near a neighbour is to a query; larger is nearer
 step        SoftStep's learned mask on the similarities: a differentiable k
+weighting   how a similarity becomes a weight
 weight      the share of a neighbour's target in a prediction; a row of weights sums to 1
 NONA        Nearness of Neighbors Attention: weights are a softmax of similarities
 excluded    pairs of query and neighbour that must not meet: a row and itself in training
@@ -26,6 +27,7 @@ from ._displays import (
     NeighborsDisplay,
     StepDisplay,
     SurfaceDisplay,
+    WeightingDisplay,
 )
 from ._distribution import Calibration
 from ._features import TableEncoder
@@ -58,6 +60,7 @@ __all__ = [
     "StepDisplay",
     "SurfaceDisplay",
     "TableEncoder",
+    "WeightingDisplay",
     "compare_heads",
     "neighbor_attention",
     "neighbor_weights",

@@ -40,7 +40,9 @@ class ApproximateNeighborsRegressor(
     networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
     is lost. The index takes as much memory as the bank itself and 256 bytes a row. After an edit
     of the regressor's bank it is built anew by the next question. Candidates are the nearest rows,
-    whatever their sample weights, which count where they are weighed.
+    whatever their sample weights, which count where they are weighed. Weightings that end
+    ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned') lose nothing where all
+    rows that they look at are among the candidates.
 
     Parameters
     ----------
@@ -145,8 +147,8 @@ class ApproximateNeighborsRegressor(
         Returns
         -------
         dict of str to float
-            ``recall``, the mean share of the truly heaviest rows, which are the nearest where
-            rows weigh alike beforehand, among the candidates;
+            ``recall``, the mean share of the truly heaviest rows of any weight, which are the
+            nearest where rows weigh alike beforehand, among the candidates;
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
@@ -159,9 +161,11 @@ class ApproximateNeighborsRegressor(
         for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()
-                nearest = torch.zeros_like(weights, dtype=torch.bool)
-                nearest.scatter_(1, largest(weights, rows.shape[1])[1], True)
-                recalls.append(nearest.gather(1, rows[block]).double().mean(dim=1))
+                heaviest = torch.zeros_like(weights, dtype=torch.bool)
+                heaviest.scatter_(1, largest(weights, rows.shape[1])[1], True)
+                heaviest &= weights > 0
+                found = heaviest.gather(1, rows[block]).double().sum(dim=1)
+                recalls.append(found / heaviest.sum(dim=1))
                 shares.append(weights.gather(1, rows[block]).double().sum(dim=1))
         return {
             "recall": float(torch.cat(recalls).mean()),
@@ -291,7 +295,7 @@ def _weigh(
     """Weights (q, k) of each query's own candidates: neighbours (n, d), by their rows (q, k)."""
     candidates, prior = neighbors[rows], None if log_prior is None else log_prior[rows]
     similarity = SIMILARITIES[head.similarity](query[:, None].double(), candidates.double())
-    return head.weigh(similarity[:, 0].float(), query, log_prior=prior)
+    return head.weigh(similarity[:, 0].float(), query, candidates, log_prior=prior)
 
 
 def _mean(index: Index, query: Tensor, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -34,6 +34,7 @@ from ._training import train_network
 from ._validation import is_whole, unchanged_on_error, unmasked
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
+from .weighting import WEIGHTINGS, Weighting
 
 
 class NetworkEstimator(
@@ -48,6 +49,7 @@ class NetworkEstimator(
     _parameter_constraints: dict = {
         "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
         "similarity": [StrOptions(SIMILARITIES.keys())],
+        "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
         "softstep_params": [StrOptions({"global", "pointwise"})],
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
         "activation": [StrOptions(ACTIVATIONS.keys())],

@@ -8,13 +8,19 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
-from ._names import target_names_of
+from ._names import labels_of, target_names_of
 from ._unwrap import unwrap
+from .attention import NONAHead
+from .similarity import l2
 from .softstep import STEPS
+from .weighting import WEIGHTINGS
 
 SQUARED_ERROR = "squared error of standardised targets"
 CLASS_LOSSES = {"log_loss": "log loss", "as_softmax": "log loss (in training AS-Softmax)"}
 LEGEND_ROWS = 20
+COLORS = "petroff10"  # matplotlib's, which the colour-blind tell apart
+STYLES = ("-", "--", "-.", ":")
+LEAST_SHARE = 1e-4  # of the largest weight that is drawn
 WIDE = 50  # the largest loss over the smallest: ticks between powers of ten have no room
 LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
 
@@ -535,6 +541,162 @@ class StepDisplay(Display):
             ylabel="step",
             xlim=(-0.02, 1.02),
             ylim=(-0.03, 1.03),
+        )
+
+
+class WeightingDisplay(Display):
+    """The weights of neighbours against their distances: how far neighbours count.
+
+    Weights are on a logarithmic scale. Where they end, a dot is on the last neighbour that
+    counts.
+
+    It is recommended to use :meth:`from_estimator` or :meth:`from_weightings`.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n_curves, n_neighbors)
+        Distances of each curve's neighbours, nearest first.
+    weights : ndarray of shape (n_curves, n_neighbors)
+        What they weigh.
+    names : sequence of str
+        What the curves are called.
+    title : str, default="Weights"
+        What the curves are.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the picture.
+    figure_ : matplotlib Figure
+        Figure with the axes.
+
+    Examples
+    --------
+    >>> from nona_sklearn import WeightingDisplay
+    >>> display = WeightingDisplay.from_weightings(["softmax", "sparsemax"], [0.0, 0.5, 2.0])
+    >>> display.weights.round(2)
+    array([[0.57, 0.35, 0.08],
+           [0.75, 0.25, 0.  ]], dtype=float32)
+    """
+
+    def __init__(self, distances, weights, names, title="Weights"):
+        self.distances = distances
+        self.weights = weights
+        self.names = names
+        self.title = title
+
+    @classmethod
+    def from_estimator(cls, estimator, X, *, n_neighbors=50, ax=None):
+        """Ask the first network of a fitted estimator about a few queries, and draw its weights.
+
+        Distances are Euclidean, where this network compares. Weights of other networks, at
+        their own distances, are not drawn.
+
+        Parameters
+        ----------
+        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
+            Anything that :func:`unwrap` takes, fitted.
+        X : array-like of shape (n_queries, n_features)
+            Queries: a curve for each.
+        n_neighbors : int, default=50
+            Number of nearest neighbours to draw; all, if the bank holds fewer.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : WeightingDisplay
+            With the data of the picture as attributes.
+        """
+        model = unwrap(estimator)
+        bank, asked = model.estimator.bank_, model.embed(X)
+        parts = model.estimator.network_.head.parts(asked.embeddings, bank.embeddings)
+        head, query, neighbors = parts[0]
+        with torch.no_grad():
+            weights = head.neighbor_weights(query, neighbors, None, bank.neighbors.log_prior)
+            distances = -l2(head.compared(query), head.compared(neighbors))
+        nearest = distances.argsort(dim=1, stable=True)[:, :n_neighbors]
+        names = labels_of(X)
+        return cls(
+            distances.gather(1, nearest).cpu().numpy(),
+            weights.gather(1, nearest).cpu().numpy(),
+            [f"query {name}" for name in (range(len(query)) if names is None else names)],
+            f"Weights of the {nearest.shape[1]} nearest rows, first network",
+        ).plot(ax)
+
+    @classmethod
+    def from_weightings(cls, weightings=None, distances=None, *, ax=None):
+        """Draw what weightings make of the same neighbours of one made-up query.
+
+        Each neighbour lies in a direction of its own. The temperature is 1, and what a
+        weighting learns is as given or, of names, as it starts.
+
+        Parameters
+        ----------
+        weightings : sequence of str or Weighting, optional
+            Which, by name or as objects, such as a fitted estimator's
+            ``network_.head.weighting``; all that there are by default.
+        distances : array-like of shape (n_neighbors,), optional
+            How far the neighbours are; by default 40 of them, up to 6.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        display : WeightingDisplay
+            With the data of the picture as attributes.
+
+        Raises
+        ------
+        ValueError
+            If a weighting is unknown, or a distance negative or not finite.
+        """
+        weightings = list(WEIGHTINGS) if weightings is None else list(weightings)
+        given = np.linspace(0.15, 6, 40) if distances is None else np.asarray(distances)
+        if given.ndim != 1 or not (np.isfinite(given) & (given >= 0)).all():
+            raise ValueError(f"distances must be finite numbers from 0 on, got {distances!r}")
+        distances = np.sort(given).astype(np.float32)
+        neighbors = torch.from_numpy(distances).diag()
+        with torch.no_grad():
+            weights = [
+                NONAHead("l2", weighting=weighting, n_neighbors=len(distances))
+                .neighbor_weights(neighbors.new_zeros(1, len(distances)), neighbors)[0]
+                .numpy()
+                for weighting in weightings
+            ]
+        return cls(
+            np.tile(distances, (len(weightings), 1)),
+            np.stack(weights),
+            [str(weighting) for weighting in weightings],
+            f"Weights of {len(distances)} neighbours",
+        ).plot(ax)
+
+    def _draw(self, ax):
+        from matplotlib import color_sequences
+
+        colors, curves = color_sequences[COLORS], zip(self.distances, self.weights, strict=True)
+        for i, (distances, weights) in enumerate(curves):
+            color, style, counts = colors[i % len(colors)], STYLES[i % len(STYLES)], weights > 0
+            drawn = np.where(counts, weights, np.nan)
+            ax.plot(distances, drawn, style, color=color, label=str(self.names[i]))
+            if counts.any() and not counts[-1]:
+                last = counts.nonzero()[0][-1]
+                ax.plot(distances[last], weights[last], "o", color=color, markersize=5)
+        note = " (dot: the last that counts)" if (self.weights[:, -1] == 0).any() else ""
+        ax.set(
+            title=self.title,
+            xlabel=f"distance of the neighbour{note}",
+            ylabel="weight",
+            yscale="log",
+        )
+        ax.set_xlim(left=0)
+        least, largest = self.weights[self.weights > 0].min(), self.weights.max()
+        ax.set_ylim(np.clip(least / 2, LEAST_SHARE * largest, largest / 100), 2 * largest)
+        ax.legend(
+            loc="center left",
+            bbox_to_anchor=(1, 0.5),
+            ncols=-(-len(self.names) // LEGEND_ROWS),
+            fontsize="small",
         )
 
 

@@ -25,7 +25,7 @@ from ._training import check_callbacks, count_networks
 from .embedding import FeatureWeights, PeriodicEmbedding
 from .similarity import SIMILARITIES
 from .softstep import STEP_SCALES, STEPS, SoftStep
-from .weighting import WEIGHTINGS
+from .weighting import Weighting
 
 START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes mean nothing
@@ -73,6 +73,7 @@ class NONANetworks(NetworkEstimator):
         batch_norm=False,
         numerical_embedding="auto",
         similarity="l2",
+        weighting="softmax",
         softstep=None,
         softstep_params="global",
         learn_temperature=True,
@@ -109,6 +110,7 @@ class NONANetworks(NetworkEstimator):
         self.batch_norm = batch_norm
         self.numerical_embedding = numerical_embedding
         self.similarity = similarity
+        self.weighting = weighting
         self.softstep = softstep
         self.softstep_params = softstep_params
         self.learn_temperature = learn_temperature
@@ -223,9 +225,9 @@ class NONANetworks(NetworkEstimator):
 
     def _make_network(self, X, targets):
         n_adjusted = targets.n_adjusted if self._adjusts else 0
-        return NeighborNetwork(
-            self._make_embedding(X, n_adjusted), self._make_head(targets, n_adjusted)
-        )
+        head = self._make_head(targets, n_adjusted)
+        _check_most(self.weighting, len(X))
+        return NeighborNetwork(self._make_embedding(X, n_adjusted), head)
 
     @property
     def _adjusts(self) -> bool:
@@ -239,6 +241,7 @@ class NONANetworks(NetworkEstimator):
         return targets.make_head(
             self.similarity,
             step,
+            self.weighting,
             learn_temperature=self.learn_temperature,
             n_adjusted=n_adjusted,
         )
@@ -274,6 +277,7 @@ class NONAClassNetworks(NONANetworks):
         batch_norm=False,
         numerical_embedding="auto",
         similarity="l2",
+        weighting="softmax",
         softstep=None,
         softstep_params="global",
         learn_temperature=True,
@@ -315,6 +319,7 @@ class NONAClassNetworks(NONANetworks):
             batch_norm=batch_norm,
             numerical_embedding=numerical_embedding,
             similarity=similarity,
+            weighting=weighting,
             softstep=softstep,
             softstep_params=softstep_params,
             learn_temperature=learn_temperature,
@@ -346,7 +351,6 @@ class SoftStepNetworks(NetworkEstimator):
     _parameter_constraints: dict = {
         **NetworkEstimator._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
-        "weights": [StrOptions(WEIGHTINGS.keys())],
         "softstep": [StrOptions(STEPS.keys())],
         "softstep_on": [StrOptions(STEP_SCALES.keys())],
         "learn_feature_weights": ["boolean"],
@@ -358,7 +362,7 @@ class SoftStepNetworks(NetworkEstimator):
         n_neighbors=None,
         *,
         categorical_features="from_dtype",
-        weights="distance",
+        weighting="softmax",
         similarity="log_l2",
         softstep="s1",
         softstep_on="rank",
@@ -383,7 +387,7 @@ class SoftStepNetworks(NetworkEstimator):
     ):
         self.n_neighbors = n_neighbors
         self.categorical_features = categorical_features
-        self.weights = weights
+        self.weighting = weighting
         self.similarity = similarity
         self.softstep = softstep
         self.softstep_on = softstep_on
@@ -437,26 +441,27 @@ class SoftStepNetworks(NetworkEstimator):
 
     def _make_network(self, X, targets):
         n_features = X.shape[1]
-        if self.hidden_layer_sizes is None:
-            embedding_dim = n_features
-            embedding = FeatureWeights(n_features) if self.learn_feature_weights else nn.Identity()
-        elif self.weights == "uniform" and self.softstep_on == "rank":
-            raise ValueError(
-                "hidden_layer_sizes must be None with weights='uniform' and softstep_on='rank', "
-                f"got {self.hidden_layer_sizes!r}: ranks have no gradient to learn from; "
-                "use softstep_on='similarity'"
-            )
-        else:
-            embedding_dim = self.embedding_dim
-            embedding = self._make_mlp(n_features, embedding_dim)
+        given = self.hidden_layer_sizes is None
+        embedding_dim = n_features if given else self.embedding_dim
         step = SoftStep(self.softstep, self.softstep_params, self.softstep_on, embedding_dim)
         head = targets.make_head(
             self.similarity,
             step,
-            self.weights,
+            self.weighting,
             learn_temperature=True,
             n_neighbors=self.n_neighbors,
         )
+        if not given and self.softstep_on == "rank" and not head.weighting.tempered:
+            raise ValueError(
+                f"hidden_layer_sizes must be None with weighting={self.weighting!r} and "
+                f"softstep_on='rank', got {self.hidden_layer_sizes!r}: ranks have no gradient to "
+                "learn from; use softstep_on='similarity'"
+            )
+        _check_most(self.weighting, len(X))
+        if not given:
+            embedding = self._make_mlp(n_features, embedding_dim)
+        else:
+            embedding = FeatureWeights(n_features) if self.learn_feature_weights else nn.Identity()
         network = NeighborNetwork(embedding, head)
         sample = X
         if len(X) > START_SAMPLE:  # rows may come in order
@@ -484,7 +489,7 @@ class SoftStepClassNetworks(SoftStepNetworks):
         class_weight=None,
         smoothing=True,
         categorical_features="from_dtype",
-        weights="distance",
+        weighting="softmax",
         similarity="log_l2",
         softstep="s1",
         softstep_on="rank",
@@ -515,7 +520,7 @@ class SoftStepClassNetworks(SoftStepNetworks):
         super().__init__(
             n_neighbors,
             categorical_features=categorical_features,
-            weights=weights,
+            weighting=weighting,
             similarity=similarity,
             softstep=softstep,
             softstep_on=softstep_on,
@@ -540,6 +545,14 @@ class SoftStepClassNetworks(SoftStepNetworks):
         )
 
 
+def _check_most(weighting: str | Weighting, n_rows: int) -> None:
+    """Refuse a number of neighbours, if somebody chose it, that there are not."""
+    if isinstance(weighting, str) or weighting.n_neighbors is None:
+        return
+    if weighting.n_neighbors > n_rows:
+        raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
+
+
 @torch.no_grad()
 def _start_near(network, X):
     """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
@@ -555,7 +568,7 @@ def _start_near(network, X):
     x = STEP_SCALES[head.step.on](similarity, itself)
     head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
 
-    if head.weights == "uniform":
+    if not head.weighting.tempered:
         return
     nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
     gap = (nearest[:, 0] - nearest[:, -1]).median()

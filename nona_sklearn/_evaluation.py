@@ -25,12 +25,14 @@ import torch
 from torch import Tensor
 
 from ._neighbors import Neighbors
-from .attention import LEAST_LOGIT, ClassHead, NONAHead, adjusted_mean
+from .attention import ClassHead, NONAHead, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
+from .weighting import LEAST_LOGIT
 
 BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile, 2 MB in float32, fits a processor's cache
 KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
+ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
@@ -89,9 +91,11 @@ class Partial:
 
         `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
         """
-        peak = logits.amax(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).min)
-        weights = logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_()
-        leave_out_(weights, excluded, 0.0)
+        return cls.of_weights(*relative_to_peak_(logits, excluded), values)
+
+    @classmethod
+    def of_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
+        """Sum one tile, (q, b), of weights over the exponential of a peak (q, 1)."""
         return cls(peak, (values @ weights.double().T).T)
 
     def merge(self, other: Partial) -> Partial:
@@ -114,6 +118,17 @@ class Partial:
     def mean(self) -> Tensor:
         """Weighted means of the values, (q, c)."""
         return self.sums[:, 1:] / self.total
+
+
+def relative_to_peak_(logits: Tensor, excluded: Pairs = None) -> tuple[Tensor, Tensor]:
+    """Largest logits of a tile, (q, 1), and weights over their exponentials, in place."""
+    peak = logits.amax(dim=1, keepdim=True)
+    nobody = peak[:, 0] == -math.inf
+    peak = peak.clamp_min_(torch.finfo(logits.dtype).min)
+    weights = leave_out_(logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_(), excluded, 0.0)
+    if nobody.any():
+        weights[nobody] = 0.0
+    return peak, weights
 
 
 def with_ones(values: Tensor) -> Tensor:
@@ -383,12 +398,38 @@ class Tiles:
                 logits = logits.add_(self.neighbors.log_prior[rows])
             yield rows, leave_out_(logits, self.excluded(rows), -math.inf)
 
+    def relative(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield (rows of the bank, peaks (q, 1), weights (q, b) over their exponentials)."""
+        head = self.head
+        if head.needs_whole_rows or head.step is not None or self.neighbors.log_prior is not None:
+            for rows, logits in self.logits():
+                yield rows, *relative_to_peak_(logits, self.excluded(rows))
+            return
+        for rows in self.spans:  # without logarithms, which some weightings would take in vain
+            excluded = self.excluded(rows)
+            s = leave_out_(self._tempered(self.similarities.of(rows)), excluded, -math.inf)
+            top = s.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(s.dtype).min)
+            peak = head.weighting.log_weight(top, self._tempered_nearest)
+            peak = peak.clamp_min(torch.finfo(s.dtype).min)
+            weights = head.weighting.relative_(s, top, self._tempered_nearest)
+            yield rows, peak, leave_out_(weights, excluded, 0.0)
+
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
         log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
-        tempered = self.head.leveled(similarity).div_(self.temperature)
-        logits = self.head.weighting.log_weight(tempered)
+        logits = self.head.weighting.log_weight(self._tempered(similarity), self._tempered_nearest)
         return logits if log_step is None else log_step.add_(logits)
+
+    def _tempered(self, similarity: Tensor) -> Tensor:
+        """Similarities over the temperature, in their place."""
+        return self.head.leveled(similarity).div_(self.temperature)
+
+    @cached_property
+    def _tempered_nearest(self) -> Tensor | None:
+        """Similarity of the nearest neighbour over the temperature, if a weighting needs it."""
+        if not self.head.weighting.needs_nearest:
+            return None
+        return self.head.leveled(self.extremes.nearest) / self.temperature
 
     @cached_property
     def _thresholds(self) -> tuple[Tensor, ...]:
@@ -402,7 +443,8 @@ class Tiles:
     def _whole_row_logits(self) -> Tensor:
         similarity, excluded = self.whole()
         log_prior = self.neighbors.log_prior
-        return self.head.weigh(similarity, self.query, excluded, log_prior).log_()
+        neighbors = self.head.compared(self.neighbors.embeddings)
+        return self.head.weigh(similarity, self.query, neighbors, excluded, log_prior).log_()
 
     def whole(self) -> tuple[Tensor, Tensor | None]:
         """Similarities to all neighbours, (q, n), and who must not meet."""
@@ -430,29 +472,38 @@ class Tiles:
         def summed(rows):
             if values is None:
                 return self.query.new_ones(1, rows.stop - rows.start, dtype=torch.float64)
-            if not self.sums_adjustments:
-                return values[:, rows]
-            theirs = self._adjustments(self.neighbors.embeddings, rows)
-            return torch.cat([values[:, rows], theirs.T])
+            return self._summed(values[:, rows], rows)
 
         partial = reduce(
             Partial.merge,
             (
-                Partial.of_tile(logits, summed(rows), self.excluded(rows))
-                for rows, logits in self.logits()
+                Partial.of_weights(peak, weights, summed(rows))
+                for rows, peak, weights in self.relative()
             ),
         )
         if self.head.is_plain and self.neighbors.log_prior is None:
             self.nearest = partial.peak * self.temperature  # spares another look at the pairs
         return partial
 
+    def _summed(self, values: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Some rows' values and, behind them, their adjustments, if there are any."""
+        if not self.sums_adjustments:
+            return values
+        return torch.cat([values, self._adjustments(self.neighbors.embeddings, rows).T])
+
     def mean(self, values: Tensor) -> Tensor:
         """Weighted means of values, (q, c), given as :func:`with_ones` of them; adjusted."""
         partial = self.partial(values)
+        return self._answer(partial.mean, partial.share)
+
+    def _answer(
+        self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
+    ) -> Tensor:
+        """What weighted means of values and adjustments say of some queries, (q, c)."""
         if not self.adjusts:
-            return partial.mean
-        plain, expected = partial.mean.tensor_split([len(values) - 1], dim=1)
-        return adjusted_mean(plain, expected, partial.share, self.own, self._fade)
+            return means
+        plain, expected = means.chunk(2, dim=1)
+        return adjusted_mean(plain, expected, share, self.own[queries], self._fade[queries])
 
     def plain_mean(self, values: Tensor) -> Tensor:
         """Weighted means of values as they are, (q, c), given as :func:`with_ones` of them."""
@@ -481,17 +532,56 @@ class Tiles:
         theirs = self._adjustments(self.neighbors.embeddings, rows)
         return values + self._fade[:, :, None] * (self.own[:, None] - theirs)
 
-    def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+    def changes(self, rows: slice, weights: Tensor, mean: Tensor) -> Iterator[Tensor]:
         """By how much each output's answer changes if one of some rows leaves, (q, b) each.
 
         Parameters
         ----------
         rows : slice
-            The b rows.
-        share : Tensor of shape (q, b)
-            Weight of each, over the weight of all others.
+            The b rows; all of them, where the others do not keep their proportions.
+        weights : Tensor of shape (q, b)
+            What they weigh.
         mean : Tensor of shape (q, c)
             The answer, from :meth:`mean`.
+        """
+        changes = self._proportional_changes(rows, share_of_the_rest(weights), mean)
+        if self.head.keeps_proportions:
+            yield from changes
+            return
+        similarity, excluded = self.whole()
+        decisive = self.head.decisive(weights, similarity, excluded)
+        found = self._answers_without(decisive, similarity, excluded)
+        found = found - mean[decisive.nonzero()[:, 0]]
+        for change, of_output in zip(changes, found.T, strict=True):
+            yield change.masked_scatter(decisive, of_output)
+
+    def _answers_without(
+        self, leaving: Tensor, similarity: Tensor, excluded: Tensor | None
+    ) -> Tensor:
+        """Answers to queries of which one neighbour leaves, (p, c), by the definition.
+
+        `leaving`, (q, n), is True at p pairs. Who has no other neighbour keeps it.
+        """
+        values = self._summed(with_ones(self.neighbors.columns))[1:]
+        neighbors = self.head.compared(self.neighbors.embeddings)
+        queries, rows = leaving.nonzero(as_tuple=True)
+        answers = [values.new_zeros(0, self.neighbors.columns.shape[1])]
+        for pairs in spans(len(queries), max(1, ENTRIES_WITHOUT // len(neighbors))):
+            query, row = queries[pairs], rows[pairs, None]
+            itself = torch.zeros_like(leaving[query]).scatter_(1, row, True)
+            out = itself if excluded is None else itself | excluded[query]
+            weights = self.head.weigh(
+                similarity[query], self.query[query], neighbors, out, self.neighbors.log_prior
+            )
+            total = weights.double().sum(dim=1, keepdim=True)
+            weights = torch.where(total > 0, weights / total, itself.double())
+            answers.append(self._answer(weights @ values.T, 1.0, query))
+        return torch.cat(answers)
+
+    def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        """:meth:`changes` where the others take a row's `share`, (q, b), in proportion.
+
+        That is its weight over the weight of all others.
         """
         adjusted = self.adjusted(rows)
         for j in range(adjusted.shape[2]):
@@ -534,9 +624,10 @@ class Tiles:
     def weights(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts."""
         partial = self.partial()
-        total = partial.total.to(self.query.dtype)
-        for rows, logits in self.logits():
-            yield rows, _exp_(logits.sub_(partial.peak)).div_(total)
+        for rows, peak, weights in self.relative():
+            share = (peak - partial.peak).double().exp() / partial.total
+            weights = torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
+            yield rows, weights.mul_(share.to(weights.dtype))
 
     def whole_logits(self) -> Tensor:
         """Logarithms of the weights in the whole bank, (q, n), relative to the largest."""
@@ -573,7 +664,12 @@ class ClassTiles(Tiles):
     def mean(self, values: Tensor) -> Tensor:
         """Probabilities, (q, C)."""
         self.masses = self.partial(values).mean
-        return self.head.probabilities(self.masses, self.smoothing, self.odds)
+        return self._answer(self.masses, 1.0)
+
+    def _answer(
+        self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
+    ) -> Tensor:
+        return self.head.probabilities(means, self.smoothing, self.odds[queries])
 
     def adjusted(self, rows: slice | Tensor) -> Tensor:
         """What one weight of some rows adds to each probability, (q, b, C)."""
@@ -581,7 +677,7 @@ class ClassTiles(Tiles):
         scale = (1 - self.smoothing) * self.odds / total
         return self.neighbors.columns[rows] * scale[:, None]
 
-    def changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+    def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
         columns, kept = self.neighbors.columns[rows], 1 - self.smoothing
         votes = self.head.smoothed(self.masses, self.smoothing) * self.odds
         of_rows = kept * self.masses * self.odds
@@ -593,6 +689,13 @@ class ClassTiles(Tiles):
             for c in range(labels.shape[1]):
                 still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[:, c])
                 yield still / left - mean[:, output][:, c, None]
+
+
+def share_of_the_rest(weights: Tensor) -> Tensor:
+    """Weight over the weight of all others, ``w / (1 - w)``."""
+    # Nobody can say what a prediction would be without the only neighbour that it has.
+    weights = weights.double().clamp_max(1 - torch.finfo(torch.float32).eps)
+    return weights / (1 - weights)
 
 
 def tiles_of(head: NONAHead, *arguments) -> Tiles:

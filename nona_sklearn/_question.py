@@ -158,6 +158,14 @@ class Question:
 
         return self._rows(answer, self.query.new_zeros(0))
 
+    def support_sizes(self) -> Tensor:
+        """How many neighbours weigh more than 0, (q,)."""
+
+        def answer(_, parts):
+            return sum((tile > 0).sum(dim=1) for _, tile in _mean_weights(parts))
+
+        return self._rows(answer, self.query.new_zeros(0)).long()
+
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour where each network compares, (q, K)."""
 
@@ -178,8 +186,9 @@ class Question:
     def influence(self, residuals: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What each neighbour does to the predictions.
 
-        Without neighbour j, the others share its weight: a network's prediction m changes by
-        ``w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted.
+        Where without neighbour j the others share its weight in proportion, a network's
+        prediction m changes by ``w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted. Elsewhere
+        it is asked again without each neighbour that could change more.
 
         Parameters
         ----------
@@ -202,13 +211,12 @@ class Question:
 
         def answer(queries, parts):
             means = [tiles.mean(sums) for tiles in parts]
-            for rows, each in _each_network(parts):
+            for rows, each in told(parts):
                 weight = sum(each).double().sum(dim=0) / len(parts)
                 said = torch.stack([weight, 0 * weight, 0 * weight], dim=1)
-                shares = [_share_of_the_rest(tile) for tile in each]
                 changes = (
-                    tiles.changes(rows, share, mean)
-                    for tiles, share, mean in zip(parts, shares, means, strict=True)
+                    tiles.changes(rows, weights, mean)
+                    for tiles, weights, mean in zip(parts, each, means, strict=True)
                 )
                 for j, of_networks in enumerate(zip(*changes, strict=True)):
                     change = sum(of_networks) / len(parts)
@@ -218,7 +226,10 @@ class Question:
                 with adding:
                     totals[rows] += said
 
-        self._blocks(answer)
+        parts = self.head.parts(self.query, self.neighbors.embeddings)
+        again = not all(head.keeps_proportions for head, _, _ in parts)
+        told = _whole_rows if again else _each_network
+        self._blocks(answer, whole_rows=again)
         weight, change, error = totals.unbind(dim=1)
         return weight, change / len(self), error / len(self)
 
@@ -386,8 +397,7 @@ def _each_network(parts: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
         yield tiles[0][0], [weights for _, weights in tiles]
 
 
-def _share_of_the_rest(weights: Tensor) -> Tensor:
-    """Weight over the weight of all others, ``w / (1 - w)``."""
-    # Nobody can say what a prediction would be without the only neighbour that it has.
-    weights = weights.double().clamp_max(1 - torch.finfo(torch.float32).eps)
-    return weights / (1 - weights)
+def _whole_rows(parts: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
+    """:func:`_each_network` of all rows in one piece."""
+    weights = [torch.cat([tile for _, tile in part.weights()], dim=1) for part in parts]
+    yield slice(0, weights[0].shape[1]), weights

@@ -87,6 +87,12 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Similarity between embeddings; 'l2' is the negative Euclidean distance, as in the
         papers (see :mod:`nona_sklearn.similarity`).
 
+    weighting : str or Weighting, default='softmax'
+        How a similarity becomes a weight: 'softmax', 'uniform' (with a `softstep` only),
+        'gaussian', 'sigmoid', 'softplus', 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' or
+        'preconditioned'; or one made with its own options, such as ``SparseSoftmax(8)`` (see
+        :mod:`nona_sklearn.weighting`). 'softmax' is the papers'.
+
     softstep : {'s1', 's2'} or None, default=None
         Learned sparse mask on the similarities (see :class:`SoftStep`); None is plain NONA.
 
@@ -275,10 +281,10 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         no column; one that holds strings is refused then. What becomes of each kind of column,
         see :class:`TableEncoder`.
 
-    weights : {'distance', 'uniform'}, default='distance'
+    weighting : str or Weighting, default='softmax'
         'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
-        k. 'distance' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
-        learned temperature.
+        k. 'softmax' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
+        learned temperature. Others as for :class:`NONARegressor`.
 
     similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='log_l2'
         Similarity between rows. 'log_l2', the negative logarithm of the Euclidean distance,
@@ -301,7 +307,7 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         Whether to learn a positive weight of each feature, a diagonal metric, by the same
         leave-one-out loss, from equal weights of standardised features: no scaler is needed.
         False takes the space as it is given, for embeddings. Unused with
-        `hidden_layer_sizes`. With ``weights='uniform'`` and ``softstep_on='rank'`` the weights
+        `hidden_layer_sizes`. With ``weighting='uniform'`` and ``softstep_on='rank'`` the weights
         stay as they start, since ranks have no gradient.
 
     hidden_layer_sizes : array-like of int or None, default=None

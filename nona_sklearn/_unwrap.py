@@ -220,6 +220,7 @@ class Unwrapped:
     kneighbors_graph = _verb(NeighborEstimator.kneighbors_graph)
     neighbor_weights = _verb(NeighborEstimator.neighbor_weights)
     effective_n_neighbors = _verb(NeighborEstimator.effective_n_neighbors)
+    n_nonzero_weights = _verb(NeighborEstimator.n_nonzero_weights)
     soft_n_neighbors = _verb(NeighborEstimator.soft_n_neighbors)
     distance_to_bank = _verb(NeighborEstimator.distance_to_bank)
     influence = _verb(NeighborEstimator.influence)

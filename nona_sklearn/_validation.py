@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,11 @@ import numpy as np
 def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:
     """Whether a value is an integer from low to high; True is none."""
     return isinstance(value, Integral) and value is not True and low <= int(value) <= high
+
+
+def is_real(value: Any, low: float, high: float) -> bool:
+    """Whether a value is a number from low to high; True and NaN are none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
 
 
 def unmasked(values: Any) -> Any:

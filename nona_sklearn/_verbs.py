@@ -214,6 +214,23 @@ class NeighborEstimator(NetworkEstimator):
         """
         return self._ask(X)[1].effective_sizes().cpu().numpy()
 
+    def n_nonzero_weights(self, X=None):
+        """Number of rows that weigh anything in the prediction of each query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            How many rows have a weight above 0 in the mean of the networks: the entries of
+            :meth:`neighbor_weights`. Of weightings that never end, such as 'softmax', all rows but
+            those whose weight is no more than rounding.
+        """
+        return self._ask(X)[1].support_sizes().cpu().numpy()
+
     def soft_n_neighbors(self, X=None):
         """Size of the neighbourhood that SoftStep learned for each query: its k.
 
@@ -283,11 +300,17 @@ class NeighborEstimator(NetworkEstimator):
 
         Notes
         -----
-        In closed form: without row j a network's prediction m becomes
-        ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted. This holds fixed the scale of a
-        step, and for a query beyond the reach of adjustments how far they fade. Of rows that are
-        alike each is said to do little, since the others would take its place: influences do
-        not add up. A row leaves with all of its sample weight; queries count alike.
+        In closed form, where the others share a row's weight in proportion: without row j a
+        network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted.
+        This holds fixed the scale of a step. With `n_neighbors` and the weightings 'softpick',
+        'sparse_softmax', 'sparsemax', 'entmax' and 'preconditioned' others take a row's place: its
+        queries are then asked again without it, which takes as many times as long as a
+        prediction as rows have a say in one. Of rows of weight 0 there the scale of a step is
+        held, too. How far adjustments fade for a query beyond their reach is held fixed always.
+
+        Of rows that are alike each is said to do little, since the others would take its
+        place: influences do not add up. A row leaves with all of its sample weight; queries
+        count alike.
         """
         bank, question = self._ask(X)
         truth = bank.targets if X is None else None

@@ -6,7 +6,7 @@ Rungs, each standing on the one before: :func:`neighbor_weights` (a masked softm
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -15,9 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from ._validation import check_choice
 from .ranking import outside_nearest
-from .similarity import SIMILARITIES, TRAINING_SIMILARITIES, l2
+from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
 from .softstep import SoftStep
-from .weighting import WEIGHTINGS, Weighting
+from .weighting import LEAST_LOGIT, Softmax, Weighting, make_weighting, softmax
 
 __all__ = [
     "AverageHead",
@@ -27,18 +27,12 @@ __all__ = [
     "neighbor_weights",
 ]
 
-LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
-# a processor takes ten times as long
 START_NUGGET = 0.3  # of the unit of distance
 START_SMOOTHING = 0.02  # of a probability
 TRAINING_SMOOTHING = 1e-3  # where none is asked for: keeps the loss of an absent class finite
 
 
-def neighbor_weights(
-    logits: Tensor,
-    excluded: Tensor | None = None,
-    normalize: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
+def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
     """Softmax over each query's admitted neighbours.
 
     Parameters
@@ -47,8 +41,6 @@ def neighbor_weights(
         Similarities, masked with SoftStep or not; -inf rejects a neighbour.
     excluded : bool Tensor of shape (q, n), optional
         True for query-neighbour pairs that must not meet, such as a training row and itself.
-    normalize : callable, optional
-        What comes in place of the softmax (see :class:`nona_sklearn.weighting.Weighting`).
 
     Returns
     -------
@@ -65,17 +57,7 @@ def neighbor_weights(
     >>> neighbor_weights(torch.tensor([[0.0, 1.0]]), excluded=torch.tensor([[True, False]]))
     tensor([[0., 1.]])
     """
-    normalize = normalize or _softmax
-    if excluded is not None:
-        logits = logits.masked_fill(excluded, -math.inf)
-    alone = logits.amax(dim=1, keepdim=True) == -math.inf  # (q, 1): nobody to attend to
-    if not alone.any():  # spares two passes over the pairs
-        return normalize(logits)
-    return normalize(logits.masked_fill(alone, 0.0)).masked_fill(alone, 0.0)
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    return logits.softmax(dim=1)
+    return softmax(logits if excluded is None else logits.masked_fill(excluded, -math.inf))
 
 
 def neighbor_attention(
@@ -208,9 +190,10 @@ class NONAHead(nn.Module):
         Similarity between embeddings.
     step : SoftStep, optional
         Learned mask on the similarities; None is plain NONA.
-    weights : {'distance', 'uniform'}, default='distance'
-        'distance' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
-        by the step alone, as k-NN with a soft k (see :mod:`nona_sklearn.weighting`).
+    weighting : str or Weighting, default='softmax'
+        How a similarity becomes a weight, by a name in :data:`nona_sklearn.weighting.WEIGHTINGS`:
+        'softmax' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
+        by the step alone, as k-NN with a soft k.
     learn_temperature : bool, default=False
         Whether the temperature is learned; otherwise it is 1, as in the papers. Under 'log_l2' a
         nugget is learned with it, a distance below which nearer does not mean more alike: equal
@@ -232,9 +215,9 @@ class NONAHead(nn.Module):
     Raises
     ------
     ValueError
-        If `similarity` or `weights` is unknown, `n_neighbors` is below 1, `n_adjusted` below 0,
-        or nothing would weigh the neighbours: ``weights='uniform'`` without a `step` and
-        without `n_neighbors`.
+        If `similarity` or `weighting` is unknown, they do not go together, `n_neighbors` is below
+        1, `n_adjusted` below 0, or nothing would weigh the neighbours: ``weighting='uniform'``
+        without a `step` and without `n_neighbors`.
 
     Notes
     -----
@@ -261,23 +244,28 @@ class NONAHead(nn.Module):
         self,
         similarity: str = "l2",
         step: SoftStep | None = None,
-        weights: str = "distance",
+        weighting: str | Weighting = "softmax",
         learn_temperature: bool = False,
         n_neighbors: int | None = None,
         n_adjusted: int = 0,
     ):
         super().__init__()
         check_choice("similarity", similarity, SIMILARITIES)
-        check_choice("weights", weights, WEIGHTINGS)
-        if weights == "uniform" and step is None and n_neighbors is None:
-            raise ValueError("weights='uniform' needs a step or n_neighbors, got neither")
+        made = make_weighting(weighting)
+        if made.of_distances and similarity not in DISTANCES:
+            raise ValueError(
+                f"weighting={weighting!r} needs similarity {' or '.join(map(repr, DISTANCES))}, "
+                f"a distance, got {similarity!r}"
+            )
+        if not made.tempered and step is None and n_neighbors is None:
+            raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
         if n_neighbors is not None and n_neighbors < 1:
             raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
         if n_adjusted < 0:
             raise ValueError(f"n_adjusted must be at least 0, got {n_adjusted}")
         self.similarity = similarity
         self.step: SoftStep | None = step
-        self.weights = weights
+        self.weighting: Weighting = made
         self.n_neighbors = n_neighbors
         self.n_adjusted = n_adjusted
         if n_adjusted:
@@ -287,11 +275,6 @@ class NONAHead(nn.Module):
             self.log_temperature: Tensor = nn.Parameter(torch.zeros(()))
             if similarity == "log_l2":
                 self.log_nugget: Tensor = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
-
-    @property
-    def weighting(self) -> Weighting:
-        """How a similarity becomes a weight."""
-        return WEIGHTINGS[self.weights]
 
     @property
     def temperature(self) -> Tensor | float:
@@ -311,13 +294,46 @@ class NONAHead(nn.Module):
     @property
     def needs_whole_rows(self) -> bool:
         """Whether a weight depends on more of its row than the extremes and the sum."""
-        ranks = self.n_neighbors is not None or (self.step is not None and self.step.on == "rank")
-        return ranks or self.weighting.normalize is not None
+        ranks = self.most is not None or (self.step is not None and self.step.on == "rank")
+        return ranks or not self.weighting.one_by_one
+
+    @property
+    def keeps_proportions(self) -> bool:
+        """Whether the others weigh as before in proportion when a neighbour leaves."""
+        weighting = self.weighting
+        return weighting.one_by_one and not weighting.needs_nearest and self.most is None
+
+    def decisive(
+        self, weights: Tensor, similarity: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        """Who could change the others' proportions by leaving, bool (q, n).
+
+        Parameters
+        ----------
+        weights, similarity : Tensor of shape (q, n)
+            Of each query and each neighbour.
+        excluded : bool Tensor of shape (q, n), optional
+            True for pairs that must not meet.
+        """
+        if self.keeps_proportions:
+            return torch.zeros_like(weights, dtype=torch.bool)
+        if self.most is not None:  # the next one takes the place
+            return ~outside_nearest(similarity, self.most, excluded)
+        if not self.weighting.one_by_one:
+            return weights > 0
+        admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
+        return admitted == admitted.amax(dim=1, keepdim=True)
+
+    @property
+    def most(self) -> int | None:
+        """How many nearest neighbours can weigh anything; None: all."""
+        caps = [k for k in (self.n_neighbors, self.weighting.n_neighbors) if k is not None]
+        return min(caps, default=None)
 
     @property
     def is_plain(self) -> bool:
         """Whether it is the softmax of distances over a temperature, and nothing else."""
-        plain = (self.similarity, self.weights) == ("l2", "distance")
+        plain = self.similarity == "l2" and type(self.weighting) is Softmax
         return plain and self.step is None and self.n_neighbors is None
 
     def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple["NONAHead", Tensor, Tensor]]:
@@ -348,26 +364,47 @@ class NONAHead(nn.Module):
         if self.training:
             function = TRAINING_SIMILARITIES.get(self.similarity, function)
         query, neighbors = self.compared(query), self.compared(neighbors)
-        return self.weigh(function(query, neighbors), query, excluded, log_prior)
+        return self.weigh(function(query, neighbors), query, neighbors, excluded, log_prior)
 
     def weigh(
         self,
         similarity: Tensor,
         query: Tensor,
+        neighbors: Tensor,
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
     ) -> Tensor:
-        """Weights from the similarities (q, n) of the queries."""
-        logits = self.weighting.log_weight(self.leveled(similarity) / self.temperature)
-        if self.step is not None:
-            logits = logits + self.step(similarity, query, excluded)
+        """Weights from the similarities (q, n) of the queries, all where they are compared.
+
+        `neighbors` are of shape (n, d), or (q, n, d) where each query has others.
+        """
+        log_measure = None if self.step is None else self.step(similarity, query, excluded)
         if log_prior is not None:
-            logits = logits + log_prior
+            log_measure = log_prior if log_measure is None else log_measure + log_prior
         # The cap comes after the step, which would else reject the last of the k as the
         # farthest of its row.
-        if self.n_neighbors is not None:
-            excluded = outside_nearest(similarity, self.n_neighbors, excluded)
-        return neighbor_weights(logits, excluded, self.weighting.normalize)
+        if self.most is not None:
+            excluded = outside_nearest(similarity, self.most, excluded)
+        if excluded is not None:
+            counts = similarity.new_zeros(()) if log_measure is None else log_measure
+            log_measure = counts.expand_as(similarity).masked_fill(excluded, -math.inf)
+        elif log_measure is not None:
+            log_measure = log_measure.expand_as(similarity)
+
+        def between(positions: Tensor) -> Tensor:
+            each = (
+                neighbors[positions]
+                if neighbors.ndim == 2
+                else (neighbors.take_along_dim(positions[..., None], dim=1))
+            )
+            function = SIMILARITIES[self.similarity]
+            return self.tempered(function(each.double(), each.double()).to(similarity))
+
+        return self.weighting.weigh(self.tempered(similarity), log_measure, between)
+
+    def tempered(self, similarity: Tensor) -> Tensor:
+        """Similarities over the temperature."""
+        return self.leveled(similarity) / self.temperature
 
     def forward(
         self,
@@ -420,7 +457,7 @@ class NONAHead(nn.Module):
 
     def extra_repr(self) -> str:
         return (
-            f"similarity={self.similarity!r}, weights={self.weights!r}, "
+            f"similarity={self.similarity!r}, "
             f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
         )
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "DISTANCES",
     "SIMILARITIES",
     "TRAINING_SIMILARITIES",
     "cosine",
@@ -163,7 +164,7 @@ def dot(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> dot(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
     tensor([[5.5000]])
     """
-    return _product(query, neighbors) / query.shape[1]  # (q, n)
+    return _product(query, neighbors) / query.shape[-1]  # (q, n)
 
 
 def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
@@ -184,15 +185,15 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
 def _product(query: Tensor, neighbors: Tensor) -> Tensor:
     """Matrix product in float64: in float32, rows would depend on how many are asked for."""
     largest = torch.finfo(query.dtype).max / 4  # so that differences stay in range as well
-    return (query.double() @ neighbors.double().T).clamp(-largest, largest).to(query.dtype)
+    return (query.double() @ neighbors.double().mT).clamp(-largest, largest).to(query.dtype)
 
 
 def _unit(z: Tensor) -> Tensor:
     """Scale each row of `z`, shape (n, d), to length one; leave rows of zeros alone."""
     # Dividing by the largest entry first keeps the squares inside the dtype's range.
-    largest = z.detach().abs().amax(dim=1, keepdim=True)  # (n, 1)
+    largest = z.detach().abs().amax(dim=-1, keepdim=True)  # (n, 1)
     z = z / torch.where(largest > 0, largest, 1.0)
-    norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)  # (n, 1)
+    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)  # (n, 1)
     return z / torch.where(norm > 0, norm, 1.0)
 
 
@@ -204,6 +205,9 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "dot": dot,
     "cosine": cosine,
 }
+
+#: Those that are negative distances.
+DISTANCES = ("l2", "l1")
 
 #: What stands in for them in training, where speed counts for more than the last digits.
 TRAINING_SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l2": rounded_l2}

@@ -15,6 +15,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._targets import RegressionTargets
+from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
 
 
 @pytest.fixture
@@ -44,6 +45,24 @@ def test_all_rows_as_candidates_are_exact(faiss, fitted, data):
     assert comparison["weight"] == pytest.approx(1)
     assert comparison["error"] < 1e-5
     assert fast.n_features_in_ == 4
+
+
+@pytest.mark.parametrize("weighting", [name for name in WEIGHTINGS if name != "uniform"])
+def test_all_rows_as_candidates_are_exact_however_they_weigh(faiss, data, weighting):
+    X, X_test, y = data
+    reg = NONARegressor(weighting=weighting, n_estimators=1, max_iter=2, random_state=0).fit(X, y)
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=300).fit(X, y)
+    np.testing.assert_allclose(fast.predict(X_test), reg.predict(X_test), atol=1e-5)
+    assert fast.compare(X_test)["recall"] == 1
+
+
+@pytest.mark.parametrize("weighting", [SparseSoftmax(10), Entmax(2.0), Preconditioned(10)])
+def test_candidates_that_are_more_than_count_are_exact(faiss, data, weighting):
+    X, X_test, y = data
+    reg = NONARegressor(weighting=weighting, n_estimators=1, max_iter=2, random_state=0).fit(X, y)
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=100).fit(X, y)
+    np.testing.assert_allclose(fast.predict(X_test), reg.predict(X_test), atol=1e-5)
+    assert fast.compare(X_test)["recall"] == 1
 
 
 def test_shifts_of_far_queries_fade_as_they_do_exactly(faiss, fitted, data):

@@ -13,7 +13,8 @@ from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weight
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
 from nona_sklearn.attention import AverageHead, L2Attention
-from nona_sklearn.similarity import SIMILARITIES, l2
+from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
+from nona_sklearn.weighting import WEIGHTINGS
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_multi_output_is_one_output_after_another(problem):
 def test_uniform_weights_of_the_nearest_are_k_nn(problem, k):
     query, neighbors, y = problem
     knn = KNeighborsRegressor(k).fit(neighbors, y)
-    ours = NONAHead(weights="uniform", n_neighbors=k)(query, neighbors, y)
+    ours = NONAHead(weighting="uniform", n_neighbors=k)(query, neighbors, y)
     np.testing.assert_allclose(ours, knn.predict(query), rtol=1e-12)
 
 
@@ -160,7 +161,7 @@ def test_a_learned_logarithm_levels_off_at_its_nugget(problem, training):
 @pytest.mark.parametrize("n", [5, 20, 300])
 def test_cap_and_ranks_agree_on_ties(n):
     """Else the step keeps one of the equally near, and the cap another: nobody is left."""
-    head = NONAHead(step=SoftStep("s1", on="rank"), weights="uniform", n_neighbors=1)
+    head = NONAHead(step=SoftStep("s1", on="rank"), weighting="uniform", n_neighbors=1)
     head.step.start_at(0.995)
     weights = head.neighbor_weights(torch.zeros(1, 2), torch.zeros(n, 2))
     assert weights.sum() == 1
@@ -170,7 +171,7 @@ def test_uniform_weights_are_the_step_normalised(problem):
     query, neighbors, _ = problem
     step = SoftStep("s1")
     values = step(l2(query, neighbors)).exp()
-    weights = NONAHead(step=step, weights="uniform").neighbor_weights(query, neighbors)
+    weights = NONAHead(step=step, weighting="uniform").neighbor_weights(query, neighbors)
     torch.testing.assert_close(weights, values / values.sum(dim=1, keepdim=True))
 
 
@@ -185,13 +186,13 @@ def test_temperature_flattens(problem):
     assert (heaviest[1] > heaviest[2]).all()
 
 
-@pytest.mark.parametrize("weights", ["distance", "uniform"])
+@pytest.mark.parametrize("weighting", ["softmax", "uniform"])
 @pytest.mark.parametrize("params", ["global", "pointwise"])
 @pytest.mark.parametrize("step", ["s1", "s2"])
-def test_gradients_match_finite_differences(problem, step, params, weights):
+def test_gradients_match_finite_differences(problem, step, params, weighting):
     query, neighbors, y = problem
     head = NONAHead(
-        step=SoftStep(step, params, embedding_dim=3), weights=weights, learn_temperature=True
+        step=SoftStep(step, params, embedding_dim=3), weighting=weighting, learn_temperature=True
     ).double()
     query.requires_grad_()
     assert gradcheck(
@@ -204,16 +205,18 @@ def test_gradients_match_finite_differences(problem, step, params, weights):
     step=st.sampled_from([None, "s1", "s2"]),
     params=st.sampled_from(["global", "pointwise"]),
     similarity=st.sampled_from(sorted(SIMILARITIES)),
-    weights=st.sampled_from(["distance", "uniform"]),
+    weighting=st.sampled_from(sorted(WEIGHTINGS)),
 )
-def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity, weights):
+def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity, weighting):
     """Ties, duplicates, constant columns, two rows, values of 1e20 and 1e-20."""
     z = torch.tensor(entries[: len(entries) // 2 * 2], dtype=torch.float64).reshape(-1, 2)
     z.requires_grad_()
     step = step and SoftStep(step, params, embedding_dim=2).double()
-    if step is None:
-        weights = "distance"
-    head = NONAHead(similarity, step, weights, learn_temperature=True)
+    if weighting == "gaussian" and similarity not in DISTANCES:
+        similarity = "l2"
+    if weighting == "uniform" and step is None:
+        weighting = "softmax"
+    head = NONAHead(similarity, step, weighting, learn_temperature=True)
     y = torch.arange(1.0, len(z) + 1, dtype=torch.float64)
     prediction = head(z, z, y, torch.eye(len(z), dtype=torch.bool))
     prediction.sum().backward()
@@ -227,9 +230,9 @@ def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity,
     ("kwargs", "message"),
     [
         ({"similarity": "l3"}, r"similarity must be one of \['cosine', .*\], got 'l3'"),
-        ({"weights": "even"}, r"weights must be one of .*, got 'even'"),
+        ({"weighting": "even"}, r"weighting must be one of .*, got 'even'"),
         ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
-        ({"weights": "uniform"}, "weights='uniform' needs a step or n_neighbors, got neither"),
+        ({"weighting": "uniform"}, "weighting='uniform' needs a step or n_neighbors, got neither"),
     ],
 )
 def test_bad_parameters(kwargs, message):

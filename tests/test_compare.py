@@ -14,6 +14,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._compare import tune_knn
 from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn.weighting import SparseSoftmax
 
 
 def regressor(**kwargs):
@@ -54,6 +55,18 @@ def test_all_heads_by_default_whatever_the_estimator_says_of_adjustments(plane, 
         np.testing.assert_array_equal(scores[name], expected[name])
     assert (scores["nona"] != scores["adjusted"]).all()
     assert reg.adjust == adjust
+
+
+def test_neighbours_are_weighed_as_the_estimator_says(plane):
+    X, _, y, _ = plane
+    split = [(np.arange(80), np.arange(80, 120))]
+    nearest = regressor(weighting=SparseSoftmax(1))
+    scores = compare_heads(nearest, X, y, heads=["dense", "nona"], cv=split, scoring="r2")
+    own = regressor(weighting=SparseSoftmax(1), adjust=False).fit(X[:80], y[:80])
+    assert scores["nona"] == own.score(X[80:], y[80:])
+    assert np.isin(own.predict(X[80:]).astype(np.float32), y.astype(np.float32)).all()
+    plain = compare_heads(regressor(), X, y, heads=["dense"], cv=split, scoring="r2")
+    assert scores["dense"] == plain["dense"]  # it has no neighbours
 
 
 @pytest.mark.parametrize("head", ["dense", "nona", "adjusted"])

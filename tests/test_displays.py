@@ -21,8 +21,10 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     StepDisplay,
     SurfaceDisplay,
+    WeightingDisplay,
 )
 from nona_sklearn._displays import LEAST_GAIN
+from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +237,67 @@ class TestStepDisplay:
     def test_needs_a_step(self, reg):
         with pytest.raises(ValueError, match="estimator must be fitted with softstep="):
             StepDisplay.from_estimator(reg)
+
+
+class TestWeightingDisplay:
+    def test_a_curve_for_each_query(self, plane, ax):
+        X, X_test, y, _ = plane
+        queries = pd.DataFrame(X_test[:3], index=["a", "b", "c"])
+        reg = NONARegressor(
+            n_estimators=1, weighting=SparseSoftmax(6), max_iter=2, random_state=0
+        ).fit(X, y)
+        display = WeightingDisplay.from_estimator(reg, queries, n_neighbors=9, ax=ax)
+        assert display.weights.shape == display.distances.shape == (3, 9)
+        # The six nearest are all that count, and so the heaviest.
+        np.testing.assert_allclose(display.weights[:, :6], reg.kneighbors(X_test[:3], 6)[0], 1e-4)
+        assert (display.weights[:, 6:] == 0).all()
+        bank, asked = reg.transform(X), reg.transform(X_test[:3])
+        distances = np.sort(np.linalg.norm(asked[:, None] - bank, axis=2), axis=1)
+        np.testing.assert_allclose(display.distances, distances[:, :9], rtol=1e-5)
+        assert legend_of(ax) == ["query a", "query b", "query c"]
+        curve, dot = ax.lines[:2]
+        np.testing.assert_array_equal(curve.get_ydata()[:6], display.weights[0, :6])
+        assert np.isnan(curve.get_ydata()[6:]).all()  # nothing has no logarithm
+        assert dot.get_xydata()[0].tolist() == [display.distances[0, 5], display.weights[0, 5]]
+
+    def test_the_first_of_several_networks(self, reg, plane, ax):
+        """Of weights that count rows twice, and of adjusted ones."""
+        X, X_test, *_ = plane
+        weighted = copy.deepcopy(reg)
+        weighted.add_neighbors(X[:5], np.zeros(5), sample_weight=np.full(5, 2.0))
+        display = WeightingDisplay.from_estimator(weighted, X_test[:2], n_neighbors=999, ax=ax)
+        np.testing.assert_allclose(display.weights.sum(axis=1), 1, rtol=1e-5)
+        assert display.weights.shape == (2, len(X) + 5)
+        assert legend_of(ax) == ["query 0", "query 1"]
+        assert "dot" not in ax.get_xlabel()
+        query = torch.from_numpy(weighted.transform(X_test[:2]))
+        bank = weighted.network_.head.compared(weighted.bank_.embeddings)
+        ours, theirs = query.chunk(5, dim=1)[0], bank.chunk(5, dim=1)[0]
+        nearest = torch.cdist(ours.double(), theirs.double()).amin(dim=1)
+        np.testing.assert_allclose(display.distances[:, 0], nearest, rtol=1e-5)
+
+    def test_all_weightings_side_by_side(self, ax):
+        display = WeightingDisplay.from_weightings(ax=ax)
+        assert legend_of(ax) == list(WEIGHTINGS)
+        np.testing.assert_allclose(display.weights.sum(axis=1), 1, rtol=1e-5)
+        assert (np.diff(display.weights, axis=1) <= 1e-6).all()  # the nearer, the heavier
+        curves = [line for line in ax.lines if len(line.get_xdata()) > 1]
+        looks = {(line.get_color(), line.get_linestyle()) for line in curves}
+        assert len(looks) == len(curves) == len(WEIGHTINGS)
+
+    def test_on_paper(self, ax):
+        display = WeightingDisplay.from_weightings(
+            ["softmax", SparseSoftmax(1), "uniform"], [np.log(3), 0], ax=ax
+        )
+        expected = [[3 / 4, 1 / 4], [1, 0], [1 / 2, 1 / 2]]
+        np.testing.assert_allclose(display.weights, expected, rtol=1e-6)
+        assert legend_of(ax)[1] == "SparseSoftmax(n_neighbors=1)"
+
+    def test_what_it_cannot_draw(self):
+        with pytest.raises(ValueError, match=r"distances must be finite numbers .*, got \[-1\]"):
+            WeightingDisplay.from_weightings(distances=[-1])
+        with pytest.raises(ValueError, match=r"weighting must be one of .*, got 'none'"):
+            WeightingDisplay.from_weightings(["none"])
 
 
 class TestSurfaceDisplay:

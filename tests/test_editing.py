@@ -218,7 +218,7 @@ def test_soft_k_is_the_sum_of_the_step(plane, softstep_on):
     """With uniform weights a neighbour's weight is its step over their sum; the first has 1."""
     X, X_test, y, _ = plane
     knn = SoftStepKNeighborsRegressor(
-        weights="uniform", softstep_on=softstep_on, max_iter=3, random_state=0
+        weighting="uniform", softstep_on=softstep_on, max_iter=3, random_state=0
     ).fit(X, y)
     for queries in (X_test, None):
         heaviest = knn.kneighbors(queries, 1)[0][:, 0]

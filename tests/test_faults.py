@@ -37,6 +37,7 @@ from nona_sklearn._calibration import ask_of_rows, fit_calibration
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
 from nona_sklearn._settings import WORKERS
+from nona_sklearn.weighting import WEIGHTINGS
 
 
 def nona(**kwargs):
@@ -70,7 +71,7 @@ LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1
 @given(
     step=st.sampled_from(["s1", "s2"]),
     similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
-    weights=st.sampled_from(["distance", "uniform"]),
+    weighting=st.sampled_from(sorted(WEIGHTINGS)),
     logits=st.tuples(LOGITS, LOGITS, LOGITS),
     narrowing=st.sampled_from([1.0, 0.125]),
     scale=st.sampled_from([0.0, 1e-20, 1.0, 1e10]),
@@ -78,16 +79,18 @@ LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1
 @example(
     step="s1",
     similarity="l2",
-    weights="uniform",
+    weighting="uniform",
     logits=(17.0, 0.0, 0.0),
     narrowing=0.125,
     scale=1.0,
 )
 def test_streamed_weights_are_numbers_at_both_ends(
-    step, similarity, weights, logits, narrowing, scale
+    step, similarity, weighting, logits, narrowing, scale
 ):
     """And sum to 1, and are those of the definition where it is not at the edge of a step."""
-    head = NONAHead(similarity, SoftStep(step), weights).eval()
+    if weighting == "gaussian":
+        similarity = "l2"
+    head = NONAHead(similarity, SoftStep(step), weighting).eval()
     head.step.logits.data = torch.tensor(logits[: len(head.step.logits)])
     head.step.narrowing.fill_(narrowing)
     z = scale * torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
@@ -120,7 +123,7 @@ def test_a_query_between_two_equal_rows_is_their_mean():
         {},
         {"similarity": "l2", "softstep_on": "similarity"},
         {"similarity": "l2", "softstep_on": "similarity", "softstep": "s2"},
-        {"similarity": "l2", "softstep_on": "similarity", "weights": "uniform"},
+        {"similarity": "l2", "softstep_on": "similarity", "weighting": "uniform"},
     ],
     ids=str,
 )
@@ -141,7 +144,7 @@ def test_duplicates_do_not_depend_on_their_company(params):
 def test_a_bank_of_one_place_is_averaged(step, n, distance):
     """A query is as far from each: nobody is rejected by the rounding of a distance."""
     place = torch.randn(1, 5, generator=torch.Generator().manual_seed(0))
-    head = NONAHead(step=SoftStep(step), weights="uniform").eval()
+    head = NONAHead(step=SoftStep(step), weighting="uniform").eval()
     bank = NeighborBank(Neighbors(place.repeat(n, 1), torch.arange(float(n))))
     for query in (place + distance, (place + distance).repeat(3, 1)):
         mean = bank.ask(head, query).mean()

@@ -56,14 +56,14 @@ def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, bl
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("weights", ["distance", "uniform"])
+@pytest.mark.parametrize("weighting", ["softmax", "uniform"])
 @pytest.mark.parametrize("leave_one_out", [False, True])
-def test_streamed_weights_are_the_head_s(bank, head, similarity, weights, leave_one_out):
+def test_streamed_weights_are_the_head_s(bank, head, similarity, weighting, leave_one_out):
     """The head, which holds all pairs at once, is the oracle."""
-    if head.step is None and weights == "uniform":
-        head = NONAHead(similarity, weights=weights, n_neighbors=7)
+    if head.step is None and weighting == "uniform":
+        head = NONAHead(similarity, weighting=weighting, n_neighbors=7)
     else:
-        head = NONAHead(similarity, head.step, weights, learn_temperature=True)
+        head = NONAHead(similarity, head.step, weighting, learn_temperature=True)
     head.eval()
     query = bank.embeddings if leave_one_out else queries(9)
     excluded = torch.eye(40, dtype=torch.bool) if leave_one_out else None
@@ -174,11 +174,11 @@ def test_answers_at_once_and_tile_by_tile_are_one(
     torch.testing.assert_close(question.mean(), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("weights", ["distance", "uniform"])
-def test_a_prior_of_two_is_the_row_twice(bank, head, weights):
+@pytest.mark.parametrize("weighting", ["softmax", "uniform"])
+def test_a_prior_of_two_is_the_row_twice(bank, head, weighting):
     if head.step is None:
-        weights = "distance"
-    head = NONAHead("l2", head.step, weights)
+        weighting = "softmax"
+    head = NONAHead("l2", head.step, weighting)
     twice = torch.cat([torch.arange(40), torch.tensor([3, 7])])
     log_prior = torch.zeros(40)
     log_prior[[3, 7]] = np.log(2.0)

@@ -23,6 +23,7 @@ from nona_sklearn._targets import RegressionTargets
 from nona_sklearn._training import train_network
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.softstep import SoftStep
+from nona_sklearn.weighting import Softmax, Uniform
 
 
 def nona(**kwargs):
@@ -44,7 +45,7 @@ ESTIMATORS = [
     nona(softstep="s1", softstep_params="pointwise", neighbor_pool="memory"),
     nona(numerical_embedding="periodic", hidden_layer_sizes=()),
     softstep_knn(),
-    softstep_knn(n_neighbors=10, weights="uniform", softstep_on="rank"),
+    softstep_knn(n_neighbors=10, weighting="uniform", softstep_on="rank"),
     softstep_knn(hidden_layer_sizes=(16,), softstep="s2"),
 ]
 EACH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
@@ -104,7 +105,7 @@ def test_kneighbors_are_the_heaviest(estimator, plane):
 def test_kneighbors_of_a_training_row_never_hold_itself(plane):
     """Even where fewer rows have weight than are asked for."""
     X, _, y, _ = plane
-    reg = softstep_knn(n_neighbors=3, weights="uniform").fit(X, y)
+    reg = softstep_knn(n_neighbors=3, weighting="uniform").fit(X, y)
     for n_neighbors in (10, 119):
         _, indices = reg.kneighbors(None, n_neighbors)
         assert (indices != np.arange(120)[:, None]).all()
@@ -141,7 +142,7 @@ def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_wei
     """In the given space; or of standardised features, since ranks have no gradient."""
     X, X_test, y, _ = plane
     reg = softstep_knn(
-        weights="uniform", softstep_on="rank", learn_feature_weights=learn_feature_weights
+        weighting="uniform", softstep_on="rank", learn_feature_weights=learn_feature_weights
     ).fit(X, y)
     step = SoftStep("s1", on="rank").double()
     # Ranks are 1, 118/119, ..., 0: a threshold halfway between the k-th and the next one.
@@ -166,7 +167,7 @@ def test_rows_that_are_all_alike_predict_their_mean(softstep):
 @pytest.mark.parametrize("k", [3, 5])
 def test_a_capped_step_is_no_worse_than_k_nearest_neighbors(softstep, k):
     X, y = load_diabetes(return_X_y=True)
-    reg = softstep_knn(n_neighbors=k, weights="uniform", softstep=softstep, max_iter=50)
+    reg = softstep_knn(n_neighbors=k, weighting="uniform", softstep=softstep, max_iter=50)
     knn = KNeighborsRegressor(k).fit(X[:300], y[:300])
     reg.fit(X[:300], y[:300])
     assert reg.score(X[300:], y[300:]) > knn.score(X[300:], y[300:]) - 0.03
@@ -345,24 +346,24 @@ def test_the_given_space_may_be_far_from_the_origin(plane, offset):
     np.testing.assert_allclose(far.predict(X_test + offset), near.predict(X_test), atol=0.01)
 
 
-@pytest.mark.parametrize("weights", ["distance", "uniform"])
+@pytest.mark.parametrize("weighting", ["softmax", "uniform"])
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
-def test_the_given_space_may_have_any_unit(plane, scale, weights):
+def test_the_given_space_may_have_any_unit(plane, scale, weighting):
     X, X_test, y, _ = plane
-    knn = softstep_knn(weights=weights, max_iter=30, learn_feature_weights=False)
+    knn = softstep_knn(weighting=weighting, max_iter=30, learn_feature_weights=False)
     one, other = (clone(knn).fit(s * X, y) for s in (1, scale))
     np.testing.assert_allclose(other.predict(scale * X_test), one.predict(X_test), atol=0.01)
 
 
-@pytest.mark.parametrize("weights", ["distance", "uniform"])
-def test_feature_weights_need_no_units(plane, weights):
+@pytest.mark.parametrize("weighting", ["softmax", "uniform"])
+def test_feature_weights_need_no_units(plane, weighting):
     """Each feature may have its own, and be far from the origin."""
     X, X_test, y, _ = plane
 
     def elsewhere(X):
         return X * [1e-6, 1e9] + [1, 1e10]
 
-    knn = softstep_knn(weights=weights, max_iter=30)
+    knn = softstep_knn(weighting=weighting, max_iter=30)
     near, far = clone(knn).fit(X, y), clone(knn).fit(elsewhere(X), y)
     np.testing.assert_allclose(far.predict(elsewhere(X_test)), near.predict(X_test), atol=0.01)
 
@@ -528,7 +529,7 @@ def test_bad_parameters(estimator, name, value, plane, monkeypatch):
         (softstep_knn(n_neighbors=0), "The 'n_neighbors' parameter .*Got 0 instead"),
         (softstep_knn(softstep=None), "The 'softstep' parameter .*Got None instead"),
         (
-            softstep_knn(hidden_layer_sizes=(), weights="uniform", softstep_on="rank"),
+            softstep_knn(hidden_layer_sizes=(), weighting="uniform", softstep_on="rank"),
             r"hidden_layer_sizes must be None .*, got \(\)",
         ),
         (
@@ -756,14 +757,14 @@ def test_network_parameters_arrive(plane):
         assert [layer.out_features for layer in mlp.layers[::2]] == [9, 8, n_dimensions]
         assert {type(layer) for layer in mlp.layers[1::2]} == {torch.nn.Tanh}
     assert network.head.n_adjusted == 1
-    assert (network.head.similarity, network.head.weights) == ("cosine", "distance")
+    assert (network.head.similarity, type(network.head.weighting)) == ("cosine", Softmax)
     assert "log_temperature" in dict(network.head.named_parameters())
     assert (network.head.step.step, network.head.step.params) == ("s2", "pointwise")
 
     network = (
         softstep_knn(
             n_neighbors=30,
-            weights="uniform",
+            weighting="uniform",
             similarity="l1",
             softstep="s2",
             softstep_on="rank",
@@ -776,7 +777,7 @@ def test_network_parameters_arrive(plane):
     head, step = network.head, network.head.step
     assert isinstance(network.embedding, torch.nn.Identity)
     assert isinstance(softstep_knn().fit(X, y).network_.embedding, FeatureWeights)
-    assert (head.similarity, head.weights, head.n_neighbors) == ("l1", "uniform", 30)
+    assert (head.similarity, type(head.weighting), head.n_neighbors) == ("l1", Uniform, 30)
     assert (step.step, step.params, step.on) == ("s2", "pointwise", "rank")
 
 
@@ -849,7 +850,7 @@ def test_the_step_starts_at_the_tenth_neighbour(plane, softstep, softstep_on):
     untrained = softstep_knn(
         softstep=softstep,
         softstep_on=softstep_on,
-        weights="uniform",
+        weighting="uniform",
         max_iter=1,
         learning_rate_init=1e-9,
     ).fit(X, y)

@@ -221,7 +221,7 @@ def summed(values, counts):
         nona(softstep="s1"),
         nona(softstep="s2", softstep_params="pointwise", n_estimators=2),
         softstep_knn(softstep_on="similarity", similarity="l2"),
-        softstep_knn(softstep_on="similarity", weights="uniform"),
+        softstep_knn(softstep_on="similarity", weighting="uniform"),
     ],
     ids=str,
 )

@@ -51,7 +51,7 @@ CONFIGURATIONS = [
     ),
     NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
     SoftStepKNeighborsRegressor(
-        max_iter=3, n_neighbors=8, weights="uniform", softstep_on="rank", softstep="s2"
+        max_iter=3, n_neighbors=8, weighting="uniform", softstep_on="rank", softstep="s2"
     ),
     SoftStepKNeighborsRegressor(
         max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"

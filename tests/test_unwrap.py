@@ -230,6 +230,7 @@ def test_weights_are_those_by_hand(fitted, houses):
         "kneighbors_graph",
         "neighbor_weights",
         "effective_n_neighbors",
+        "n_nonzero_weights",
         "distance_to_bank",
         "transform",
     ):

@@ -1,0 +1,186 @@
+"""What comes in place of the softmax: every weighting, side by side, on real data.
+
+One network, so that the average of several hides nothing, on at most 2,000 training rows: nine
+sets with numbers and four with classes, three splits. Then the same weightings where a twentieth
+of the training targets are outliers, where every row stands there twice, and where half of the
+columns are noise (nine sets, first split). Results are kept in ``results/weightings.csv``: a run
+goes on where the last one stopped.
+"""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+
+from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
+
+from . import real_data
+from .ledger import SEEDS, complete
+from .quick import shorten
+from .scores import (
+    critical_difference,
+    judge_classes,
+    mean_over_splits,
+    normalised_rmse,
+    print_ranked,
+    relative_error,
+)
+from .timing import timed
+
+BASELINE = "softmax"
+MAX_TRAIN = 2000
+CLASSES = {name: real_data.CLASSES[name] for name in ("cells", "churn", "juice", "votes")}
+LEVELS = np.linspace(0.025, 0.975, 39)
+OUTLIERS = 0.05  # of the training targets
+FEW = "sparse_softmax, 6 nearest"
+
+#: Label of each weighting: how it is given, and the step on top.
+MODELS = (
+    {name: (name, None) for name in WEIGHTINGS if name != "uniform"}
+    | {FEW: (SparseSoftmax(6), None)}
+    | {f"{name} + S1": (name, "s1") for name in WEIGHTINGS}
+)
+
+
+def with_outliers(X, y, rng):
+    """Replace some targets by numbers from five times their range."""
+    y = y.copy()
+    rows = rng.choice(len(y), int(OUTLIERS * len(y)), replace=False)
+    low, high = y.min(), y.max()
+    y[rows] = rng.uniform(low - 2 * (high - low), high + 2 * (high - low), len(rows))
+    return X, y
+
+
+def doubled(X, y, rng):
+    """Let every row stand there twice."""
+    return pd.concat([X, X]), np.concatenate([y, y])
+
+
+#: What is done to the training rows; noise is added to those of the test as well.
+CONDITIONS = {"as it is": None, "outliers": with_outliers, "doubled": doubled, "noise": None}
+
+
+def with_noise(X, rng):
+    """Put as many columns of noise beside those that there are."""
+    noise = rng.standard_normal(X.shape)
+    names = [f"noise {j}" for j in range(X.shape[1])]
+    return pd.concat([X, pd.DataFrame(noise, index=X.index, columns=names)], axis=1)
+
+
+def measure(set_name, label, condition, seed, max_train=MAX_TRAIN, quick=False, sets=None):
+    """Score one weighting on one split."""
+    sets = sets or real_data.DEVELOPMENT | CLASSES
+    X, X_test, y, y_test = real_data.split(set_name, seed, max_train=max_train, sets=sets)
+    rng = np.random.default_rng(seed)
+    if condition == "noise":
+        X, X_test = with_noise(X, rng), with_noise(X_test, rng)
+    elif CONDITIONS[condition]:
+        X, y = CONDITIONS[condition](X, y, rng)
+    weighting, step = MODELS[label]
+    estimator = NONAClassifier if real_data.has_classes(y) else NONARegressor
+    model = estimator(weighting=weighting, softstep=step, n_estimators=1, random_state=seed)
+    if quick:
+        shorten(model)
+    seconds = timed(lambda: model.fit(X, y))
+    predict = timed(lambda: model.predict(X_test))
+    weights = model.neighbor_weights(X_test)
+    scores = {
+        "neighbors": np.median(np.diff(weights.indptr)),
+        "effective": np.median(model.effective_n_neighbors(X_test)),
+        "seconds": seconds,
+        "seconds_predict": predict,
+    }
+    if real_data.has_classes(y):
+        judged = judge_classes(model, X_test, y_test)
+        return {"error": judged["log_loss"], "spread": judged["calibration_error"]} | scores
+    missed = y_test[:, None] - model.predict_quantiles(X_test, LEVELS)
+    crps = 2 * np.mean(np.maximum(LEVELS * missed, (LEVELS - 1) * missed)) / y_test.std()
+    return {"error": normalised_rmse(model, X_test, y_test), "spread": crps} | scores
+
+
+def report(results, numbers, classes):
+    """Print the tables; returns the mean errors as they are, weightings by sets."""
+    plain = results[results.condition == "as it is"]
+    print("\n== nRMSE and log loss, one network ==")
+    sets = [*numbers, *classes]
+    error = mean_over_splits(plain, "error", sets)
+    print_ranked("Error", error, BASELINE)
+    for title, column, names in (
+        ("CRPS over the deviation", "spread", numbers),
+        ("Calibration error of classes", "spread", classes),
+        ("Neighbours with a weight, median", "neighbors", sets),
+        ("Effective neighbours, median", "effective", sets),
+        ("Seconds of a fit", "seconds", sets),
+        ("Seconds of a prediction", "seconds_predict", sets),
+    ):
+        table = mean_over_splits(plain, column, names).reindex(error.index)
+        print(f"\n{title}")
+        print(table.assign(mean=table.mean(axis=1)).round(3).to_string())
+    for condition in CONDITIONS:
+        harmed = results[(results.condition == condition) & (results.seed == 0)]
+        if condition == "as it is" or harmed.empty:
+            continue
+        table = mean_over_splits(harmed, "error", numbers)
+        same = mean_over_splits(plain[plain.seed == 0], "error", numbers)
+        worse = np.exp(np.log(table / same.reindex(table.index)).mean(axis=1))
+        print(f"\nnRMSE: {condition}")
+        print(table.assign(**{"over as it is": worse}).round(3).to_string())
+    return error
+
+
+def chance(results):
+    """Say how much geometric means over the sets differ from split to split."""
+    wide = results[results.condition == "as it is"].pivot_table(
+        index="model", columns=["seed", "set"], values="error"
+    )
+    ratio = np.log(wide / wide.loc[BASELINE]).T.groupby("seed").mean().T.dropna()
+    return float(np.exp(ratio.std(axis=1, ddof=1).mean() / np.sqrt(ratio.shape[1])) - 1)
+
+
+def check(results, error):
+    """Assert what the documentation says."""
+    relative = relative_error(error, BASELINE)
+    neighbors = results[results.condition == "as it is"].groupby("model")["neighbors"].median()
+    few = [name for name in relative.index if neighbors[name] <= 20]
+    print("\nAt most 20 neighbours:", relative[few].sort_values().round(3).to_dict())
+    assert relative[few].min() <= 1.01
+
+
+def add_arguments(parser):
+    parser.add_argument("--sets", nargs="+", default=[*real_data.DEVELOPMENT, *CLASSES])
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--conditions", nargs="+", default=list(CONDITIONS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+
+
+def run(args):
+    """Run what is missing, print the tables, check the claims."""
+    keys = ["set", "model", "condition", "seed"]
+    if args.quick:
+        from .classes import made_up_classes
+        from .raw import made_up_table
+
+        made_up = {"numbers": lambda: made_up_table(120), "classes": made_up_classes}
+        wanted = [("numbers", BASELINE, condition, 0) for condition in CONDITIONS]
+        wanted += [("numbers", label, "as it is", 0) for label in MODELS if label != BASELINE]
+        wanted += [("classes", BASELINE, "as it is", 0), ("classes", "sparsemax", "as it is", 0)]
+        results = complete(
+            args.results / "weightings.csv",
+            keys,
+            wanted,
+            lambda *cell: measure(*cell, quick=True, sets=made_up),
+        )
+        report(results, ["numbers"], ["classes"])
+        return
+    cells = itertools.product(args.seeds, args.conditions, args.models, args.sets)
+    wanted = [
+        (set_name, label, condition, seed)
+        for seed, condition, label, set_name in cells
+        if condition == "as it is" or (seed == 0 and set_name in real_data.DEVELOPMENT)
+    ]
+    results = complete(args.results / "weightings.csv", keys, wanted, measure)
+    error = report(results, real_data.DEVELOPMENT, CLASSES)
+    ranks = critical_difference(len(error.dropna()), error.shape[1])
+    print(f"\nChance of a geometric mean: {chance(results):.3f}; critical difference {ranks:.2f}")
+    check(results, error)

@@ -1,0 +1,121 @@
+"""Influence is what asking a bank without the row says, whatever the weighting."""
+
+import numpy as np
+import pytest
+import torch
+
+from nona_sklearn import ClassHead, NONAHead, NONARegressor, SoftStep
+from nona_sklearn._neighbors import Exclusion, Neighbors
+from nona_sklearn._question import Question
+from nona_sklearn.attention import AverageHead
+from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, Softpick, SparseSoftmax
+
+N = 40
+
+
+def short_softpick():
+    """One that often drops all but the nearest."""
+    weighting = Softpick()
+    weighting.threshold.data.fill_(-0.7)
+    return weighting
+
+
+CASES = {name: name for name in WEIGHTINGS} | {
+    "three nearest": SparseSoftmax(3),
+    "five preconditioned": Preconditioned(5),
+    "nearly softmax": Entmax(1.05),
+    "short softpick": short_softpick(),
+}
+
+
+def question(weighting, classes=False, exclude=False, step=None, n_neighbors=None, n_heads=2):
+    """A question with everything in it, in float64: adjustments, a prior, two networks."""
+    torch.manual_seed(3)
+    values = torch.randn(N, 2, dtype=torch.float64)
+    if classes:
+        values = torch.nn.functional.one_hot(torch.randint(2, (N,)), 2).double()
+    heads = []
+    for _ in range(n_heads):
+        given = {"step": step and SoftStep(step), "weighting": weighting, "n_adjusted": 2}
+        given["n_neighbors"] = 7 if weighting == "uniform" else n_neighbors
+        heads.append(ClassHead(prior=values.mean(0), **given) if classes else NONAHead(**given))
+    head = AverageHead(heads).double().eval()
+    bank = torch.randn(N, 4 * n_heads, dtype=torch.float64)
+    bank[7] = bank[8]  # twins
+    query = bank if exclude else torch.randn(15, 4 * n_heads, dtype=torch.float64)
+    unit, prior = torch.ones(2, dtype=torch.float64), torch.randn(N, dtype=torch.float64)
+    labels = torch.arange(N)
+    exclusion = Exclusion(labels, labels) if exclude else None
+    return Question(head, Neighbors(bank, values, prior, unit), query, exclusion)
+
+
+def without(asked, row):
+    """The same question of a bank without a row."""
+    kept = torch.arange(N) != row
+    exclusion = asked.exclusion
+    if exclusion is not None:
+        exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
+    return Question(asked.head, asked.neighbors[kept], asked.query, exclusion)
+
+
+def check(asked, rows=(0, 7, 8, 13, 21, 34)):
+    """Compare each row's influence with what happens if it is left out."""
+    before = asked.mean()
+    residual = torch.linspace(-1, 1, before.numel(), dtype=torch.float64).reshape(before.shape)
+    weight, change, error = asked.influence(residual)
+    np.testing.assert_allclose(weight, asked.sparse_weights().sum(axis=0), rtol=1e-5, atol=1e-9)
+    for row in rows:
+        moved = without(asked, row).mean() - before
+        expected = moved.square().sum(dim=1).mean()
+        torch.testing.assert_close(change[row], expected, rtol=1e-6, atol=1e-12)
+        expected = ((residual + moved) ** 2 - residual**2).sum(dim=1).mean()
+        torch.testing.assert_close(error[row], expected, rtol=1e-6, atol=1e-9)
+    return change
+
+
+@pytest.mark.parametrize(("classes", "exclude"), [(False, True), (True, False)])
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_what_leaving_out_does(case, classes, exclude):
+    change = check(question(CASES[case], classes, exclude))
+    assert (change > 0).any()
+
+
+@pytest.mark.parametrize("weighting", ["softmax", "sparsemax", "preconditioned"])
+def test_of_few_neighbours_the_next_one_takes_the_place(weighting):
+    check(question(weighting, n_neighbors=1))
+    check(question(weighting, n_neighbors=4, classes=True))
+
+
+def test_a_step_is_asked_again_where_others_take_a_place():
+    """Of the nearest and farthest row, too, by which it is scaled."""
+    check(question(SparseSoftmax(N), step="s1"))
+
+
+def test_who_has_no_other_neighbour_keeps_it():
+    asked = question("sparsemax")
+    group = torch.zeros(N, dtype=torch.long)
+    group[3] = 1  # the only one that the queries may meet
+    exclusion = Exclusion(torch.zeros(15, dtype=torch.long), group)
+    _, change, _ = Question(asked.head, asked.neighbors, asked.query, exclusion).influence()
+    torch.testing.assert_close(change, torch.zeros_like(change), rtol=0, atol=1e-12)
+
+
+def test_blocks_of_pairs_say_the_same(monkeypatch):
+    whole = question("entmax").influence()
+    monkeypatch.setattr("nona_sklearn._evaluation.ENTRIES_WITHOUT", 3 * N)
+    for ours, theirs in zip(question("entmax").influence(), whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("weighting", ["sparsemax", "sparse_softmax", "softmax"])
+def test_number_of_nonzero_weights(weighting, plane):
+    X, X_test, y, _ = plane
+    reg = NONARegressor(weighting=weighting, n_estimators=2, max_iter=2, random_state=0).fit(X, y)
+    for queries in (X_test, None):
+        found = reg.n_nonzero_weights(queries)
+        np.testing.assert_array_equal(found, np.diff(reg.neighbor_weights(queries).indptr))
+        assert (found >= reg.effective_n_neighbors(queries) * (1 - 1e-5)).all()
+    if weighting == "sparse_softmax":  # of two networks
+        assert ((found >= 16) & (found <= 32)).all()
+    assert (found.max() == len(y) - 1) == (weighting == "softmax")
+    assert found.dtype.kind == "i"

@@ -1,0 +1,496 @@
+"""What heads, banks and estimators answer with each weighting."""
+
+import pickle
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from nona_sklearn import (
+    ClassHead,
+    NONAClassifier,
+    NONAHead,
+    NONARegressor,
+    SoftStep,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    _base,
+    _evaluation,
+    _question,
+)
+from nona_sklearn._neighbors import Exclusion, Neighbors
+from nona_sklearn._question import Question
+from nona_sklearn.attention import AverageHead
+from nona_sklearn.weighting import (
+    WEIGHTINGS,
+    Entmax,
+    Preconditioned,
+    Sigmoid,
+    SparseSoftmax,
+    Weighting,
+    softmax,
+)
+
+EACH = pytest.mark.parametrize("name", WEIGHTINGS)
+ROW_WISE = {"sparse_softmax", "sparsemax", "entmax", "preconditioned"}
+
+
+def log_student(s):
+    return -s.square().log1p()
+
+
+class Sharpened(Weighting):
+    """Row by row: the square of softmax, normalised."""
+
+    def weigh(self, s, log_measure=None, between=None):
+        weights = softmax(s if log_measure is None else s + log_measure / 2).square()
+        total = weights.sum(dim=1, keepdim=True)
+        return weights / torch.where(total > 0, total, 1.0)
+
+
+# -- tiles and their definition ----------------------------------------------------------------
+
+
+@pytest.fixture(params=[*WEIGHTINGS, "one's own", "one's own of rows"])
+def weighting(request):
+    own = {"one's own": Weighting(log_student), "one's own of rows": Sharpened()}
+    return own.get(request.param, request.param)
+
+
+def make_question(
+    weighting, step=None, prior=False, exclusion=False, average=False, classes=False
+):
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(40, 4, generator=generator)
+    query = embeddings[:11] if exclusion else torch.randn(11, 4, generator=generator)
+    if weighting == "uniform" and step is None:
+        step = "s2"
+    values = torch.randn(40, 1 + classes, generator=generator).double()
+    if classes:
+        values = torch.eye(2).double()[values.argmax(dim=1)]
+
+    def make_head(temperature):
+        n_adjusted = values.shape[1]
+        arguments = "l2", step and SoftStep(step), weighting, True, None, n_adjusted
+        head = (
+            ClassHead(*arguments, prior=torch.tensor([0.4, 0.6]))
+            if classes
+            else NONAHead(*arguments)
+        )
+        if hasattr(head, "log_temperature"):
+            head.log_temperature.data.fill_(temperature)
+        head.reach.fill_(1.5)  # so that some fade
+        return head.eval()
+
+    head = make_head(-0.5)
+    if average:
+        head = AverageHead([head, make_head(0.5)]).eval()
+        embeddings, query = embeddings.repeat(1, 2), query.repeat(1, 2)
+    log_prior = torch.randn(40, generator=generator) if prior else None
+    excluded = Exclusion(torch.arange(11) // 2, torch.arange(40) // 2) if exclusion else None
+    return Question(head, Neighbors(embeddings, values, log_prior), query, excluded)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"prior": True, "exclusion": True},
+        {"step": "s1", "exclusion": True},
+        {"step": "s2", "prior": True},
+        {"average": True, "exclusion": True},
+        {"classes": True, "step": "s1", "average": True},
+        {"classes": True},
+    ],
+    ids=str,
+)
+def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
+    monkeypatch.setitem(_evaluation.BANK_BLOCK, "cpu", 7)
+    monkeypatch.setattr(_question, "QUERY_BLOCK", 5)
+    question = make_question(weighting, **kwargs)
+    neighbors = question.neighbors
+    excluded = None if question.exclusion is None else question.exclusion.mask()
+    with torch.no_grad():
+        weights = question.head.neighbor_weights(
+            question.query, neighbors.embeddings, excluded, neighbors.log_prior
+        ).double()
+        mean = question.attend().double()
+    close = {"rtol": 0, "atol": 2e-5}  # float32's digits, of values of about 1
+    torch.testing.assert_close(question.mean(), mean, **close)
+    torch.testing.assert_close(question.plain_mean(), weights @ neighbors.values, **close)
+    ours = question.sparse_weights().toarray()
+    np.testing.assert_allclose(ours, weights, atol=1e-6)
+    heaviest, positions, _ = question.heaviest(3)
+    torch.testing.assert_close(heaviest, weights.topk(3, dim=1).values, rtol=0, atol=1e-6)
+    torch.testing.assert_close(weights.gather(1, positions), heaviest, rtol=0, atol=1e-6)
+    sizes = 1 / weights.square().sum(dim=1)
+    torch.testing.assert_close(question.effective_sizes(), sizes, rtol=1e-4, atol=0)
+
+
+@EACH
+def test_who_meets_nobody_gets_nothing(name):
+    question = make_question(name)
+    nobody = Exclusion(torch.zeros(11).long(), torch.zeros(40).long())
+    alone = replace(question, exclusion=nobody)
+    assert (alone.attend() == 0).all()
+    assert (alone.mean() == 0).all()
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTINGS if name != "sparse_softmax"])
+@pytest.mark.parametrize("step", [None, "s1"])
+def test_a_prior_of_2_is_the_row_twice(name, step):
+    """Sparse softmax alone counts rows: k of them, whatever they weigh."""
+    weighting = Preconditioned(60) if name == "preconditioned" else name  # all
+    question = make_question(weighting, step)
+    twice = torch.arange(40).repeat_interleave(torch.tensor([1, 2] * 20))
+    log_prior = torch.tensor([1.0, 2.0] * 20).log()
+    neighbors = question.neighbors
+    heavier = replace(question, neighbors=replace(neighbors, log_prior=log_prior))
+    repeated = replace(question, neighbors=neighbors[twice])
+    torch.testing.assert_close(heavier.mean(), repeated.mean(), rtol=0, atol=1e-4)
+
+
+def test_which_of_them_need_whole_rows():
+    for name in WEIGHTINGS:
+        step = SoftStep("s1")
+        assert NONAHead(step=step, weighting=name).needs_whole_rows == (name in ROW_WISE)
+        assert NONAHead(step=SoftStep("s1", on="rank"), weighting=name).needs_whole_rows
+
+
+# -- estimators --------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 3))
+y = np.sin(2 * X[:, 0]) + X[:, 1]
+LABELS = np.where(y > 0.3, "high", np.where(y < -0.3, "low", "middle"))
+X, X_test, y, LABELS = X[:70], X[70:], y[:70], LABELS[:70]
+
+
+def nona(weighting, n_estimators=1, classes=False, **kwargs):
+    kind = NONAClassifier if classes else NONARegressor
+    step = "s1" if weighting == "uniform" else None
+    return kind(
+        weighting=weighting,
+        **{"n_estimators": n_estimators, "max_iter": 2, "random_state": 0, "softstep": step}
+        | kwargs,
+    )
+
+
+@cache
+def fitted(name, n_estimators, classes=False, adjust=False):
+    """To be asked, and not edited."""
+    reg = nona(name, n_estimators, classes, adjust=adjust)
+    return reg.fit(X, LABELS if classes else y)
+
+
+def again(model):
+    """The same, to be edited."""
+    return pickle.loads(pickle.dumps(model))
+
+
+def defined(model, queries=None):
+    """All weights by the definition, (q, n); of the bank's rows each without itself."""
+    z, excluded = model.bank_.embeddings, torch.eye(len(model.bank_), dtype=torch.bool)
+    if queries is not None:
+        z, excluded = torch.as_tensor(model.transform(queries)), None
+    bank = model.bank_.neighbors
+    with torch.no_grad():
+        weights = model.network_.head.neighbor_weights(
+            z, bank.embeddings, excluded, bank.log_prior
+        )
+    return weights.numpy()
+
+
+FITTED = pytest.mark.parametrize("n_estimators", [1, 2])
+
+
+@EACH
+@FITTED
+def test_regressors_predict_weights_times_targets(name, n_estimators):
+    reg = fitted(name, n_estimators)
+    for queries in (X_test, None):
+        weights = reg.neighbor_weights(queries)
+        np.testing.assert_allclose(weights.sum(axis=1), 1)
+        np.testing.assert_allclose(weights @ y, reg.predict(queries), atol=1e-5)
+        np.testing.assert_allclose(weights.toarray(), defined(reg, queries), atol=1e-5)
+    assert (reg.neighbor_weights().diagonal() == 0).all()
+
+
+@EACH
+@FITTED
+def test_classifiers_predict_weights_of_classes(name, n_estimators):
+    clf = fitted(name, n_estimators, classes=True)
+    one_hot = (clf.classes_[:, None] == LABELS).T.astype(float)
+    for queries in (X_test, None):
+        weights = clf.neighbor_weights(queries)
+        np.testing.assert_allclose(weights.toarray(), defined(clf, queries), atol=1e-5)
+        proba = clf.predict_proba(queries)
+        np.testing.assert_allclose(proba.sum(axis=1), 1)
+        assert (clf.predict(queries) == clf.classes_[proba.argmax(axis=1)]).all()
+    clf = again(clf).set_neighbor_targets(LABELS)  # neither adjusted nor smoothed
+    np.testing.assert_allclose(
+        clf.predict_proba(X_test), clf.neighbor_weights(X_test) @ one_hot, atol=1e-5
+    )
+
+
+@EACH
+@FITTED
+def test_adjusted_rows_add_up(name, n_estimators):
+    reg = fitted(name, n_estimators, adjust="auto")
+    table = reg.explain(X_test, 4)
+    sums = table["contribution"].to_numpy().reshape(len(X_test), 5).sum(axis=1)
+    np.testing.assert_allclose(sums, reg.predict(X_test), atol=1e-5)
+
+
+@EACH
+@FITTED
+def test_leave_one_out_is_a_bank_without_the_row(name, n_estimators):
+    reg = fitted(name, n_estimators)
+    ours = reg.predict(None)
+    for row in (0, 13, 69):
+        without = again(reg).remove_neighbors(row)
+        np.testing.assert_allclose(without.predict(X[[row]]), ours[row], atol=1e-5)
+
+
+@EACH
+@FITTED
+def test_neighbours_and_sizes_are_those_of_the_weights(name, n_estimators):
+    reg = fitted(name, n_estimators)
+    for queries in (X_test, None):
+        weights = reg.neighbor_weights(queries).toarray()
+        found, ids = reg.kneighbors(queries, 3)
+        np.testing.assert_allclose(found, -np.sort(-weights, axis=1)[:, :3], atol=1e-6)
+        np.testing.assert_allclose(np.take_along_axis(weights, ids, 1), found, atol=1e-6)
+        sizes = 1 / (weights**2).sum(axis=1)
+        np.testing.assert_allclose(reg.effective_n_neighbors(queries), sizes, rtol=1e-4)
+    graph = reg.kneighbors_graph(X_test, 2, mode="weight")
+    np.testing.assert_allclose(graph.sum(axis=1), reg.kneighbors(X_test, 2)[0].sum(axis=1))
+
+
+@EACH
+@FITTED
+def test_distributions(name, n_estimators):
+    reg = fitted(name, n_estimators)
+    median = reg.predict_quantiles(X_test, 0.5)
+    assert ((median >= y.min()) & (median <= y.max())).all()
+    quantiles = reg.predict_quantiles(X_test, np.linspace(0.05, 0.95, 7))
+    assert (np.diff(quantiles, axis=1) >= -1e-9).all()
+    cdf = reg.predict_cdf(X_test, np.linspace(y.min() - 5, y.max() + 5, 30))
+    assert (np.diff(cdf, axis=1) >= -1e-9).all()
+    np.testing.assert_allclose(cdf[:, [0, -1]], [[0, 1]] * len(X_test), atol=0.05)
+    mean, std = reg.predict(X_test, return_std=True)
+    assert (std > 0).all()
+    np.testing.assert_allclose(mean, reg.predict(X_test))
+    draws = reg.sample_y(X_test, 20)
+    assert np.isfinite(draws).all()
+
+
+@EACH
+def test_calibration_knows_how_far_answers_err(name):
+    reg = again(fitted(name, 1))
+    reg.calibrate()
+    low, high = reg.predict_quantiles(None, [0.05, 0.95]).T
+    assert 0.75 <= ((low <= y) & (y <= high)).mean() <= 1
+    before = reg.calibration_
+    reg.calibrate(X, y + 100 * RNG.normal(size=70))
+    narrow, wide = before, reg.calibration_
+    assert max(wide.noise) > max(narrow.noise)
+
+
+@EACH
+@pytest.mark.parametrize("classes", [False, True])
+def test_sample_weights_count(name, classes):
+    targets = LABELS if classes else y
+    weights = np.where(np.arange(70) % 5 == 0, 0, np.where(np.arange(70) % 3 == 0, 4.0, 1.0))
+    kept = weights > 0
+    model = nona(name, 1, classes, adjust=False).fit(X, targets, sample_weight=weights)
+    found = model.neighbor_weights(X_test).toarray()
+    np.testing.assert_allclose(found, defined(model, X_test), atol=1e-5)
+    assert found.shape[1] == kept.sum()
+    model.set_neighbor_targets(targets[kept])
+    if not classes:
+        np.testing.assert_allclose(found @ y[kept], model.predict(X_test), atol=1e-5)
+    with torch.no_grad():
+        z, embeddings = torch.as_tensor(model.transform(X_test)), model.bank_.embeddings
+        alike = model.network_.head.neighbor_weights(z, embeddings).numpy()
+    heavy = weights[kept] == 4
+    assert found[:, heavy].sum() > alike[:, heavy].sum()
+
+
+@EACH
+@FITTED
+@pytest.mark.parametrize("classes", [False, True])
+def test_edits_are_a_bank_built_so(name, n_estimators, classes):
+    targets = LABELS if classes else y
+    model = fitted(name, n_estimators, classes)
+    edited = again(model)
+    edited.remove_neighbors([3, 5, 40])
+    kept = np.setdiff1d(np.arange(70), [3, 5, 40])
+    ask = "predict_proba" if classes else "predict"
+    with torch.no_grad():
+        z = torch.as_tensor(model.transform(X_test))
+        embeddings = model.bank_.embeddings
+        expected = model.network_.head.neighbor_weights(z, embeddings[kept]).numpy()
+    np.testing.assert_allclose(edited.neighbor_weights(X_test).toarray(), expected, atol=1e-5)
+    edited.add_neighbors(X[[3, 5, 40]], targets[[3, 5, 40]])
+    for queries in (X_test, X[[3, 5]]):
+        np.testing.assert_allclose(
+            getattr(edited, ask)(queries), getattr(model, ask)(queries), atol=1e-5
+        )
+
+
+@EACH
+def test_a_compressed_bank_keeps_what_counts(name):
+    few = again(fitted(name, 1)).compress(20)
+    assert len(few.bank_) == 20
+    weights = few.neighbor_weights(X_test)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    np.testing.assert_allclose(weights @ y[few.bank_.ids], few.predict(X_test), atol=1e-5)
+
+
+@EACH
+@pytest.mark.parametrize("classes", [False, True])
+def test_pickles_clones_and_is_repeatable(name, classes):
+    model = fitted(name, 2, classes)
+    ask = "predict_proba" if classes else "predict"
+    expected = getattr(model, ask)(X_test)
+    np.testing.assert_array_equal(getattr(again(model), ask)(X_test), expected)
+    new = clone(model)
+    assert new.get_params()["weighting"] == name
+    assert not hasattr(new, "bank_")
+    new.fit(X, LABELS if classes else y)
+    np.testing.assert_array_equal(getattr(new, ask)(X_test), expected)
+    other = clone(model).set_params(weighting=SparseSoftmax(5), softstep=None)
+    other.fit(X, LABELS if classes else y)
+    assert (np.diff(other.neighbor_weights(X_test).indptr) <= 10).all()  # 5 of each network
+
+
+@EACH
+@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
+@pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
+def test_softstep_k_nn(name, softstep_on, kind):
+    classes = kind is SoftStepKNeighborsClassifier
+    options = {"smoothing": False} if classes else {}
+    knn = kind(
+        weighting=name,
+        similarity="l2",
+        softstep_on=softstep_on,
+        max_iter=2,
+        random_state=0,
+        **options,
+    ).fit(X, LABELS if classes else y)
+    for queries in (X_test, None):
+        weights = knn.neighbor_weights(queries)
+        np.testing.assert_allclose(weights.sum(axis=1), 1)
+        if classes:
+            one_hot = (knn.classes_[:, None] == LABELS).T
+            np.testing.assert_allclose(weights @ one_hot, knn.predict_proba(queries), atol=1e-5)
+        else:
+            np.testing.assert_allclose(weights @ y, knn.predict(queries), atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_a_search_over_weightings(classes):
+    grid = {"weighting": ["softmax", SparseSoftmax(8), Entmax(1.5)]}
+    search = GridSearchCV(nona("softmax", 1, classes), grid, cv=2).fit(X, LABELS if classes else y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    tried = [str(weighting) for weighting in search.cv_results_["param_weighting"]]
+    assert tried == [
+        "softmax",
+        "SparseSoftmax(n_neighbors=8)",
+        "Entmax(alpha=1.5, learn_alpha=False)",
+    ]
+    best = search.best_estimator_.network_.head.weighting
+    assert type(best).__name__.lower() in str(search.best_params_["weighting"]).lower()
+
+
+def test_what_is_given_stays_as_it_is():
+    """Each network learns its own."""
+    given = Sigmoid()
+    reg = nona(given, 2, learning_rate_init=0.1).fit(X, y)
+    assert reg.weighting is given
+    start = float(given.bias.detach())
+    learned = [float(head.weighting.bias) for head in reg.network_.head.heads]
+    assert len({start, *learned}) == 3
+    assert start == float(Sigmoid().bias.detach())
+
+
+def test_ones_own_in_estimators(monkeypatch):
+    monkeypatch.setitem(WEIGHTINGS, "student", lambda: Weighting(log_student))
+    named, given = (nona(w, adjust=False).fit(X, y) for w in ("student", Weighting(log_student)))
+    np.testing.assert_array_equal(named.predict(X_test), given.predict(X_test))
+    of_rows = nona(Sharpened(), adjust=False).fit(X, y)
+    for reg in (given, of_rows):
+        expected = reg.predict(X_test)
+        np.testing.assert_allclose(reg.neighbor_weights(X_test) @ y, expected, atol=1e-5)
+        np.testing.assert_array_equal(again(reg).predict(X_test), expected)
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "sparse_softmax"])
+def test_few_neighbours_count(name):
+    weights = fitted(name, 1).neighbor_weights(X_test)
+    assert weights.nnz < 0.5 * weights.shape[0] * weights.shape[1]
+
+
+# -- what cannot be ----------------------------------------------------------------------------
+
+
+class Odd(Weighting):
+    def weigh(self, s, log_measure=None, between=None):
+        return s
+
+
+KINDS = [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"weighting": "distance"}, "The 'weighting' parameter of .* Got 'distance' instead"),
+        ({"weighting": 3}, "The 'weighting' parameter of .* Got 3 instead"),
+        ({"weighting": Entmax}, "The 'weighting' parameter of .* Got <class .*Entmax"),
+        (
+            {"weighting": SparseSoftmax(71)},
+            r"weighting=SparseSoftmax\(n_neighbors=71\) needs as many training rows, got 70",
+        ),
+        ({"weighting": Preconditioned(1000)}, "needs as many training rows, got 70"),
+        ({"weighting": Odd()}, r"weighting=Odd\(\) must give weights that are not negative"),
+        (
+            {"weighting": Weighting(torch.sqrt)},
+            r"weighting=Weighting\(\) must give weights that are not negative and sum to 1",
+        ),
+        (
+            {"weighting": "gaussian", "similarity": "cosine"},
+            "weighting='gaussian' needs similarity 'l2' or 'l1', a distance, got 'cosine'",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_weightings_are_refused_before_training(kind, params, message, monkeypatch):
+    targets = LABELS if "Class" in kind.__name__ else y
+    model = kind(max_iter=1, random_state=0, similarity="l2").fit(X, targets)
+    before, expected = dict(vars(model)), model.predict(X_test)
+    monkeypatch.setattr(_base, "train_network", None)
+    model.set_params(**params)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, targets)
+    attributes = {k: v for k, v in vars(model).items() if k.endswith("_")}
+    assert attributes == {k: v for k, v in before.items() if k.endswith("_")}
+    np.testing.assert_array_equal(model.predict(X_test), expected)
+
+
+@pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
+def test_uniform_needs_a_step(kind, monkeypatch):
+    monkeypatch.setattr(_base, "train_network", None)
+    with pytest.raises(ValueError, match="weighting='uniform' needs a step or n_neighbors"):
+        kind(weighting="uniform").fit(X, y > 0)
+
+
+def test_as_many_neighbours_as_rows_are_enough():
+    reg = nona(SparseSoftmax(70), adjust=False).fit(X, y)
+    assert (np.diff(reg.neighbor_weights(X_test).indptr) == 70).all()
