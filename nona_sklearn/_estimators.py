@@ -226,7 +226,7 @@ class NONANetworks(NetworkEstimator):
     def _make_network(self, X, targets):
         n_adjusted = targets.n_adjusted if self._adjusts else 0
         head = self._make_head(targets, n_adjusted)
-        _check_most(self.weighting, head.weighting, len(X))
+        _check_most(self.weighting, len(X))
         return NeighborNetwork(self._make_embedding(X, n_adjusted), head)
 
     @property
@@ -457,7 +457,7 @@ class SoftStepNetworks(NetworkEstimator):
                 f"softstep_on='rank', got {self.hidden_layer_sizes!r}: ranks have no gradient to "
                 "learn from; use softstep_on='similarity'"
             )
-        _check_most(self.weighting, head.weighting, len(X))
+        _check_most(self.weighting, len(X))
         if not given:
             embedding = self._make_mlp(n_features, embedding_dim)
         else:
@@ -545,11 +545,11 @@ class SoftStepClassNetworks(SoftStepNetworks):
         )
 
 
-def _check_most(given: str | Weighting, made: Weighting, n_rows: int) -> None:
+def _check_most(weighting: str | Weighting, n_rows: int) -> None:
     """Refuse a number of neighbours, if somebody chose it, that there are not."""
-    most = made.n_neighbors
-    if most is not None and most > n_rows and not isinstance(given, str):
-        raise ValueError(f"weighting={given!r} needs as many training rows, got {n_rows}")
+    most = None if isinstance(weighting, str) else weighting.n_neighbors
+    if most is not None and most > n_rows:
+        raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
 
 
 @torch.no_grad()
