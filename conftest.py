@@ -42,6 +42,7 @@ NUMERIC_TESTS = {
     "test_a_constant_target_is_predicted",
     "test_a_hard_step_on_ranks_is_k_nearest_neighbors",
     "test_a_query_between_two_equal_rows_is_their_mean",
+    "test_answers_tile_by_tile_are_the_definition",
     "test_duplicates_do_not_depend_on_their_company",
     "test_kneighbors_are_the_heaviest",
     "test_leave_one_out_equals_a_bank_without_the_row",

@@ -109,8 +109,8 @@ def make_question(
     ids=str,
 )
 def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setitem(_evaluation.BANK_BLOCK, "cpu", 7)
-    monkeypatch.setattr(_question, "QUERY_BLOCK", 5)
+    monkeypatch.setitem(_evaluation.BANK_BLOCK, "cpu", 15)
+    monkeypatch.setattr(_question, "QUERY_BLOCK", 8)
     question = make_question(weighting, **kwargs)
     neighbors = question.neighbors
     excluded = None if question.exclusion is None else question.exclusion.mask()
@@ -322,11 +322,10 @@ def test_sample_weights_count(name, classes):
 
 
 @EACH
-@FITTED
 @pytest.mark.parametrize("classes", [False, True])
-def test_edits_are_a_bank_built_so(name, n_estimators, classes):
+def test_edits_are_a_bank_built_so(name, classes):
     targets = LABELS if classes else y
-    model = fitted(name, n_estimators, classes)
+    model = fitted(name, 2, classes)
     edited = again(model)
     edited.remove_neighbors([3, 5, 40])
     kept = np.setdiff1d(np.arange(70), [3, 5, 40])
@@ -447,6 +446,12 @@ class Odd(Weighting):
 KINDS = [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier]
 
 
+@cache
+def plainly_fitted(kind):
+    targets = LABELS if "Class" in kind.__name__ else y
+    return kind(max_iter=1, random_state=0, similarity="l2").fit(X, targets)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("params", "message"),
@@ -473,7 +478,7 @@ KINDS = [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNe
 )
 def test_bad_weightings_are_refused_before_training(kind, params, message, monkeypatch):
     targets = LABELS if "Class" in kind.__name__ else y
-    model = kind(max_iter=1, random_state=0, similarity="l2").fit(X, targets)
+    model = again(plainly_fitted(kind))
     before, expected = dict(vars(model)), model.predict(X_test)
     monkeypatch.setattr(_base, "train_network", None)
     model.set_params(**params)
