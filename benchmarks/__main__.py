@@ -32,7 +32,7 @@ BENCHMARKS = {
     "speed_fit": [],
     "speed_predict": [],
     "synthetic": [],
-    "weightings": ["pandas", "pyarrow"],
+    "weightings": ["pandas", "pyarrow", "matplotlib"],
     "uncertainty": ["pandas", "pyarrow", "quantile_forest"],
 }
 #: What quick runs do without: they take data that come with scikit-learn.

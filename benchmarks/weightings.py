@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
+from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, SparseSoftmax
 
 from . import real_data
 from .ledger import SEEDS, complete
@@ -33,12 +33,12 @@ MAX_TRAIN = 2000
 CLASSES = {name: real_data.CLASSES[name] for name in ("cells", "churn", "juice", "votes")}
 LEVELS = np.linspace(0.025, 0.975, 39)
 OUTLIERS = 0.05  # of the training targets
-FEW = "sparse_softmax, 6 nearest"
 
 #: Label of each weighting: how it is given, and the step on top.
 MODELS = (
     {name: (name, None) for name in WEIGHTINGS if name != "uniform"}
-    | {FEW: (SparseSoftmax(6), None)}
+    | {"sparse_softmax, 6 nearest": (SparseSoftmax(6), None)}
+    | {"preconditioned, 16 nearest": (Preconditioned(16), None)}
     | {f"{name} + S1": (name, "s1") for name in WEIGHTINGS}
 )
 
@@ -129,6 +129,37 @@ def report(results, numbers, classes):
     return error
 
 
+def draw(results, error, path):
+    """Draw error against neighbours behind a prediction, and mean ranks with what is chance."""
+    import matplotlib.pyplot as plt
+
+    plain = results[results.condition == "as it is"]
+    everywhere = error.dropna()
+    relative = relative_error(everywhere, BASELINE)
+    neighbors = plain.groupby("model")["neighbors"].median()[relative.index]
+    ranks = everywhere.round(12).rank().mean(axis=1).sort_values()
+    figure, (front, places) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    front.axhline(1, color="grey", linewidth=0.8)
+    front.plot(neighbors, relative, "o", color="#0072B2")
+    for name, x, y in zip(relative.index, neighbors, relative, strict=True):
+        front.annotate(name, (x, y), textcoords="offset points", xytext=(5, 3), fontsize=8)
+    front.set(
+        xscale="log",
+        xlim=(neighbors.min() / 1.5, neighbors.max() * 5),
+        xlabel="rows with a weight, median",
+        ylabel=f"error over {BASELINE}'s, geometric mean",
+    )
+    places.barh(ranks.index, ranks, color="#56B4E9")
+    distance = critical_difference(*everywhere.shape)
+    places.axvspan(ranks.min(), ranks.min() + distance, color="#E69F00", alpha=0.25)
+    places.invert_yaxis()
+    places.set(
+        xlabel=f"mean rank of the error; {distance:.2f} (shaded) from the best is chance (5 %)"
+    )
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
 def chance(results):
     """Say how much geometric means over the sets differ from split to split."""
     wide = results[results.condition == "as it is"].pivot_table(
@@ -171,7 +202,8 @@ def run(args):
             wanted,
             lambda *cell: measure(*cell, quick=True, sets=made_up),
         )
-        report(results, ["numbers"], ["classes"])
+        error = report(results, ["numbers"], ["classes"])
+        draw(results, error[["numbers"]], args.images / "weighting_front.png")
         return
     cells = itertools.product(args.seeds, args.conditions, args.models, args.sets)
     wanted = [
@@ -181,6 +213,7 @@ def run(args):
     ]
     results = complete(args.results / "weightings.csv", keys, wanted, measure)
     error = report(results, real_data.DEVELOPMENT, CLASSES)
+    draw(results, error, args.images / "weighting_front.png")
     ranks = critical_difference(len(error.dropna()), error.shape[1])
     print(f"\nChance of a geometric mean: {chance(results):.3f}; critical difference {ranks:.2f}")
     check(results, error)

@@ -547,14 +547,8 @@ class SoftStepClassNetworks(SoftStepNetworks):
 
 def _check_most(weighting: str | Weighting, n_rows: int) -> None:
     """Refuse a number of neighbours, if somebody chose it, that there are not."""
-<<<<<<< HEAD
-    if isinstance(weighting, str) or weighting.n_neighbors is None:
-        return
-    if weighting.n_neighbors > n_rows:
-=======
     most = None if isinstance(weighting, str) else weighting.n_neighbors
     if most is not None and most > n_rows:
->>>>>>> 2c74449285eba3fcb83b1629b770be5bcf9f3cc9
         raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
 
 
