@@ -23,6 +23,7 @@ from ._averaging import WeightAveraging
 from ._inputs import Rows
 from ._neighbors import Exclusion, Neighbors
 from ._network import NeighborNetwork
+from ._optimizer import QuietAdamW
 from ._pools import NEIGHBOR_POOLS, DatasetPool
 from ._question import Question
 from ._refine import find_reach, how_many, refine
@@ -350,7 +351,7 @@ def train_network(
         weights_valid=truth_valid[1:],
         micro_batch_size=micro_batch_size,
         criterion=criterion,
-        optimizer=torch.optim.AdamW,
+        optimizer=QuietAdamW,
         optimizer__fused=True,
         optimizer__lr=learning_rate_init,
         optimizer__weight_decay=weight_decay,

@@ -44,6 +44,7 @@ LAYERS = [
     "_sample_weight",
     "_settings",
     "_network",
+    "_optimizer",
     "_names",
     "_evaluation",
     "_question",
@@ -124,10 +125,17 @@ def test_mathematics_needs_torch_only(layer):
     }
 
 
-def test_matplotlib_is_not_imported_with_the_package():
-    code = "import sys, nona_sklearn; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout.strip(), done.stderr) == ("False", "")
+FIRST_FIT = """
+import sys, numpy, nona_sklearn
+print("matplotlib" in sys.modules)
+nona_sklearn.NONARegressor(n_estimators=1, max_iter=1).fit(numpy.eye(9), numpy.arange(9.0))
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_neither_matplotlib_nor_the_compiler_is_imported_unasked():
+    done = subprocess.run([sys.executable, "-c", FIRST_FIT], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["False", "False"], "")
 
 
 def public_objects():

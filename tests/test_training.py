@@ -9,7 +9,7 @@ from skorch.callbacks import Callback
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from nona_sklearn import MLPEmbedding, NONAHead, SoftStep
+from nona_sklearn import MLPEmbedding, NONAHead, SoftStep, _training
 from nona_sklearn._averaging import WeightAveraging
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._network import NeighborNetwork
@@ -392,14 +392,14 @@ def look_at_gradients(patch):
     """The norms of the gradients that each step takes: AdamW hides their scale."""
     norms = []
 
-    class Spy(torch.optim.AdamW):
+    class Spy(_training.QuietAdamW):
         def step(self, closure=None):
             loss = closure()
             grads = [p.grad for group in self.param_groups for p in group["params"]]
             norms.append(torch.cat([g.flatten() for g in grads if g is not None]).norm().item())
             return loss
 
-    patch.setattr(torch.optim, "AdamW", Spy)
+    patch.setattr(_training, "QuietAdamW", Spy)
     return norms
 
 
