@@ -2,8 +2,8 @@
 
 One network, so that the average of several hides nothing, on at most 2,000 training rows: nine
 sets with numbers and four with classes, three splits. Then the same weightings where a twentieth
-of the training targets are outliers, where every row stands there twice, and where half of the
-columns are noise (nine sets, first split). Results are kept in ``results/weightings.csv``: a run
+of the training targets are outliers, where every row stands there twice, or in the bank alone,
+and where half of the columns are noise (nine sets, first split). Results are kept in ``results/weightings.csv``: a run
 goes on where the last one stopped.
 """
 
@@ -58,7 +58,13 @@ def doubled(X, y, rng):
 
 
 #: What is done to the training rows; noise is added to those of the test as well.
-CONDITIONS = {"as it is": None, "outliers": with_outliers, "doubled": doubled, "noise": None}
+CONDITIONS = {
+    "as it is": None,
+    "outliers": with_outliers,
+    "doubled": doubled,
+    "bank doubled": None,  # after the fit
+    "noise": None,
+}
 
 
 def with_noise(X, rng):
@@ -83,6 +89,8 @@ def measure(set_name, label, condition, seed, max_train=MAX_TRAIN, quick=False, 
     if quick:
         shorten(model)
     seconds = timed(lambda: model.fit(X, y))
+    if condition == "bank doubled":
+        model.add_neighbors(X, y)
     predict = timed(lambda: model.predict(X_test))
     weights = model.neighbor_weights(X_test)
     scores = {
