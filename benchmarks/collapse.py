@@ -233,6 +233,9 @@ def report(results, sets):
         print(f"\nTraining rows, {name} after so many epochs, of the classes that are trained:")
         print("geometric means over sets and splits (long training)")
         print(curve(results, name, sets).map("{:.3g}".format).to_string())
+    print(f"\nTraining rows, scatter after {MOMENTS[-1]} epochs, geometric mean over splits")
+    last = results.assign(log=np.log(results[f"scatter_{MOMENTS[-1]}"]))
+    print(np.exp(by_head(last, "long", "log", sets)).round(2).to_string())
 
 
 def check(results):
