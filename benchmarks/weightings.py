@@ -3,8 +3,8 @@
 One network, so that the average of several hides nothing, on at most 2,000 training rows: nine
 sets with numbers and four with classes, three splits. Then the same weightings where a twentieth
 of the training targets are outliers, where every row stands there twice, or in the bank alone,
-and where half of the columns are noise (nine sets, first split). Results are kept in ``results/weightings.csv``: a run
-goes on where the last one stopped.
+and where half of the columns are noise (nine sets, first split). Results are kept in
+``results/weightings.csv``: a run goes on where the last one stopped.
 """
 
 import itertools

@@ -318,11 +318,21 @@ class NONAHead(nn.Module):
         if self.keeps_proportions:
             return torch.zeros_like(weights, dtype=torch.bool)
         if self.most is not None:  # the next one takes the place
-            return ~outside_nearest(similarity, self.most, excluded)
+            return ~self._too_far(similarity, excluded)
         if not self.weighting.one_by_one:
             return weights > 0
         admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
         return admitted == admitted.amax(dim=1, keepdim=True)
+
+    def _too_far(self, similarity: Tensor, excluded: Tensor | None) -> Tensor:
+        """Extend an exclusion to those who are too far to weigh anything, bool (q, n)."""
+        if self.n_neighbors is not None:
+            excluded = outside_nearest(similarity, self.n_neighbors, excluded)
+        k = self.weighting.n_neighbors
+        if k is not None:
+            excluded = outside_nearest(similarity, k, excluded, ties=self.weighting.ties)
+        assert excluded is not None
+        return excluded
 
     @property
     def most(self) -> int | None:
@@ -384,7 +394,7 @@ class NONAHead(nn.Module):
         # The cap comes after the step, which would else reject the last of the k as the
         # farthest of its row.
         if self.most is not None:
-            excluded = outside_nearest(similarity, self.most, excluded)
+            excluded = self._too_far(similarity, excluded)
         if excluded is not None:
             counts = similarity.new_zeros(()) if log_measure is None else log_measure
             log_measure = counts.expand_as(similarity).masked_fill(excluded, -math.inf)

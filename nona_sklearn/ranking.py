@@ -7,6 +7,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 __all__ = ["largest", "nearest_first", "outside_nearest"]
 
@@ -89,7 +90,7 @@ def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = N
 
 
 def outside_nearest(
-    similarity: Tensor, n_neighbors: int, excluded: Tensor | None = None
+    similarity: Tensor, n_neighbors: int, excluded: Tensor | None = None, *, ties: bool = False
 ) -> Tensor:
     """Extend an exclusion to all but each query's `n_neighbors` nearest admitted neighbours.
 
@@ -101,6 +102,8 @@ def outside_nearest(
         How many to keep; all admitted ones, if there are fewer.
     excluded : bool Tensor of shape (q, n), optional
         Pairs that are excluded already.
+    ties : bool, default=False
+        Whether equally near neighbours count as one, so that all of them are kept.
 
     Returns
     -------
@@ -113,7 +116,19 @@ def outside_nearest(
     >>> from nona_sklearn.ranking import outside_nearest
     >>> outside_nearest(torch.tensor([[-3.0, -1.0, -2.0]]), 2)
     tensor([[ True, False, False]])
+    >>> outside_nearest(torch.tensor([[-3.0, -1.0, -1.0, -2.0]]), 2, ties=True)
+    tensor([[ True, False, False, False]])
     """
-    nearest = nearest_first(similarity, excluded, n_neighbors)[:, :n_neighbors]  # (q, k)
-    outside = torch.ones_like(similarity, dtype=torch.bool).scatter(1, nearest, False)
+    k, n = n_neighbors + ties, similarity.shape[1]  # with the first that is too far
+    while True:
+        nearest = nearest_first(similarity, excluded, k)[:, :k]  # (q, k)
+        far = torch.zeros_like(nearest, dtype=torch.bool)
+        if ties:
+            found = similarity.gather(1, nearest)
+            place = F.pad(found[:, 1:] != found[:, :-1], (1, 0)).cumsum(dim=1)
+            far = place >= n_neighbors
+        if not ties or k >= n or far[:, -1].all():
+            break
+        k *= 2
+    outside = torch.ones_like(similarity, dtype=torch.bool).scatter(1, nearest, far)
     return outside if excluded is None else outside | excluded

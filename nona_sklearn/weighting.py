@@ -71,6 +71,8 @@ class Weighting(nn.Module):
         Whether similarities must be negative distances.
     needs_nearest : bool
         Whether :meth:`log_weight` is to know each query's nearest neighbour.
+    ties : bool
+        Whether equally near neighbours, such as twins, count as one among those.
     n_neighbors : int or None
         How many nearest neighbours can weigh anything; None: all.
 
@@ -89,6 +91,7 @@ class Weighting(nn.Module):
     tempered: ClassVar[bool] = True
     of_distances: ClassVar[bool] = False
     needs_nearest: ClassVar[bool] = False
+    ties: ClassVar[bool] = False
     n_neighbors: int | None = None
 
     def __init__(self, function: Callable[[Tensor], Tensor] | None = None):
@@ -493,7 +496,7 @@ class Preconditioned(Weighting):
     Parameters
     ----------
     n_neighbors : int, default=32
-        Among how many nearest neighbours.
+        Among how many nearest neighbours; equally near ones, such as twins, count as one.
 
     Raises
     ------
@@ -511,6 +514,8 @@ class Preconditioned(Weighting):
     True
     """
 
+    ties = True
+
     def __init__(self, n_neighbors: int = 32):
         super().__init__()
         self.n_neighbors = _check_n_neighbors(n_neighbors)
@@ -525,10 +530,10 @@ class Preconditioned(Weighting):
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
     ) -> Tensor:
         assert between is not None
-        assert self.n_neighbors is not None
         if log_measure is None:
             log_measure = torch.zeros_like(s)
-        positions = nearest_first(admitted(s, log_measure), None, self.n_neighbors)
+        most = int((log_measure > -math.inf).sum(dim=1).max())  # of those that the head lets in
+        positions = nearest_first(admitted(s, log_measure), None, max(most, 1))
         here = log_measure.gather(1, positions)  # (q, k)
         out = here == -math.inf
         s = s.gather(1, positions)

@@ -20,3 +20,13 @@ def test_outside_nearest_keeps_k_admitted():
     excluded = torch.tensor([[True, False, False, False]])
     assert outside_nearest(similarity, 2, excluded).tolist() == [[True, False, False, True]]
     assert outside_nearest(similarity, 9, excluded).tolist() == excluded.tolist()
+
+
+def test_equally_near_ones_count_as_one():
+    similarity = torch.tensor([[-1.0, -1.0, -2.0, -3.0, -2.0], [-1.0, -2.0, -3.0, -4.0, -5.0]])
+    expected = [[False, False, False, True, False], [False, False, True, True, True]]
+    assert outside_nearest(similarity, 2, ties=True).tolist() == expected
+    assert not outside_nearest(torch.zeros(1, 40), 1, ties=True).any()  # all of them are one
+    excluded = torch.zeros(2, 5, dtype=torch.bool).index_fill(1, torch.tensor([0, 1]), True)
+    expected = [[True, True, False, False, False], [True, True, False, False, True]]
+    assert outside_nearest(similarity, 2, excluded, ties=True).tolist() == expected

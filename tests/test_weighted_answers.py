@@ -499,3 +499,17 @@ def test_uniform_needs_a_step(kind, monkeypatch):
 def test_as_many_neighbours_as_rows_are_enough():
     reg = nona(SparseSoftmax(70), adjust=False).fit(X, y)
     assert (np.diff(reg.neighbor_weights(X_test).indptr) == 70).all()
+
+
+@pytest.mark.parametrize("n_neighbors", [5, 32])
+def test_a_doubled_bank_hardly_moves_preconditioned_weights(n_neighbors):
+    """A twin shares its row's weight, and takes no other row's place."""
+    generator = torch.Generator().manual_seed(0)
+    z, query = torch.randn(50, 3, generator=generator), torch.randn(9, 3, generator=generator)
+    head = NONAHead("l2", weighting=Preconditioned(n_neighbors)).eval()
+    head.weighting.log_ridge.data.fill_(-5)
+    once = head.neighbor_weights(query, z).detach()
+    twice = head.neighbor_weights(query, torch.cat([z, z])).detach()
+    np.testing.assert_allclose(twice[:, :50], twice[:, 50:], atol=1e-5)
+    np.testing.assert_allclose(twice[:, :50] + twice[:, 50:], once, atol=0.02)
+    assert ((twice > 0).sum(dim=1) <= 2 * n_neighbors).all()
