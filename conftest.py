@@ -72,6 +72,8 @@ LONG = [
     "docs/",
     "test_sklearn_checks.py",
 ]
+# Pages whose examples take long: the quick benchmark `pictures` runs the first one's, cut short.
+SLOW_PAGES = {"pictures.md", "fine_tuning_text.md"}
 SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
 
 # The same examples on every machine, and no deadline: CI may be slow, not flaky.
@@ -109,6 +111,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if is_numeric(item):
             item.add_marker(pytest.mark.numeric)
+        if item.path.name in SLOW_PAGES:
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
             if not asked and not is_named(item, config):

@@ -31,7 +31,7 @@ from .scores import (
 
 BASELINE, CHANCE = "log loss", "log loss, again"
 MARGINS = (0.05, 0.1, 0.3)
-TABLES = ["wine", "breast cancer", "votes", "juice", "cells", "digits"]
+TABLES = list(real_data.CLASSES)
 SETS = (
     {name: real_data.CLASSES[name] for name in TABLES}
     | {"ratings": class_data.ratings}

@@ -135,6 +135,7 @@ def test_as_a_transformer_in_a_pipeline(diabetes, reg):
     assert model.score(X[150:], y[150:]) > plain.score(X[150:], y[150:]) - 0.05
 
 
+@pytest.mark.slow
 def test_grid_search_in_two_processes(diabetes, reg):
     X, y = diabetes
     grid = {"hidden_layer_sizes": [(), (32,)]}

@@ -90,7 +90,13 @@ def test_workers_that_stop_early_do_not_hang_a_test(run):
     assert code == 0, said
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["alone", "in processes"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="alone"),
+        pytest.param(["-n", "2"], id="in processes", marks=pytest.mark.slow),
+    ],
+)
 def test_a_test_that_hangs_is_ended(run, options):
     code, said = run(HANGS, "--timeout=3", "-o", "faulthandler_timeout=2", *options)
     assert code != 0
