@@ -532,8 +532,8 @@ class Preconditioned(Weighting):
         assert between is not None
         if log_measure is None:
             log_measure = torch.zeros_like(s)
-        most = int((log_measure > -math.inf).sum(dim=1).max())  # of those that the head lets in
-        positions = nearest_first(admitted(s, log_measure), None, max(most, 1))
+        n_let_in = int((log_measure > -math.inf).sum(dim=1).max())  # by the head
+        positions = nearest_first(admitted(s, log_measure), None, max(n_let_in, 1))
         here = log_measure.gather(1, positions)  # (q, k)
         out = here == -math.inf
         s = s.gather(1, positions)
