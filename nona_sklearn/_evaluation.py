@@ -405,14 +405,18 @@ class Tiles:
             for rows, logits in self.logits():
                 yield rows, *relative_to_peak_(logits, self.excluded(rows))
             return
+        tops = []
         for rows in self.spans:  # without logarithms, which some weightings would take in vain
             excluded = self.excluded(rows)
             s = leave_out_(self._tempered(self.similarities.of(rows)), excluded, -math.inf)
             top = s.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(s.dtype).min)
+            tops.append(top)
             peak = head.weighting.log_weight(top, self._tempered_nearest)
             peak = peak.clamp_min(torch.finfo(s.dtype).min)
             weights = head.weighting.relative_(s, top, self._tempered_nearest)
             yield rows, peak, leave_out_(weights, excluded, 0.0)
+        if head.similarity == "l2":  # spares another look at the pairs
+            self.nearest = torch.cat(tops, dim=1).amax(dim=1, keepdim=True) * self.temperature
 
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
@@ -474,16 +478,13 @@ class Tiles:
                 return self.query.new_ones(1, rows.stop - rows.start, dtype=torch.float64)
             return self._summed(values[:, rows], rows)
 
-        partial = reduce(
+        return reduce(
             Partial.merge,
             (
                 Partial.of_weights(peak, weights, summed(rows))
                 for rows, peak, weights in self.relative()
             ),
         )
-        if self.head.is_plain and self.neighbors.log_prior is None:
-            self.nearest = partial.peak * self.temperature  # spares another look at the pairs
-        return partial
 
     def _summed(self, values: Tensor, rows: slice = slice(None)) -> Tensor:
         """Some rows' values and, behind them, their adjustments, if there are any."""
