@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABCMeta, abstractmethod
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import (
     _safe_indexing,
@@ -31,6 +32,7 @@ from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
 from ._targets import Split, Targets, check_lengths
 from ._training import train_network
+from ._turns import in_turns
 from ._validation import is_whole, unchanged_on_error, unmasked
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
@@ -185,14 +187,18 @@ class NetworkEstimator(
         seeds = random_state.randint(2**31, size=n_networks)
 
         networks = self._initial_networks(X, targets, seeds)
-        trained = Parallel(n_jobs=getattr(self, "n_jobs", None))(
-            delayed(self._train)(
-                *(network, X, encoded, groups, given.log_prior, split),
-                seed=int(seed),
-                device=device,
-                options=options,
-            )
-            for network, split, seed in zip(networks, splits, seeds, strict=True)
+        trained = self._train_all(
+            [
+                partial(
+                    self._train,
+                    *(network, X, encoded, groups, given.log_prior, split),
+                    seed=int(seed),
+                    device=device,
+                    options=options,
+                )
+                for network, split, seed in zip(networks, splits, seeds, strict=True)
+            ],
+            in_threads=device.type == "cpu" and self._trains_in_threads(),
         )
         history = [
             {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
@@ -241,7 +247,21 @@ class NetworkEstimator(
                 ) from error
         return networks
 
-    def _train(self, network, X, encoded, groups, log_prior, split, *, seed, device, options):
+    def _train_all(self, trainings, in_threads):
+        """Train networks, as many at a time as there are jobs, or else threads of torch."""
+        n_jobs, n_threads = getattr(self, "n_jobs", None), torch.get_num_threads()
+        if effective_n_jobs(n_jobs) == 1 and n_threads > 1 and in_threads:
+            # Tensors of a step are too small to share among threads.
+            return in_turns(lambda train, turns: train(turns=turns), trainings, n_threads)
+        return Parallel(n_jobs=n_jobs)(delayed(train)() for train in trainings)
+
+    def _trains_in_threads(self):
+        """Whether networks may train at the same time in one process."""
+        return True
+
+    def _train(
+        self, network, X, encoded, groups, log_prior, split, *, seed, device, options, turns=None
+    ):
         """Train one network on encoded targets; returns it with its history."""
         train, valid = split
         rows = (X, encoded) if log_prior is None else (X, encoded, log_prior)
@@ -259,6 +279,7 @@ class NetworkEstimator(
             verbose=self.verbose,
             seed=seed,
             device=device,
+            turns=turns,
             **options,
         )
 

@@ -174,12 +174,18 @@ class NONANetworks(NetworkEstimator):
             return "dataset"
         return "batch" if self.micro_batch_size is None else "memory"
 
-    def _train(self, *arguments, seed, device, options):
+    def _train(self, *arguments, seed, device, **options):
         surroundings = nullcontext()
         if self.feature_extractor is not None:  # dropout draws from torch's global generator
             surroundings = local_seed(seed, device)
         with surroundings:
-            return super()._train(*arguments, seed=seed, device=device, options=options)
+            return super()._train(*arguments, seed=seed, device=device, **options)
+
+    def _trains_in_threads(self):
+        # An extractor may draw from torch's global generator, and its tensors are large; a
+        # callback, or what it draws on, may not bear to be called from threads.
+        alone = (self.feature_extractor, self.accelerator, self.callbacks or None)
+        return all(each is None for each in alone)
 
     def _training_options(self):
         if self.batch_norm and self.micro_batch_size == 1:

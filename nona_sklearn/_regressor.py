@@ -164,8 +164,11 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         raises ends the fit as Ctrl-C does, without a model; early stopping does not.
 
     n_jobs : int or None, default=None
-        Number of networks trained at a time, in processes of their own. None means 1, unless
-        in a :func:`joblib.parallel_config` context.
+        Number of processes that train networks. None means 1, unless in a
+        :func:`joblib.parallel_config` context. In one process, networks on a table train at
+        the same time, in as many threads as torch has (:func:`torch.set_num_threads`,
+        ``OMP_NUM_THREADS``); with a `feature_extractor`, `callbacks` or an `accelerator` they
+        train one after another. Nothing of this changes the result.
 
     device : str or torch.device, default='auto'
         Where to compute; 'auto' takes CUDA if it is available, else the CPU.

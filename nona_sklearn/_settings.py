@@ -115,11 +115,12 @@ class Workers:
     def _at_least(self, n_threads: int) -> ThreadPoolExecutor:
         with self._lock.held():
             if self._pool is None or self._size < n_threads:
-                self._pool, self._size = _start_workers(n_threads), n_threads
+                self._pool, self._size = lone_threads(n_threads), n_threads
             return self._pool
 
 
-def _start_workers(n_threads: int) -> ThreadPoolExecutor:
+def lone_threads(n_threads: int) -> ThreadPoolExecutor:
+    """Start threads in each of which torch has one thread; those of others stay as they are."""
     # Where a thread cannot be started, all the others give up rather than wait for it.
     started, alone = (threading.Barrier(n_threads + 1, timeout=60) for _ in range(2))
 

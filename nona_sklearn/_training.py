@@ -273,6 +273,7 @@ def train_network(
     average: bool = False,
     max_accumulation: int = 1,
     threshold_mode: str = "rel",
+    turns: Callback | None = None,
 ) -> tuple[NeighborNetwork, list[dict]]:
     """Train a network in place, and restore the weights of its best epoch.
 
@@ -306,6 +307,8 @@ def train_network(
     threshold_mode : {'rel', 'abs'}, default='rel'
         Whether an epoch counts as better if the loss falls by a ten thousandth of itself, or by
         a ten thousandth.
+    turns : Callback, optional
+        Takes turns with other trainings (:mod:`~nona_sklearn._turns`).
 
     Returns
     -------
@@ -373,6 +376,7 @@ def train_network(
                 threshold_mode=threshold_mode,
             ),
             *copy.deepcopy(list(callbacks)),
+            *([turns] if turns is not None else []),
         ],
         verbose=verbose,
         **options,

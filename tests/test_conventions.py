@@ -61,6 +61,7 @@ LAYERS = [
     "_refine",
     "_averaging",
     "_training",
+    "_turns",
     "_base",
     "_verbs",
     "_regression",
@@ -101,7 +102,7 @@ def test_imports_go_one_way(layer):
 @pytest.mark.parametrize(
     ("library", "files"),
     [
-        ("skorch", {"_averaging", "_training"}),
+        ("skorch", {"_averaging", "_training", "_turns"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
         ("pandas", {"_table", "__main__"}),

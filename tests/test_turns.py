@@ -1,0 +1,157 @@
+"""Networks that train at the same time: the same answers, in turns, and nothing left behind."""
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from skorch.callbacks import Callback
+
+from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn._turns import TakeTurns, Turns, in_turns
+
+SHORT = {"max_iter": 3, "hidden_layer_sizes": (8,), "random_state": 0}
+
+
+def reach(condition):
+    """Wait for what another thread does; a test's own limit ends what never comes."""
+    while not condition():
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("n_estimators", [1, 3])
+@pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier, DenseHeadRegressor])
+def test_the_number_of_threads_changes_nothing(plane, kind, n_estimators):
+    X, X_test, y, _ = plane
+    y = y > y.mean() if kind is NONAClassifier else y
+    answers, histories = [], []
+    for n_threads in (1, 2, 5):
+        torch.set_num_threads(n_threads)
+        model = kind(n_estimators=n_estimators, **SHORT).fit(X, y)
+        torch.set_num_threads(1)
+        answers.append(model.predict(X_test))
+        histories.append([epoch["valid_loss"] for epoch in model.history_])
+    np.testing.assert_array_equal(answers, answers[:1] * 3)
+    np.testing.assert_array_equal(histories, histories[:1] * 3)
+
+
+def test_threads_end_with_the_fit_and_others_keep_their_number(plane):
+    X, _, y, _ = plane
+    torch.set_num_threads(2)
+    model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)  # predictions keep threads of theirs
+    before = set(threading.enumerate())
+    model.fit(X, y)
+    assert set(threading.enumerate()) == before
+    assert torch.get_num_threads() == 2
+    seen = []
+    late = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    late.start()
+    late.join()
+    assert seen == [2]
+
+
+def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
+    X, X_test, y, _ = plane
+    torch.set_num_threads(2)
+    model = NONARegressor(n_estimators=2, **SHORT).fit(X, y)
+    before, answer = vars(model).copy(), model.predict(X_test)
+    with pytest.raises(ValueError, match="training diverged with learning_rate_init=1e\\+30"):
+        model.set_params(learning_rate_init=1e30).fit(X, y)
+    assert {**vars(model), "learning_rate_init": 0.01} == before
+    np.testing.assert_array_equal(model.predict(X_test), answer)
+
+
+def test_ctrl_c_ends_all_threads(plane, monkeypatch):
+    """A terminal's signal reaches the main thread, which waits for the others."""
+    X, X_test, y, _ = plane
+    torch.set_num_threads(2)
+    model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)
+    before, answer = set(threading.enumerate()), model.predict(X_test)
+    started = []
+
+    def interrupt(callback, net, **kwargs):
+        started.append(net)
+        if len(started) == 2:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        reach(lambda: callback.turns.ended)
+
+    monkeypatch.setattr(TakeTurns, "on_epoch_begin", interrupt, raising=False)
+    monkeypatch.setattr(TakeTurns, "on_train_begin", lambda callback, *_, **__: None)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert set(threading.enumerate()) == before
+    np.testing.assert_array_equal(model.predict(X_test), answer)
+
+
+def test_no_more_than_asked_work_at_a_time_and_who_waits_longest_is_next():
+    turns, order = Turns(1), []
+
+    def wait_and_work(i):
+        with turns:
+            order.append(i)
+
+    threads = [threading.Thread(target=wait_and_work, args=(i,)) for i in range(4)]
+    with turns:
+        for n, thread in enumerate(threads):
+            thread.start()
+            reach(lambda n=n: len(turns._waiting) == n + 1)
+        assert order == []
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("n_at_a_time", [1, 2, 3])
+def test_turns_are_shared_out(n_at_a_time):
+    """Each of six works in ten turns, the first ones not before the last ones have begun."""
+    working, most, begun = set(), 0, set()
+    here = threading.Lock()
+
+    def work(item, turns):
+        nonlocal most
+        for _ in range(10):
+            with here:
+                working.add(item)
+                begun.add(item)
+                most = max(most, len(working))
+            time.sleep(0.001)
+            with here:
+                working.remove(item)
+                behind = len(begun)
+            turns.on_epoch_end(None)
+        return behind
+
+    found = in_turns(work, range(6), n_at_a_time)
+    assert most == n_at_a_time
+    assert min(found) > 6 - n_at_a_time
+
+
+def test_answers_are_in_the_order_of_the_items():
+    def late(item, turns):
+        time.sleep(0.01 * (3 - item))
+        return item, torch.get_num_threads()
+
+    torch.set_num_threads(3)
+    assert in_turns(late, range(3), 3) == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_with_callbacks_one_network_after_another(plane):
+    """They run in the thread that fits: what they draw on or write to need not bear others."""
+    seen = []
+
+    class Watch(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            seen.append((threading.current_thread(), id(net)))
+
+    torch.set_num_threads(2)
+    NONARegressor(n_estimators=2, callbacks=[Watch()], **SHORT).fit(plane[0], plane[2])
+    threads, nets = zip(*seen, strict=True)
+    assert set(threads) == {threading.current_thread()}
+    assert nets == (nets[0],) * 3 + (nets[3],) * 3
