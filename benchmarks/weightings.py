@@ -39,7 +39,9 @@ OUTLIERS = 0.05  # of the training targets
 MODELS = (
     {name: (name, None) for name in WEIGHTINGS if name != "uniform"}
     | {"sparse_softmax, 6 nearest": (SparseSoftmax(6), None)}
+    | {"sparse_softmax, 20 nearest": (SparseSoftmax(20), None)}
     | {"preconditioned, 16 nearest": (Preconditioned(16), None)}
+    | {"preconditioned, 20 nearest": (Preconditioned(20), None)}
     | {f"{name} + S1": (name, "s1") for name in WEIGHTINGS}
 )
 
