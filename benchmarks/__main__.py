@@ -23,20 +23,20 @@ BENCHMARKS = {
     "collapse": ["pandas", "pyarrow", "transformers"],
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
+    "fit": ["pandas", "pyarrow", "catboost", "pytabkit"],
     "memory": [],
     "paper_ablation": ["pandas"],
     "pictures": ["matplotlib"],
     "raw": ["pandas", "skrub"],
     "real_data": ["pandas", "pyarrow"],
     "scaling": [],
-    "speed_fit": [],
     "speed_predict": [],
     "synthetic": [],
     "weightings": ["pandas", "pyarrow", "matplotlib"],
     "uncertainty": ["pandas", "pyarrow", "quantile_forest"],
 }
 #: What quick runs do without: they take data that come with scikit-learn.
-FULL_ONLY = {"pyarrow", "quantile_forest", "skrub", "transformers"}
+FULL_ONLY = {"catboost", "pyarrow", "pytabkit", "quantile_forest", "skrub", "transformers"}
 
 
 def main(argv=None):
