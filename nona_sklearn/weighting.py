@@ -603,8 +603,8 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
     Raises
     ------
     ValueError
-        If the name is unknown, or what comes of it are no weights: of another shape than the
-        similarities, NaN, negative, not summing to 1, or of neighbours that must not meet; or
+        If the name is unknown, or what comes of it are no weights: of another shape or type than
+        the similarities, NaN, negative, not summing to 1, or of neighbours that must not meet; or
         if a function that should look at one neighbour at a time looks at others.
 
     Examples
@@ -634,7 +634,7 @@ def _try(made: Weighting, given: str | Weighting) -> None:
     if made.one_by_one:
         nearest = s.amax(dim=1, keepdim=True)
         logits = made.log_weight(s, nearest)
-        _check_shape(logits, s, given)
+        _check_tensor(logits, s, given)
         some = made.log_weight(s[:, 1:], nearest)
         if not torch.allclose(some, logits[:, 1:], EXACT, EXACT, equal_nan=True):
             raise ValueError(
@@ -642,7 +642,7 @@ def _try(made: Weighting, given: str | Weighting) -> None:
                 "Weighting that overrides weigh may look at all"
             )
     weights = made.weigh(s, None, between)
-    _check_shape(weights, s, given)
+    _check_tensor(weights, s, given)
     if not (weights >= 0).all() or not _sum_to(weights, torch.ones(2)):
         raise ValueError(
             f"weighting={given!r} must give weights that are not negative and sum to 1, "
@@ -658,7 +658,13 @@ def _try(made: Weighting, given: str | Weighting) -> None:
         )
 
 
-def _check_shape(answer: Tensor, s: Tensor, given: str | Weighting) -> None:
+def _check_tensor(answer: Tensor, s: Tensor, given: str | Weighting) -> None:
+    if not isinstance(answer, Tensor) or answer.dtype != s.dtype:
+        got = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
+        raise ValueError(
+            f"weighting={given!r} must give a tensor of the similarities' type, "
+            f"got {got} of {s.dtype}"
+        )
     if answer.shape != s.shape:
         raise ValueError(
             f"weighting={given!r} must give weights of the similarities' shape, "

@@ -580,6 +580,12 @@ class Odd(Weighting):
         ),
         (Odd(lambda s: s.exp()), r"must give weights .* sum to 1, got \[.*\] of \[-0\.1"),
         (
+            Weighting(lambda s: 0.0),
+            "of the similarities' type, got float of torch.float32",
+        ),
+        (Weighting(lambda s: s.double()), r"type, got torch.float64 of torch.float32"),
+        (Odd(lambda s: s.softmax(dim=1).double()), r"type, got torch.float64 of torch.float32"),
+        (
             Odd(lambda s: s.softmax(dim=1)[:, :2]),
             r"weighting=.* the similarities' shape, got \(2, 2\) of \(2, 4\)",
         ),
