@@ -132,6 +132,24 @@ def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch)
 
 
 @EACH
+@pytest.mark.parametrize("shift", [90, 300])
+def test_far_from_everybody_answers_are_the_definition(name, shift):
+    """Where exponentials of similarities are nothing to float32, and where softplus is one."""
+    question = make_question(name)
+    question = replace(question, query=question.query + shift)
+    with torch.no_grad():
+        mean, plain = (
+            question.attend().double(),
+            question.head.neighbor_weights(question.query, question.neighbors.embeddings),
+        )
+    # A similarity of n digits before the point has so many fewer behind it, and a softmax's
+    # weights differ by the differences of similarities.
+    close = {"rtol": 0, "atol": 1e-6 * shift}
+    np.testing.assert_allclose(question.sparse_weights().toarray(), plain, **close)
+    np.testing.assert_allclose(question.mean(), mean, **close)
+
+
+@EACH
 def test_who_meets_nobody_gets_nothing(name):
     question = make_question(name)
     nobody = Exclusion(torch.zeros(11).long(), torch.zeros(40).long())
