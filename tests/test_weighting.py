@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import Matern
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, weighting
-from nona_sklearn.similarity import l2
+from nona_sklearn.similarity import SIMILARITIES, l2
 from nona_sklearn.weighting import (
     WEIGHTINGS,
     Entmax,
@@ -632,3 +632,19 @@ def test_what_gives_no_weights_is_refused(given, message):
 def test_bad_options(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("similarity", ["l2", "dot", "cosine"])
+def test_preconditioned_is_kriging_whatever_the_similarity(similarity):
+    """A neighbour's similarity to itself is 1 in its units, also where a dot product is not."""
+    generator = torch.Generator().manual_seed(3)
+    query, bank = (torch.randn(n, 2, generator=generator).double() for n in (4, 6))
+    head = NONAHead(similarity, weighting=Preconditioned(6)).double()
+    to_query = SIMILARITIES[similarity](query, bank).numpy()
+    each_other = SIMILARITIES[similarity](bank, bank).numpy()
+    own = np.diag(each_other)
+    kernel = np.exp(each_other - (own[:, None] + own) / 2)
+    votes = np.linalg.solve(kernel + np.eye(6), np.exp(to_query).T).T.clip(0)
+    expected = votes / votes.sum(axis=1, keepdims=True)
+    with torch.no_grad():
+        np.testing.assert_allclose(head.neighbor_weights(query, bank), expected, atol=1e-9)
