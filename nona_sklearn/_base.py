@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import delayed, effective_n_jobs
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import (
     _safe_indexing,
     check_array,
@@ -20,12 +22,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
+from ._budget import Budget
 from ._columns import is_missing
 from ._features import TableEncoder, check_table
 from ._inputs import Rows
 from ._names import Names, labels_of
 from ._network import Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
+from ._progress import CountedParallel, Progress, ReportEpochs
 from ._sample_weight import GivenRows
 from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
@@ -59,6 +63,7 @@ class NetworkEstimator(
         "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -185,18 +190,8 @@ class NetworkEstimator(
         seeds = random_state.randint(2**31, size=n_networks)
 
         networks = self._initial_networks(X, targets, seeds)
-        trained = Parallel(n_jobs=getattr(self, "n_jobs", None))(
-            delayed(self._train)(
-                *(network, X, encoded, groups, given.log_prior, split),
-                seed=int(seed),
-                device=device,
-                options=options,
-            )
-            for network, split, seed in zip(networks, splits, seeds, strict=True)
-        )
-        history = [
-            {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
-        ]
+        rows = (X, encoded, groups, given.log_prior)
+        trained = self._train_all(networks, rows, splits, seeds, device=device, options=options)
 
         self.network_ = average([network for network, _ in trained]).settle()
         self.scaler_ = scaler
@@ -205,8 +200,11 @@ class NetworkEstimator(
             None if valid is None else given.numbers[valid] for _, valid in splits
         ]
         self._remember(X, values, groups, splits, names, given)
-        self.history_ = history
-        self.n_iter_ = len(history)
+        self.history_ = [
+            {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
+        ]
+        self.n_iter_ = len(self.history_)
+        self._warn_unless_converged()
         return self
 
     def _take_training_data(self, X, y):
@@ -241,7 +239,43 @@ class NetworkEstimator(
                 ) from error
         return networks
 
-    def _train(self, network, X, encoded, groups, log_prior, split, *, seed, device, options):
+    def _train_all(self, networks, rows, splits, seeds, **kwargs):
+        """Train networks, as many at a time as `n_jobs` says: each with its history."""
+        n_jobs = getattr(self, "n_jobs", None)
+        budget = Budget.from_now(self.max_time, len(networks), effective_n_jobs(n_jobs))
+        with Progress(budget, self.max_iter, self._shows_progress()) as progress:
+            return CountedParallel(n_jobs, progress)(
+                delayed(self._train)(
+                    *(network, *rows, split, i),
+                    budget=budget,
+                    report=ReportEpochs(progress, i),
+                    seed=int(seed),
+                    **kwargs,
+                )
+                for i, (network, split, seed) in enumerate(
+                    zip(networks, splits, seeds, strict=True)
+                )
+            )
+
+    def _shows_progress(self):
+        """Whether a line says how far training is, in this process."""
+        return self.verbose == 1
+
+    def _warn_unless_converged(self):
+        reasons = [epoch["stopped"] for epoch in self.history_ if "stopped" in epoch]
+        if n_unfinished := reasons.count("max_iter"):
+            warnings.warn(
+                f"max_iter={self.max_iter} ended the training of {n_unfinished} of {len(reasons)} "
+                f"networks, which had not gone n_iter_no_change={self.n_iter_no_change} epochs "
+                "without improvement: the optimization hasn't converged yet. Try a larger "
+                "max_iter.",
+                ConvergenceWarning,
+                stacklevel=4,  # whoever called fit
+            )
+
+    def _train(
+        self, network, X, encoded, groups, log_prior, split, number, *, budget, options, **kwargs
+    ):
         """Train one network on encoded targets; returns it with its history."""
         train, valid = split
         rows = (X, encoded) if log_prior is None else (X, encoded, log_prior)
@@ -256,9 +290,9 @@ class NetworkEstimator(
             weight_decay=self.weight_decay,
             max_iter=self.max_iter,
             n_iter_no_change=self.n_iter_no_change,
-            verbose=self.verbose,
-            seed=seed,
-            device=device,
+            verbose=self.verbose > 1,
+            deadline=budget.deadline(number),
+            **kwargs,
             **options,
         )
 
