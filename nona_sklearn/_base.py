@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABCMeta, abstractmethod
 from functools import partial
 from numbers import Integral, Real
@@ -10,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import delayed, effective_n_jobs
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import (
     _safe_indexing,
     check_array,
@@ -21,12 +23,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
+from ._budget import Budget
 from ._columns import is_missing
 from ._features import TableEncoder, check_table
 from ._inputs import Rows
 from ._names import Names, labels_of
 from ._network import Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
+from ._progress import CountedParallel, Progress, ReportEpochs
 from ._sample_weight import GivenRows
 from ._scaler import SmoothClipScaler
 from ._settings import local_seed, plain_torch
@@ -61,6 +65,7 @@ class NetworkEstimator(
         "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -187,22 +192,8 @@ class NetworkEstimator(
         seeds = random_state.randint(2**31, size=n_networks)
 
         networks = self._initial_networks(X, targets, seeds)
-        trained = self._train_all(
-            [
-                partial(
-                    self._train,
-                    *(network, X, encoded, groups, given.log_prior, split),
-                    seed=int(seed),
-                    device=device,
-                    options=options,
-                )
-                for network, split, seed in zip(networks, splits, seeds, strict=True)
-            ],
-            in_threads=device.type == "cpu" and self._trains_in_threads(),
-        )
-        history = [
-            {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
-        ]
+        rows = (X, encoded, groups, given.log_prior)
+        trained = self._train_all(networks, rows, splits, seeds, device=device, options=options)
 
         self.network_ = average([network for network, _ in trained]).settle()
         self.scaler_ = scaler
@@ -211,8 +202,11 @@ class NetworkEstimator(
             None if valid is None else given.numbers[valid] for _, valid in splits
         ]
         self._remember(X, values, groups, splits, names, given)
-        self.history_ = history
-        self.n_iter_ = len(history)
+        self.history_ = [
+            {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
+        ]
+        self.n_iter_ = len(self.history_)
+        self._warn_unless_converged()
         return self
 
     def _take_training_data(self, X, y):
@@ -247,20 +241,56 @@ class NetworkEstimator(
                 ) from error
         return networks
 
-    def _train_all(self, trainings, in_threads):
-        """Train networks, as many at a time as there are jobs, or else threads of torch."""
+    def _train_all(self, networks, rows, splits, seeds, *, device, **kwargs):
+        """Train networks, as many at a time as `n_jobs` says, or in threads: with histories."""
         n_jobs, n_threads = getattr(self, "n_jobs", None), torch.get_num_threads()
-        if effective_n_jobs(n_jobs) == 1 and n_threads > 1 and in_threads:
-            # Tensors of a step are too small to share among threads.
-            return in_turns(lambda train, turns: train(turns=turns), trainings, n_threads)
-        return Parallel(n_jobs=n_jobs)(delayed(train)() for train in trainings)
+        n_workers = effective_n_jobs(n_jobs)
+        # Tensors of a step are too small to share among torch's threads.
+        in_threads = n_workers == 1 and n_threads > 1 and self._trains_in_threads(device)
+        budget = Budget.from_now(
+            self.max_time, len(networks), len(networks) if in_threads else n_workers
+        )
+        with Progress(budget, self.max_iter, self._shows_progress()) as progress:
+            trainings = [
+                partial(
+                    self._train,
+                    *(network, *rows, split, i),
+                    budget=budget,
+                    report=ReportEpochs(progress, i),
+                    seed=int(seed),
+                    device=device,
+                    **kwargs,
+                )
+                for i, (network, split, seed) in enumerate(
+                    zip(networks, splits, seeds, strict=True)
+                )
+            ]
+            if in_threads:
+                return in_turns(lambda train, turns: train(turns=turns), trainings, n_threads)
+            return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)
 
-    def _trains_in_threads(self):
+    def _trains_in_threads(self, device):
         """Whether networks may train at the same time in one process."""
-        return True
+        return device.type == "cpu" and self.verbose <= 1  # skorch's tables would mix
+
+    def _shows_progress(self):
+        """Whether a line says how far training is, in this process."""
+        return self.verbose == 1
+
+    def _warn_unless_converged(self):
+        reasons = [epoch["stopped"] for epoch in self.history_ if "stopped" in epoch]
+        if n_unfinished := reasons.count("max_iter"):
+            warnings.warn(
+                f"max_iter={self.max_iter} ended the training of {n_unfinished} of {len(reasons)} "
+                f"networks, which had not gone n_iter_no_change={self.n_iter_no_change} epochs "
+                "without improvement: the optimization hasn't converged yet. Try a larger "
+                "max_iter.",
+                ConvergenceWarning,
+                stacklevel=4,  # whoever called fit
+            )
 
     def _train(
-        self, network, X, encoded, groups, log_prior, split, *, seed, device, options, turns=None
+        self, network, X, encoded, groups, log_prior, split, number, *, budget, options, **kwargs
     ):
         """Train one network on encoded targets; returns it with its history."""
         train, valid = split
@@ -276,10 +306,9 @@ class NetworkEstimator(
             weight_decay=self.weight_decay,
             max_iter=self.max_iter,
             n_iter_no_change=self.n_iter_no_change,
-            verbose=self.verbose,
-            seed=seed,
-            device=device,
-            turns=turns,
+            verbose=self.verbose > 1,
+            deadline=budget.deadline(number),
+            **kwargs,
             **options,
         )
 

@@ -76,7 +76,8 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
-        best.
+        best. The last one of each network also holds ``stopped``, why there are no more: 'no
+        change', 'max_iter' or 'max_time'.
 
     See Also
     --------
@@ -163,7 +164,8 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
-        best.
+        best. The last one of each network also holds ``stopped``, why there are no more: 'no
+        change', 'max_iter' or 'max_time'.
 
     See Also
     --------

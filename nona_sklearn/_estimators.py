@@ -85,6 +85,7 @@ class NONANetworks(NetworkEstimator):
         weight_decay=1e-4,
         average="auto",
         max_iter=200,
+        max_time=None,
         early_stopping=True,
         validation_fraction=0.15,
         n_iter_no_change=10,
@@ -122,6 +123,7 @@ class NONANetworks(NetworkEstimator):
         self.weight_decay = weight_decay
         self.average = average
         self.max_iter = max_iter
+        self.max_time = max_time
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -174,18 +176,22 @@ class NONANetworks(NetworkEstimator):
             return "dataset"
         return "batch" if self.micro_batch_size is None else "memory"
 
-    def _train(self, *arguments, seed, device, **options):
+    def _train(self, *arguments, seed, device, **kwargs):
         surroundings = nullcontext()
         if self.feature_extractor is not None:  # dropout draws from torch's global generator
             surroundings = local_seed(seed, device)
         with surroundings:
-            return super()._train(*arguments, seed=seed, device=device, **options)
+            return super()._train(*arguments, seed=seed, device=device, **kwargs)
 
-    def _trains_in_threads(self):
+    def _trains_in_threads(self, device):
         # An extractor may draw from torch's global generator, and its tensors are large; a
         # callback, or what it draws on, may not bear to be called from threads.
         alone = (self.feature_extractor, self.accelerator, self.callbacks or None)
-        return all(each is None for each in alone)
+        return super()._trains_in_threads(device) and all(each is None for each in alone)
+
+    def _shows_progress(self):
+        first = self.accelerator is None or self.accelerator().is_main_process
+        return super()._shows_progress() and first
 
     def _training_options(self):
         if self.batch_norm and self.micro_batch_size == 1:
@@ -295,6 +301,7 @@ class NONAClassNetworks(NONANetworks):
         weight_decay=1e-4,
         average="auto",
         max_iter=200,
+        max_time=None,
         early_stopping=True,
         validation_fraction=0.15,
         n_iter_no_change=10,
@@ -337,6 +344,7 @@ class NONAClassNetworks(NONANetworks):
             weight_decay=weight_decay,
             average=average,
             max_iter=max_iter,
+            max_time=max_time,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
@@ -383,6 +391,7 @@ class SoftStepNetworks(NetworkEstimator):
         learning_rate_init=0.03,
         weight_decay=1e-4,
         max_iter=200,
+        max_time=None,
         early_stopping=False,
         validation_fraction=0.15,
         n_iter_no_change=10,
@@ -408,6 +417,7 @@ class SoftStepNetworks(NetworkEstimator):
         self.learning_rate_init = learning_rate_init
         self.weight_decay = weight_decay
         self.max_iter = max_iter
+        self.max_time = max_time
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -510,6 +520,7 @@ class SoftStepClassNetworks(SoftStepNetworks):
         learning_rate_init=0.03,
         weight_decay=1e-4,
         max_iter=200,
+        max_time=None,
         early_stopping=True,
         validation_fraction=0.15,
         n_iter_no_change=10,
@@ -541,6 +552,7 @@ class SoftStepClassNetworks(SoftStepNetworks):
             learning_rate_init=learning_rate_init,
             weight_decay=weight_decay,
             max_iter=max_iter,
+            max_time=max_time,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,

@@ -142,7 +142,14 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         ``neighbor_pool='memory'`` steps also meet what the average has embedded.
 
     max_iter : int, default=200
-        Maximum number of epochs.
+        Maximum number of epochs of each network. Where it ends the training of any, fit warns
+        (:class:`~sklearn.exceptions.ConvergenceWarning`).
+
+    max_time : float or None, default=None
+        Seconds for training, all networks together: each gets an equal share of what is left
+        when it begins. Looked at when an epoch ends, so every network has one at least, and
+        training may take longer by the last one; what follows, calibration for instance, comes
+        on top. The best epoch so far is kept. None sets no limit.
 
     early_stopping : bool, default=True
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
@@ -161,7 +168,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         :class:`~skorch.callbacks.Freezer`, :class:`~skorch.callbacks.ProgressBar` and so on,
         beside early stopping and the clipping of gradients to a norm of 1. Fits use copies. The
         extractor's parameters are called ``embedding.extractor.*``. A KeyboardInterrupt that one
-        raises ends the fit as Ctrl-C does, without a model; early stopping does not.
+        raises ends the fit as Ctrl-C does, without a model; early stopping and `max_time` do not.
 
     n_jobs : int or None, default=None
         Number of processes that train networks. None means 1, unless in a
@@ -187,7 +194,10 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Whether a further call to fit starts from the present weights.
 
     verbose : bool or int, default=False
-        Whether to print a line for each epoch.
+        1: a line on the standard error stream, by tqdm, says which network is trained, its epoch
+        and its best loss, and how long the fit's training may take at most. Networks in
+        processes of their own are counted when they come back. 2: skorch's table of each
+        network, a line for each epoch.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation splits, the batches and the pools. An int
@@ -235,7 +245,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
-        standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best.
+        standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
+        last one of each network also holds ``stopped``, why there are no more: 'no change',
+        'max_iter' or 'max_time'.
 
     n_iter_ : int
         Number of epochs run, by all networks together.
@@ -341,7 +353,13 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         Decoupled weight decay of a learned embedding, per unit of learning rate.
 
     max_iter : int, default=200
-        Maximum number of epochs.
+        Maximum number of epochs. Where it ends training, fit warns
+        (:class:`~sklearn.exceptions.ConvergenceWarning`).
+
+    max_time : float or None, default=None
+        Seconds for training. Looked at when an epoch ends, so there is one at least, and
+        training may take longer by the last one; what follows, calibration for instance, comes
+        on top. The best epoch so far is kept. None sets no limit.
 
     early_stopping : bool, default=False
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
@@ -363,7 +381,8 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         Whether a further call to fit starts from the present weights.
 
     verbose : bool or int, default=False
-        Whether to print a line for each epoch.
+        1: a line on the standard error stream, by tqdm, says the epoch and the best loss, and how
+        long training may take at most. 2: skorch's table, a line for each epoch.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation split, the batches and the pools.
@@ -406,7 +425,9 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
 
     history_ : list of dict
         skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
-        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best.
+        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
+        last one also holds ``stopped``, why there are no more: 'no change', 'max_iter' or
+        'max_time'.
 
     n_iter_ : int
         Number of epochs run.

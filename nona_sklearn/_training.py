@@ -20,11 +20,13 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ._averaging import WeightAveraging
+from ._budget import Deadline
 from ._inputs import Rows
 from ._neighbors import Exclusion, Neighbors
 from ._network import NeighborNetwork
 from ._optimizer import QuietAdamW
 from ._pools import NEIGHBOR_POOLS, DatasetPool
+from ._progress import ReportEpochs
 from ._question import Question
 from ._refine import find_reach, how_many, refine
 from ._sample_weight import WeightedLoss, mean_one
@@ -152,13 +154,13 @@ class NONANet(skorch.NeuralNet):
         self.pace = pace
 
     def fit_loop(self, X, y=None, **kwargs):
-        """Note an interruption, which skorch takes for the wish to end early."""
-        self.interrupted_ = None
+        """Note why training ends, and an interruption, which skorch takes for the wish to end."""
+        self.stopped_, self.interrupted_ = "max_iter", None
         try:
             return super().fit_loop(X, y, **kwargs)
-        except KeyboardInterrupt as interrupt:  # early stopping's way to end the loop, too
-            stops = [c for _, c in self.callbacks_ if isinstance(c, EarlyStopping)]
-            if not any(stop.misses_ == stop.patience for stop in stops):
+        except KeyboardInterrupt as interrupt:  # a callback's way to end the loop, too
+            self.stopped_ = next(filter(None, (why_stopped(c) for _, c in self.callbacks_)), None)
+            if self.stopped_ is None:
                 self.interrupted_ = interrupt
             raise
 
@@ -204,6 +206,10 @@ class NONANet(skorch.NeuralNet):
         y_pred = predict_roughly(network, neighbors, network.embed(self.X_valid))
         return {"loss": self.get_loss(y_pred, y, rows, training=False), "y_pred": y_pred}
 
+    def agree(self, stop):
+        """Whether to stop: what other processes that train the same network do, too."""
+        return stop
+
     @property
     def network(self):
         """The network itself, without what may be wrapped around it."""
@@ -239,6 +245,11 @@ class AcceleratedNet(AccelerateMixin, NONANet):
         n_ignored = self.loss.n_ignored(y_pred, y_true).float()
         return self.accelerator.reduce(n_ignored, reduction="mean").item()
 
+    def agree(self, stop):
+        """Whether any of the processes would: one that went on alone would wait for ever."""
+        votes = torch.tensor(float(stop), device=self.accelerator.device)
+        return self.accelerator.reduce(votes, reduction="sum").item() > 0
+
     @property
     def network(self):
         return self.accelerator.unwrap_model(self.module_)
@@ -246,6 +257,15 @@ class AcceleratedNet(AccelerateMixin, NONANet):
     @property
     def loss(self):
         return self.criterion_.__self__
+
+
+def why_stopped(callback: Callback) -> str | None:
+    """Say why a callback has ended training; None if it has not."""
+    if isinstance(callback, EarlyStopping) and callback.misses_ == callback.patience:
+        return "no change"
+    if isinstance(callback, Deadline) and callback.passed_:
+        return "max_time"
+    return None
 
 
 def train_network(
@@ -265,6 +285,8 @@ def train_network(
     verbose: int,
     seed: int,
     device: torch.device,
+    deadline: float = math.inf,
+    report: ReportEpochs | None = None,
     extractor_learning_rate: float | None = None,
     micro_batch_size: int | None = None,
     callbacks: Sequence = (),
@@ -294,6 +316,11 @@ def train_network(
         rows count differently.
     seed : int
         Seed of the batches' order and of the pools' draws.
+    deadline : float, default=inf
+        When training should end, as :func:`time.time` tells it: the first epoch that ends later
+        is the last one.
+    report : ReportEpochs, optional
+        Says how far training is. `verbose` is what skorch prints.
     refine_on_training : bool, default=False
         Whether training rows, each without itself, say what fits the whole bank where there
         are no validation rows: a space with few parameters does not know them by heart.
@@ -315,7 +342,8 @@ def train_network(
     network : NeighborNetwork
         The network given: a copy of it, if this function runs in another process.
     history : list of dict
-        skorch's history, a dict for each epoch, without its per-batch records.
+        skorch's history, a dict for each epoch, without its per-batch records. The last one has
+        ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'.
 
     Raises
     ------
@@ -368,6 +396,7 @@ def train_network(
         callbacks=[
             *([WeightAveraging()] if average else []),
             GradientNormClipping(MAX_GRADIENT_NORM),
+            *([] if report is None else [report]),
             EarlyStopping(
                 monitor="train_loss" if valid is None else "valid_loss",
                 patience=n_iter_no_change,
@@ -377,6 +406,7 @@ def train_network(
             ),
             *copy.deepcopy(list(callbacks)),
             *([turns] if turns is not None else []),
+            Deadline(deadline),  # behind all others, which see the last epoch, too
         ],
         verbose=verbose,
         **options,
@@ -401,6 +431,7 @@ def train_network(
         if refined:
             refine(question, criterion().eval(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
+    history[-1]["stopped"] = net.stopped_
     return network, history
 
 

@@ -60,6 +60,8 @@ LAYERS = [
     "_pools",
     "_refine",
     "_averaging",
+    "_budget",
+    "_progress",
     "_training",
     "_turns",
     "_base",
@@ -102,7 +104,8 @@ def test_imports_go_one_way(layer):
 @pytest.mark.parametrize(
     ("library", "files"),
     [
-        ("skorch", {"_averaging", "_training", "_turns"}),
+        ("skorch", {"_averaging", "_budget", "_progress", "_training", "_turns"}),
+        ("tqdm", {"_progress"}),
         ("faiss", {"_approximate"}),
         ("matplotlib", {"_displays", "__main__"}),
         ("pandas", {"_table", "__main__"}),
@@ -135,7 +138,8 @@ print("torch._dynamo" in sys.modules)
 
 
 def test_neither_matplotlib_nor_the_compiler_is_imported_unasked():
-    done = subprocess.run([sys.executable, "-c", FIRST_FIT], capture_output=True, text=True)
+    command = [sys.executable, "-W", "ignore:max_iter=1", "-c", FIRST_FIT]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout.split(), done.stderr) == (["False", "False"], "")
 
 

@@ -561,15 +561,20 @@ def train_in_two_processes(folder):
     X, y = make_images(41)
     for adjust in (True, False):
         reg = images_regressor(
-            **IN_PROCESSES, adjust=adjust, accelerator=lambda: Accelerator(cpu=True)
+            **IN_PROCESSES, adjust=adjust, accelerator=lambda: Accelerator(cpu=True), verbose=1
         ).fit(X, y)
         losses = [epoch["train_loss"] for epoch in reg.history_]
         np.save(f"{folder}/{os.environ['RANK']}.{adjust}.npy", np.r_[reg.predict(X), losses])
+    short = reg.set_params(max_time=1e-9 if os.environ["RANK"] == "1" else 1e9).fit(X, y)
+    assert [epoch.get("stopped") for epoch in short.history_] == ["max_time"]
 
 
 @pytest.mark.slow
 def test_two_processes_train_one_network(tmp_path):
-    """Each takes half of every batch, and both have the same network in the end."""
+    """Each takes half of every batch, and both have the same network in the end.
+
+    They stop together when one of them has no time left; the first alone says how far they are.
+    """
     pytest.importorskip("accelerate")
     script = tmp_path / "script.py"
     script.write_text(
@@ -580,6 +585,7 @@ def test_two_processes_train_one_network(tmp_path):
     environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, script], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr.count("0 of 1 networks trained") == 3  # fits
     X, y = make_images(41)
     for adjust in (True, False):
         first, second = (np.load(tmp_path / f"{rank}.{adjust}.npy") for rank in range(2))

@@ -657,10 +657,11 @@ def test_silent_unless_verbose(estimator, plane, capsys):
     X, _, y, _ = plane
     clone(estimator).fit(X, y)
     assert capsys.readouterr() == ("", "")
-    clone(estimator).set_params(verbose=1).fit(X, y)
-    out = capsys.readouterr().out
+    clone(estimator).set_params(verbose=2).fit(X, y)
+    out, err = capsys.readouterr()
     assert "train_loss" in out
     assert len(out.splitlines()) >= 5
+    assert err == ""
 
 
 def test_early_stopping_and_history(plane):

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from skorch.callbacks import Callback
 
 from nona_sklearn import NONAClassifier, NONARegressor
@@ -155,3 +156,21 @@ def test_with_callbacks_one_network_after_another(plane):
     threads, nets = zip(*seen, strict=True)
     assert set(threads) == {threading.current_thread()}
     assert nets == (nets[0],) * 3 + (nets[3],) * 3
+
+
+def test_a_budget_counts_from_the_same_moment_for_all(plane):
+    """They train at the same time: each has all of it, and its first epoch in any case."""
+    torch.set_num_threads(2)
+    model = NONARegressor(n_estimators=3, **SHORT)
+    spent = clone(model).set_params(max_time=1e-9).fit(plane[0], plane[2])
+    assert [epoch["stopped"] for epoch in spent.history_] == ["max_time"] * 3
+    ample = clone(model).set_params(max_time=1e9).fit(plane[0], plane[2])
+    free = model.fit(plane[0], plane[2])
+    np.testing.assert_array_equal(ample.predict(plane[1]), free.predict(plane[1]))
+
+
+def test_tables_of_epochs_do_not_mix(plane, capsys):
+    torch.set_num_threads(2)
+    NONARegressor(n_estimators=2, verbose=2, **SHORT).fit(plane[0], plane[2])
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.split()]
+    assert [int(word) for word in rows if word.isdigit()] == [1, 2, 3, 1, 2, 3]

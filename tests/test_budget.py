@@ -1,0 +1,239 @@
+"""Why training ends: nothing gets better, enough epochs, or enough time; and who is told."""
+
+import heapq
+import math
+import warnings
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import joblib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from skorch.callbacks import Callback
+
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    _base,
+    _budget,
+)
+from nona_sklearn._budget import Budget
+from nona_sklearn._heads import DenseHeadClassifier, DenseHeadRegressor
+
+SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
+EACH = pytest.mark.parametrize(
+    "estimator",
+    [
+        NONARegressor(**SMALL),
+        NONAClassifier(**SMALL),
+        DenseHeadRegressor(**SMALL),
+        DenseHeadClassifier(**SMALL),
+        SoftStepKNeighborsRegressor(random_state=0),
+        SoftStepKNeighborsClassifier(random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+MOMENT, AGES = 1e-9, 1e9  # seconds
+
+
+def nona(**params):
+    return NONARegressor(**SMALL | {"max_iter": 4} | params)
+
+
+def fit(estimator, plane, **params):
+    X, _, y, _ = plane
+    y = y > y.mean() if "Classifier" in type(estimator).__name__ else y
+    return clone(estimator).set_params(**params).fit(X, y)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A callback by whose epochs our time goes: a second each, of all networks together."""
+
+    class Clock(Callback):
+        now = 0.0
+
+        def on_epoch_end(self, net, **kwargs):
+            Clock.now += 1.0
+
+    monkeypatch.setattr(_budget, "time", SimpleNamespace(time=lambda: Clock.now))
+    return Clock
+
+
+def reasons(fitted):
+    """Number of epochs of each network, and why there are no more."""
+    ends = [epoch for epoch in fitted.history_ if "stopped" in epoch]
+    assert [end["estimator"] for end in ends] == list(range(len(fitted.validation_indices_)))
+    assert sum(end["epoch"] for end in ends) == fitted.n_iter_  # each is its network's last
+    return [(end["epoch"], end["stopped"]) for end in ends]
+
+
+# -- shares -----------------------------------------------------------------------------------
+
+
+def spans(budget, takes):
+    """Begin, end and deadline of each network, where `takes` says what part of its share it needs.
+
+    A worker that is free takes the next network, as joblib's do.
+    """
+    free = [0.0] * budget.n_workers
+    for i, part in enumerate(takes):
+        now = heapq.heappop(free)
+        with patch.object(_budget, "time", SimpleNamespace(time=lambda now=now: now)):
+            deadline = budget.deadline(i)
+        heapq.heappush(free, now + part * (deadline - now))
+        yield now, now + part * (deadline - now), deadline
+
+
+def test_shares_on_paper():
+    """The first needs half of its share of a third; what it leaves is for the other two."""
+    one_by_one = list(spans(Budget(12.0, 3, 1), [0.5, 1.0, 1.0]))
+    assert one_by_one == [(0, 2, 4), (2, 7, 7), (7, 12, 12)]
+    assert list(spans(Budget(12.0, 2, 2), [0.5, 1.0])) == [(0, 6, 12), (0, 12, 12)]
+    # Three of five on a worker have a third each, two on the other a half.
+    both = [(0, 4), (0, 6), (4, 8), (6, 12), (8, 12)]
+    assert list(spans(Budget(12.0, 5, 2), [1.0] * 5)) == [(*span, span[1]) for span in both]
+
+
+@given(st.integers(1, 8), st.integers(1, 9), st.data())
+def test_networks_that_keep_to_their_shares_keep_to_the_budget(n_networks, n_workers, data):
+    takes = data.draw(st.lists(st.floats(0, 1), min_size=n_networks, max_size=n_networks))
+    least = 1 / math.ceil(n_networks / n_workers)  # of all the time, for each
+    budget = Budget(1.0, n_networks, n_workers)
+    for begin, end, deadline in spans(budget, takes):
+        assert end <= 1 + 1e-9
+        assert deadline - begin >= least - 1e-9
+
+
+def test_no_budget_never_ends():
+    assert Budget.from_now(None, 3, 2).deadline(1) == math.inf
+
+
+@pytest.mark.parametrize(("n_jobs", "shares"), [(1, [4, 6, 12]), (2, [6, 12, 12])])
+def test_who_trains_at_the_same_time_has_more_time(plane, monkeypatch, clock, n_jobs, shares):
+    """As the deadlines of three networks show, in a fit for which time stands still."""
+    seen, train_network = [], _base.train_network
+
+    def spy(*args, deadline, **kwargs):
+        seen.append(deadline)
+        return train_network(*args, deadline=deadline, **kwargs)
+
+    monkeypatch.setattr(_base, "train_network", spy)
+    with joblib.parallel_config("threading", n_jobs=n_jobs):
+        fit(nona(n_estimators=3, max_iter=1, max_time=12.0), plane)
+    assert sorted(seen) == shares
+
+
+# -- max_time ---------------------------------------------------------------------------------
+
+
+@EACH
+def test_a_tiny_budget_is_an_epoch_of_each_network(estimator, plane):
+    """That of max_iter=1, with all that follows training."""
+    short, one = fit(estimator, plane, max_time=MOMENT), fit(estimator, plane, max_iter=1)
+    assert set(reasons(short)) == {(1, "max_time")}
+    np.testing.assert_array_equal(short.predict(plane[1]), one.predict(plane[1]))
+    assert hasattr(short, "bank_") == hasattr(one, "bank_")
+
+
+@EACH
+def test_a_large_budget_changes_nothing(estimator, plane):
+    limited, free = (fit(estimator, plane, max_iter=3, max_time=t) for t in (AGES, None))
+    np.testing.assert_array_equal(limited.predict(plane[1]), free.predict(plane[1]))
+    assert reasons(limited) == reasons(free)
+    for one, other in zip(limited.history_, free.history_, strict=True):
+        assert one | {"dur": 0} == other | {"dur": 0}
+
+
+@pytest.mark.parametrize(
+    ("max_time", "epochs"),
+    [(12, [4, 4, 4]), (7, [3, 2, 2]), (2.5, [1, 1, 1]), (0.1, [1, 1, 1])],
+)
+def test_networks_share_the_time(plane, clock, max_time, epochs):
+    """A network whose epoch ends after its share leaves less to the others.
+
+    An epoch takes a second. The users' callbacks see the last one, too.
+    """
+    reg = fit(nona(n_estimators=3, max_iter=9, max_time=max_time, callbacks=[clock()]), plane)
+    assert reasons(reg) == [(n, "max_time") for n in epochs]
+    assert clock.now == sum(epochs)
+
+
+def test_the_best_epoch_so_far_is_kept(plane, clock):
+    """As where max_iter ends training at the same epoch, though the last one is worse."""
+    params = {"n_estimators": 1, "learning_rate_init": 0.3, "callbacks": [clock()]}
+    timed = fit(nona(max_iter=50, max_time=6, **params), plane)
+    counted = fit(nona(max_iter=6, **params), plane)
+    assert reasons(timed) == [(6, "max_time")]
+    assert not timed.history_[-1]["valid_loss_best"]
+    np.testing.assert_array_equal(timed.predict(plane[1]), counted.predict(plane[1]))
+
+
+@pytest.mark.parametrize("max_time", [0, -1.0, math.nan, math.inf, "long"])
+def test_a_budget_is_a_positive_number(plane, max_time):
+    with pytest.raises(ValueError, match="'max_time' parameter of NONARegressor"):
+        fit(nona(max_time=max_time), plane)
+
+
+def test_a_budget_holds_under_accelerate(plane):
+    """What several processes do: test_extractor."""
+    accelerate = pytest.importorskip("accelerate")
+    for max_time, end in ((MOMENT, (1, "max_time")), (AGES, (4, "max_iter"))):
+        reg = nona(max_time=max_time, accelerator=lambda: accelerate.Accelerator(cpu=True))
+        assert reasons(fit(reg, plane)) == [end] * 2
+
+
+# -- convergence ------------------------------------------------------------------------------
+
+
+@EACH
+def test_training_that_max_iter_ends_has_not_converged(estimator, plane):
+    with pytest.warns(ConvergenceWarning, match="max_iter=2 ended .* a larger max_iter") as told:
+        fitted = fit(estimator, plane, max_iter=2)
+    assert len(told) == 1  # for all networks
+    assert told[0].filename == __file__  # where fit was called
+    n_networks = len(reasons(fitted))
+    assert f"of {n_networks} of {n_networks} networks" in str(told[0].message)
+    assert reasons(fitted) == [(2, "max_iter")] * n_networks
+
+
+def test_networks_that_had_enough_are_not_counted(plane):
+    """Those of the shortest training have spent their patience in the last epoch, too."""
+    reg = nona(max_iter=100, n_iter_no_change=2, n_estimators=4)
+    lengths = [n for n, _ in reasons(fit(reg, plane))]
+    n_cut = sum(length > min(lengths) for length in lengths)
+    assert n_cut  # else all were as long, and this test would not tell them apart
+    with pytest.warns(ConvergenceWarning, match=f"the training of {n_cut} of 4 networks"):
+        cut = fit(reg, plane, max_iter=min(lengths))
+    assert [reason for _, reason in reasons(cut)].count("max_iter") == n_cut
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"max_iter": 500, "n_iter_no_change": 1}, "no change"),
+        ({"max_iter": 500, "n_iter_no_change": 1, "early_stopping": False}, "no change"),
+        ({"max_time": MOMENT}, "max_time"),
+    ],
+    ids=["patience", "patience of the training loss", "max_time"],
+)
+def test_who_had_enough_or_asked_for_less_is_not_warned(plane, params, reason):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = fit(nona(**params), plane)
+    assert {why for _, why in reasons(fitted)} == {reason}
+
+
+def test_a_warning_that_is_an_error_leaves_no_model(plane):
+    reg = nona()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConvergenceWarning):
+            reg.fit(plane[0], plane[2])
+    assert set(vars(reg)) == set(reg.get_params())
