@@ -145,16 +145,19 @@ def report(results, numbers, classes):
         table = mean_over_splits(plain, column, names).reindex(error.index)
         print(f"\n{title}")
         print(table.assign(mean=table.mean(axis=1)).round(3).to_string())
-    for condition in CONDITIONS:
-        harmed = results[(results.condition == condition) & (results.seed == 0)]
-        if condition == "as it is" or harmed.empty:
-            continue
-        table = mean_over_splits(harmed, "error", numbers)
-        same = mean_over_splits(plain[plain.seed == 0], "error", numbers)
-        worse = np.exp(np.log(table / same.reindex(table.index)).mean(axis=1))
+    for condition in [name for name in CONDITIONS if name in set(results.condition)][1:]:
+        table, worse = harm(results, condition, numbers)
         print(f"\nnRMSE: {condition}")
         print(table.assign(**{"over as it is": worse}).round(3).to_string())
     return error
+
+
+def harm(results, condition, numbers):
+    """Errors under a condition, weightings by sets; and in units of those without it."""
+    first = results[results.seed == 0]
+    table = mean_over_splits(first[first.condition == condition], "error", numbers)
+    same = mean_over_splits(first[first.condition == "as it is"], "error", numbers)
+    return table, np.exp(np.log(table / same.reindex(table.index)).mean(axis=1))
 
 
 def draw(results, error, path):
@@ -168,8 +171,14 @@ def draw(results, error, path):
     ranks = everywhere.round(12).rank().mean(axis=1).sort_values()
     figure, (front, places) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     front.axhline(1, color="grey", linewidth=0.8)
-    front.plot(neighbors, relative, "o", color="#0072B2")
-    for i, name in enumerate(neighbors.sort_values().index):  # names of near ones lie apart
+    plain_names = [name for name in relative.index if not name.endswith("+ S1")]
+    for name in relative.index.difference(plain_names):  # a line leads to it from the plain one
+        both = [each for each in (name.removesuffix(" + S1"), name) if each in relative]
+        front.plot(neighbors[both], relative[both], color="grey", linewidth=0.8)
+        front.plot(neighbors[name], relative[name], "o", color="#0072B2", fillstyle="none")
+    front.plot(neighbors[plain_names], relative[plain_names], "o", color="#0072B2")
+    named = {*plain_names, "uniform + S1"} - {BASELINE}  # the line at 1
+    for i, name in enumerate(relative[list(named)].sort_values().index):  # near names lie apart
         place = {"xytext": (6, 0), "ha": "left"} if i % 2 else {"xytext": (-6, 0), "ha": "right"}
         at = (neighbors[name], relative[name])
         front.annotate(name, at, textcoords="offset points", va="center", fontsize=8, **place)
@@ -178,6 +187,7 @@ def draw(results, error, path):
         xlim=(neighbors.min() / 30, neighbors.max() * 30),
         xlabel="rows with a weight, median",
         ylabel=f"error over {BASELINE}'s, geometric mean",
+        title="open: with S1 on top",
     )
     places.barh(ranks.index, ranks, color="#56B4E9")
     distance = critical_difference(*everywhere.shape)
@@ -207,6 +217,8 @@ def check(results, error):
     few = [name for name in relative.index if neighbors[name] <= 20]
     print("\nAt most 20 neighbours:", relative[few].sort_values().round(3).to_dict())
     assert relative[few].min() <= 1.01
+    _, worse = harm(results, "bank doubled", list(real_data.DEVELOPMENT))
+    assert worse["preconditioned"] <= 1.01
 
 
 def add_arguments(parser):
