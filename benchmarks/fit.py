@@ -232,11 +232,11 @@ def compare_threads(n, **params):
 
     rivals = {"one thread": lambda: fit(1), "two threads": lambda: fit(2)}
     alone = print_ratios(f"A fit to {n:,} × 20", time_once(rivals), "one thread")
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        seconds = time_once(rivals)
-    finally:
-        busy.kill()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            seconds = time_once(rivals)
+        finally:
+            busy.kill()
     beside = print_ratios("The same beside a process that is always busy", seconds, "one thread")
     return alone["two threads"], beside["two threads"]
 
