@@ -24,7 +24,7 @@ from .ledger import complete_splits
 from .quick import shorten
 from .rivals import tuned_neighbors
 from .scores import is_complete, print_tables, relative_error, score
-from .timing import timed
+from .timing import threads, timed
 
 BASELINE = "HistGradientBoosting"
 
@@ -91,11 +91,8 @@ def compare_where_run(results, rival):
 def seconds_on_one_core():
     """Time a fit of 6,000 rows and 20 columns with torch on one thread."""
     X, y = make_friedman1(6000, 20, noise=1.0, random_state=0)
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    seconds = timed(lambda: NONARegressor(random_state=0).fit(X, y))
-    torch.set_num_threads(n_threads)
-    return seconds
+    with threads(1):
+        return timed(lambda: NONARegressor(random_state=0).fit(X, y))
 
 
 def check(results, scores):

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from torch import nn
 from nona_sklearn import NONARegressor
 
 from . import real_data
-from .timing import median_in_turns, time_in_turns, timed
+from .timing import median_in_turns, threads, time_in_turns, timed
 
 BATCH, POOL = 256, 2048
 LIBRARIES = "torch + scikit-learn + skorch"
@@ -38,15 +38,15 @@ IMPORTS = {
 
 
 class Stopwatch(Callback):
-    """Time a training, from the first epoch's begin to the last one's end."""
+    """Time trainings, from the first epoch's begin to the last one's end."""
 
-    seconds = None  # of the latest training; a fit copies its callbacks, so the class keeps them
+    seconds: ClassVar[list] = []  # a fit copies its callbacks, so the class keeps them
 
     def on_train_begin(self, net, **_):
         self.start = time.perf_counter()
 
     def on_train_end(self, net, **_):
-        Stopwatch.seconds = time.perf_counter() - self.start
+        Stopwatch.seconds.append(time.perf_counter() - self.start)
 
 
 def make_data(n):
@@ -64,7 +64,7 @@ def make_regressor(n_epochs, **params):
 def fit_with_skorch(X, y, n_epochs):
     """Train with the package; returns the regressor and the seconds of its epochs."""
     reg = make_regressor(n_epochs, batch_size=BATCH, pool_size=POOL, callbacks=[Stopwatch()])
-    return reg.fit(X, y), Stopwatch.seconds
+    return reg.fit(X, y), Stopwatch.seconds[-1]
 
 
 def prepare(reg, X, y):
@@ -183,15 +183,6 @@ def first_fit(repeats):
     return seconds
 
 
-@contextmanager
-def threads(n):
-    """Let torch have so many threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    yield
-    torch.set_num_threads(before)
-
-
 def print_ratios(title, seconds, baseline):
     """Print seconds by name, and as times those of one; returns the ratios."""
     print(title)
@@ -270,25 +261,17 @@ def compare_many_rows(n):
     from catboost import CatBoostRegressor
 
     X, y = make_data(n)
-    trained = []
-
-    class Trained(Callback):
-        def on_train_begin(self, net, **_):
-            self.start = time.perf_counter()
-
-        def on_train_end(self, net, **_):
-            trained.append(time.perf_counter() - self.start)
-
     boosted = CatBoostRegressor(verbose=False, thread_count=1, allow_writing_files=False)
+    Stopwatch.seconds.clear()
     with threads(1):
         seconds = time_once(
             {
                 "CatBoost": lambda: boosted.fit(X, y),
-                "NONA": lambda: NONARegressor(callbacks=[Trained()], random_state=0).fit(X, y),
+                "NONA": lambda: NONARegressor(callbacks=[Stopwatch()], random_state=0).fit(X, y),
             }
         )
     ratio = print_ratios(f"Default fits to {n:,} × 20, one core", seconds, "CatBoost")["NONA"]
-    after = 1 - sum(trained) / seconds["NONA"]
+    after = 1 - sum(Stopwatch.seconds) / seconds["NONA"]
     print(f"  before and after training: {after:.0%} of NONA's time")
     return ratio, after
 

@@ -2,9 +2,22 @@
 
 import gc
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
+import torch
+
+
+@contextmanager
+def threads(n):
+    """Let torch have so many threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def timed(function):

@@ -299,8 +299,8 @@ class Softplus(Weighting):
         power, x = self.log_power.exp(), top + self.bias
         if x.amin() < LEAST_LOGIT or x.amax() > HUGE:  # out of what one exponential can hold
             return super().relative_(s, top, nearest)
-        least = 2 * LEAST_LOGIT  # of x: the logarithm of nothing is none
-        logits = s.add_(self.bias).clamp_min_(least / 2).exp_().log1p_().log_()
+        # Clamped, since the logarithm of nothing is none.
+        logits = s.add_(self.bias).clamp_min_(LEAST_LOGIT).exp_().log1p_().log_()
         logits = logits.sub_(x.exp().log1p().log()).mul_(power)
         return logits.clamp_min_(LEAST_LOGIT).exp_()
 

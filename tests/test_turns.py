@@ -80,7 +80,6 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch):
         reach(lambda: callback.turns.ended)
 
     monkeypatch.setattr(TakeTurns, "on_epoch_begin", interrupt, raising=False)
-    monkeypatch.setattr(TakeTurns, "on_train_begin", lambda callback, *_, **__: None)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
