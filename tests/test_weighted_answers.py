@@ -531,3 +531,19 @@ def test_a_doubled_bank_hardly_moves_preconditioned_weights(n_neighbors):
     np.testing.assert_allclose(twice[:, :50], twice[:, 50:], atol=1e-5)
     np.testing.assert_allclose(twice[:, :50] + twice[:, 50:], once, atol=0.02)
     assert ((twice > 0).sum(dim=1) <= 2 * n_neighbors).all()
+
+
+@pytest.mark.parametrize("end", [4.0, 0.9])
+def test_beyond_the_end_of_ones_own_weights_there_is_nobody(end):
+    """Epanechnikov's kernel gives nothing to neighbours at `end` and beyond."""
+    kernel = Weighting(lambda s: (1 - (s / end).square()).clamp_min(0).log())
+    question = make_question(kernel)
+    far = replace(question, query=torch.cat([question.query, question.query + 100]))
+    with torch.no_grad():
+        weights = far.head.neighbor_weights(far.query, far.neighbors.embeddings)
+        mean = far.attend().double()
+    np.testing.assert_allclose(far.sparse_weights().toarray(), weights, atol=1e-6)
+    assert (weights[11:] == 0).all()
+    assert (weights.sum(dim=1) > 0.99).any()
+    torch.testing.assert_close(far.mean(), mean, rtol=0, atol=2e-5)
+    assert (far.heaviest(3)[0][11:] == 0).all()
