@@ -44,6 +44,8 @@ HUGE = 80.0  # of a number whose exponential float32 can hold
 FARTHEST = 1e18  # of bandwidths, whose square float32 can hold
 NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
+FAR = -1e4  # who has no weight here is beyond where weights end
+AS_NEAR = 1e-6  # of a similarity: what rounding may take from the nearest
 EXACT = 1e-4  # to which a weighting from outside must sum to 1
 
 
@@ -90,7 +92,7 @@ class Weighting(nn.Module):
 
     tempered: ClassVar[bool] = True
     of_distances: ClassVar[bool] = False
-    needs_nearest: ClassVar[bool] = False
+    needs_nearest: bool = False
     ties: ClassVar[bool] = False
     n_neighbors: int | None = None
 
@@ -124,15 +126,26 @@ class Weighting(nn.Module):
         assert self.function is not None
         return self.function(s)
 
+    def logits(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        """:meth:`log_weight`, by which the nearest weighs all where even it is beyond the end."""
+        logits = self.log_weight(s, nearest)
+        if nearest is None:
+            return logits
+        lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
+        if not lost.any():
+            return logits
+        farther = s < nearest - AS_NEAR * nearest.abs()
+        return torch.where(lost, torch.zeros_like(s).masked_fill(farther, -math.inf), logits)
+
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
         """``phi(s) / phi(top)``, in place of similarities (q, n): what prediction evaluates.
 
         `top`, (q, 1), is the largest of each row. Subclasses override it where this takes fewer
         passes over the pairs. Small numbers need not be exact; of -inf anything that is small.
         """
-        peak = self.log_weight(top, nearest)
-        nobody = peak == -math.inf  # all are beyond where weights end
-        logits = self.log_weight(s, nearest).sub_(peak.masked_fill(nobody, 0.0))
+        peak = self.logits(top, nearest)
+        nobody = peak == -math.inf  # all of this tile are beyond the weights' end
+        logits = self.logits(s, nearest).sub_(peak.masked_fill(nobody, 0.0))
         weights = logits.clamp_min_(LEAST_LOGIT).exp_()
         return weights.masked_fill_(nobody, 0.0) if nobody.any() else weights
 
@@ -159,7 +172,7 @@ class Weighting(nn.Module):
         nearest = None
         if self.needs_nearest:
             nearest = admitted(s, log_measure).amax(dim=1, keepdim=True)
-        logits = self.log_weight(s, nearest)
+        logits = self.logits(s, nearest)
         return softmax(logits if log_measure is None else logits + log_measure)
 
 
@@ -645,6 +658,9 @@ def _try(made: Weighting, given: str | Weighting) -> None:
         logits = made.log_weight(s, nearest)
         _check_tensor(logits, s, given)
         some = made.log_weight(s[:, 1:], nearest)
+        ends = made.log_weight(torch.full_like(s, FAR), torch.full_like(nearest, FAR)) == -math.inf
+        if ends.any():
+            made.needs_nearest = True  # who answers where all are beyond
         if not torch.allclose(some, logits[:, 1:], EXACT, EXACT, equal_nan=True):
             raise ValueError(
                 f"weighting={given!r} must look at one neighbour at a time; a subclass of "
