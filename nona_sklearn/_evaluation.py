@@ -411,7 +411,7 @@ class Tiles:
             s = leave_out_(self._tempered(self.similarities.of(rows)), excluded, -math.inf)
             top = s.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(s.dtype).min)
             tops.append(top)
-            peak = head.weighting.log_weight(top, self._tempered_nearest)
+            peak = head.weighting.logits(top, self._tempered_nearest)
             peak = peak.clamp_min(torch.finfo(s.dtype).min)
             weights = head.weighting.relative_(s, top, self._tempered_nearest)
             yield rows, peak, leave_out_(weights, excluded, 0.0)
@@ -421,7 +421,7 @@ class Tiles:
     def _tile_logits(self, rows: slice) -> Tensor:
         similarity = self.similarities.of(rows)
         log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
-        logits = self.head.weighting.log_weight(self._tempered(similarity), self._tempered_nearest)
+        logits = self.head.weighting.logits(self._tempered(similarity), self._tempered_nearest)
         return logits if log_step is None else log_step.add_(logits)
 
     def _tempered(self, similarity: Tensor) -> Tensor:

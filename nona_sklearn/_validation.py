@@ -32,7 +32,7 @@ def unmasked(values: Any) -> Any:
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise a ValueError that names the parameter and its value unless it is a choice."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
 
 

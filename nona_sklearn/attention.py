@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ._validation import check_choice
+from ._validation import check_choice, is_whole
 from .ranking import outside_nearest
 from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
 from .softstep import SoftStep
@@ -259,8 +259,8 @@ class NONAHead(nn.Module):
             )
         if not made.tempered and step is None and n_neighbors is None:
             raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
-        if n_neighbors is not None and n_neighbors < 1:
-            raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+        if n_neighbors is not None and not is_whole(n_neighbors, 1, math.inf):
+            raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
         if n_adjusted < 0:
             raise ValueError(f"n_adjusted must be at least 0, got {n_adjusted}")
         self.similarity = similarity

@@ -44,6 +44,8 @@ HUGE = 80.0  # of a number whose exponential float32 can hold
 FARTHEST = 1e18  # of bandwidths, whose square float32 can hold
 NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
+FAR = -1e4  # who has no weight here is beyond where weights end
+AS_NEAR = 1e-6  # of a similarity: what rounding may take from the nearest
 EXACT = 1e-4  # to which a weighting from outside must sum to 1
 
 
@@ -90,7 +92,7 @@ class Weighting(nn.Module):
 
     tempered: ClassVar[bool] = True
     of_distances: ClassVar[bool] = False
-    needs_nearest: ClassVar[bool] = False
+    needs_nearest: bool = False
     ties: ClassVar[bool] = False
     n_neighbors: int | None = None
 
@@ -124,14 +126,28 @@ class Weighting(nn.Module):
         assert self.function is not None
         return self.function(s)
 
+    def logits(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        """:meth:`log_weight`, by which the nearest weighs all where even it is beyond the end."""
+        logits = self.log_weight(s, nearest)
+        if nearest is None:
+            return logits
+        lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
+        if not lost.any():
+            return logits
+        farther = s < nearest - AS_NEAR * nearest.abs()
+        return torch.where(lost, torch.zeros_like(s).masked_fill(farther, -math.inf), logits)
+
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
         """``phi(s) / phi(top)``, in place of similarities (q, n): what prediction evaluates.
 
         `top`, (q, 1), is the largest of each row. Subclasses override it where this takes fewer
         passes over the pairs. Small numbers need not be exact; of -inf anything that is small.
         """
-        logits = self.log_weight(s, nearest)
-        return logits.sub_(self.log_weight(top, nearest)).clamp_min_(LEAST_LOGIT).exp_()
+        peak = self.logits(top, nearest)
+        nobody = peak == -math.inf  # all of this tile are beyond the weights' end
+        logits = self.logits(s, nearest).sub_(peak.masked_fill(nobody, 0.0))
+        weights = logits.clamp_min_(LEAST_LOGIT).exp_()
+        return weights.masked_fill_(nobody, 0.0) if nobody.any() else weights
 
     def weigh(
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
@@ -156,7 +172,7 @@ class Weighting(nn.Module):
         nearest = None
         if self.needs_nearest:
             nearest = admitted(s, log_measure).amax(dim=1, keepdim=True)
-        logits = self.log_weight(s, nearest)
+        logits = self.logits(s, nearest)
         return softmax(logits if log_measure is None else logits + log_measure)
 
 
@@ -420,6 +436,11 @@ class Entmax(Weighting):
         super().__init__()
         if not is_real(alpha, 1, 2):
             raise ValueError(f"alpha must lie between 1 and 2, got {alpha!r}")
+        if 0 < alpha - 1 < LEAST_ALPHA:
+            least = f"{1 + LEAST_ALPHA:.2f}"
+            raise ValueError(f"alpha must be 1, or at least {least}, got {alpha!r}")
+        if not isinstance(learn_alpha, bool):
+            raise ValueError(f"learn_alpha must be a bool, got {learn_alpha!r}")
         if learn_alpha and not 1 < alpha < 2:
             raise ValueError(f"alpha must lie between 1 and 2 to be learned, got {alpha!r}")
         self.start, self.learn_alpha = float(alpha), learn_alpha
@@ -456,7 +477,8 @@ class Entmax(Weighting):
         here = ~out | alone
         log_measure = log_measure.clamp_min(LEAST_LOGIT).masked_fill(out, -math.inf)
         power = self.alpha - 1
-        x = (power * (s - s.detach()[:, :1])).masked_fill(~here, -math.inf)
+        # Of a row without anybody the first is not the nearest, and powers could have no room.
+        x = (power * (s - s.detach()[:, :1])).masked_fill(alone, 0.0).masked_fill(~here, -math.inf)
         m = log_measure.exp()
         with torch.no_grad():  # none can have more than all: (x - low)^(1 / power) <= 1 / m
             low = (x - (-power * log_measure).exp()).amax(dim=1, keepdim=True)
@@ -613,11 +635,11 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
     >>> make_weighting("sparse_softmax")
     SparseSoftmax(n_neighbors=16)
     """
-    if isinstance(weighting, str):
+    if isinstance(weighting, Weighting):
+        made = copy.deepcopy(weighting)
+    else:
         check_choice("weighting", weighting, WEIGHTINGS)
         made = WEIGHTINGS[weighting]()
-    else:
-        made = copy.deepcopy(weighting)
     _try(made, weighting)
     return made
 
@@ -636,6 +658,9 @@ def _try(made: Weighting, given: str | Weighting) -> None:
         logits = made.log_weight(s, nearest)
         _check_tensor(logits, s, given)
         some = made.log_weight(s[:, 1:], nearest)
+        ends = made.log_weight(torch.full_like(s, FAR), torch.full_like(nearest, FAR)) == -math.inf
+        if ends.any():
+            made.needs_nearest = True  # who answers where all are beyond
         if not torch.allclose(some, logits[:, 1:], EXACT, EXACT, equal_nan=True):
             raise ValueError(
                 f"weighting={given!r} must look at one neighbour at a time; a subclass of "
@@ -643,15 +668,17 @@ def _try(made: Weighting, given: str | Weighting) -> None:
             )
     weights = made.weigh(s, None, between)
     _check_tensor(weights, s, given)
-    if not (weights >= 0).all() or not _sum_to(weights, torch.ones(2)):
+    fine = _are_shares(weights) & (weights > 0).any()
+    if not fine.all():
+        row = int(fine.long().argmin())
         raise ValueError(
             f"weighting={given!r} must give weights that are not negative and sum to 1, "
-            f"got {weights[0].tolist()} of {s[0].tolist()}"
+            f"got {weights[row].tolist()} of {s[row].tolist()}"
         )
     out = torch.tensor([[True, False, False, True], [True] * 4])
     log_measure = torch.zeros_like(s).masked_fill(out, -math.inf)
     weights = made.weigh(s, log_measure, between)
-    if not (weights[out] == 0).all() or not _sum_to(weights, torch.tensor([1.0, 0.0])):
+    if not (weights[out] == 0).all() or not _are_shares(weights).all():
         raise ValueError(
             f"weighting={given!r} must give nothing to neighbours of log_measure=-inf, and the "
             f"others what sums to 1, got {weights.tolist()} of {log_measure.tolist()}"
@@ -672,5 +699,7 @@ def _check_tensor(answer: Tensor, s: Tensor, given: str | Weighting) -> None:
         )
 
 
-def _sum_to(weights: Tensor, expected: Tensor) -> bool:
-    return torch.allclose(weights.sum(dim=1), expected.to(weights.dtype), 0.0, EXACT)
+def _are_shares(weights: Tensor) -> Tensor:
+    """Whether each row's weights sum to 1, or are 0 where all are beyond their end, (q,)."""
+    sums = weights.sum(dim=1)
+    return (weights >= 0).all(dim=1) & (((sums - 1).abs() <= EXACT) | (sums == 0))

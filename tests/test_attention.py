@@ -14,7 +14,7 @@ from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
-from nona_sklearn.weighting import WEIGHTINGS
+from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
 
 @pytest.fixture
@@ -231,7 +231,11 @@ def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity,
     [
         ({"similarity": "l3"}, r"similarity must be one of \['cosine', .*\], got 'l3'"),
         ({"weighting": "even"}, r"weighting must be one of .*, got 'even'"),
-        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+        ({"n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
+        ({"n_neighbors": 1.5}, r"n_neighbors must be a positive integer, got 1\.5"),
+        ({"n_neighbors": "3"}, "n_neighbors must be a positive integer, got .3."),
+        ({"weighting": None}, "weighting must be one of .*, got None"),
+        ({"weighting": SparseSoftmax}, "weighting must be one of .*, got <class"),
         ({"weighting": "uniform"}, "weighting='uniform' needs a step or n_neighbors, got neither"),
     ],
 )

@@ -531,3 +531,21 @@ def test_a_doubled_bank_hardly_moves_preconditioned_weights(n_neighbors):
     np.testing.assert_allclose(twice[:, :50], twice[:, 50:], atol=1e-5)
     np.testing.assert_allclose(twice[:, :50] + twice[:, 50:], once, atol=0.02)
     assert ((twice > 0).sum(dim=1) <= 2 * n_neighbors).all()
+
+
+@pytest.mark.parametrize("end", [4.0, 0.9])
+def test_beyond_the_end_of_ones_own_weights_the_nearest_answers(end):
+    """Epanechnikov's kernel gives nothing to neighbours at `end` and beyond."""
+    kernel = Weighting(lambda s: (1 - (s / end).square()).clamp_min(0).log())
+    question = make_question(kernel)
+    far = replace(question, query=torch.cat([question.query, question.query + 100]))
+    with torch.no_grad():
+        weights = far.head.neighbor_weights(far.query, far.neighbors.embeddings)
+        mean = far.attend().double()
+    both = (far.head.compared(each) for each in (far.query[11:], far.neighbors.embeddings))
+    nearest = torch.cdist(*both).argmin(dim=1)
+    torch.testing.assert_close(weights[11:], torch.eye(40)[nearest])
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(22))
+    np.testing.assert_allclose(far.sparse_weights().toarray(), weights, atol=1e-6)
+    torch.testing.assert_close(far.mean(), mean, rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(far.heaviest(1)[1][11:, 0], nearest)

@@ -603,6 +603,8 @@ def test_what_gives_no_weights_is_refused(given, message):
     [
         (lambda: Entmax(0.5), r"alpha must lie between 1 and 2, got 0\.5"),
         (lambda: Entmax(2.5), r"alpha must lie between 1 and 2, got 2\.5"),
+        (lambda: Entmax(1.005), r"alpha must be 1, or at least 1\.01, got 1\.005"),
+        (lambda: Entmax(1.5, learn_alpha="no"), "learn_alpha must be a bool, got 'no'"),
         (lambda: Entmax(math.nan), "alpha must lie between 1 and 2, got nan"),
         (lambda: Entmax(math.inf), "alpha must lie between 1 and 2, got inf"),
         (lambda: Entmax(True), "alpha must lie between 1 and 2, got True"),
@@ -648,3 +650,12 @@ def test_preconditioned_is_kriging_whatever_the_similarity(similarity):
     expected = votes / votes.sum(axis=1, keepdims=True)
     with torch.no_grad():
         np.testing.assert_allclose(head.neighbor_weights(query, bank), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [1.01, 1.02, 1.5, 2.0])
+def test_who_meets_nobody_leaves_no_gradient_however_far_all_are(alpha):
+    bank = torch.linspace(-1, 1, 20)[:, None] * 1e5
+    query = torch.tensor([[-1e5], [5.0]], requires_grad=True)
+    nobody = torch.ones(2, 20, dtype=torch.bool)
+    NONAHead(weighting=Entmax(alpha)).neighbor_weights(query, bank, nobody).sum().backward()
+    assert (query.grad == 0).all()
