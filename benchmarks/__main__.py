@@ -21,6 +21,7 @@ BENCHMARKS = {
     "bank_edits": ["pandas", "matplotlib"],
     "classes": ["pandas"],
     "collapse": ["pandas", "pyarrow", "transformers"],
+    "faster": ["pandas"],
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
     "memory": [],
