@@ -53,10 +53,9 @@ def measure(head, n_bank, n_queries):
     print(peak() - before)
 
 
-def measure_apart(head, n_bank, n_queries):
-    """Measure in a new process; returns MB."""
-    command = [sys.executable, "-m", __package__, "memory", "--measure", head]
-    command += [str(n_bank), str(n_queries)]
+def measure_apart(name, *what):
+    """Let a benchmark measure in a new process; returns MB."""
+    command = [sys.executable, "-m", __package__, name, "--measure", *map(str, what)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     return float(done.stdout)
 
@@ -86,7 +85,7 @@ def run(args):
     print(f"{'head':24s}{'bank':>11s}{'queries':>10s}{'peak, MB':>10s}{'pairs, MB':>12s}")
     peaks = []
     for head, n_bank, n_queries in [("l2", 1000, 10)] if args.quick else sizes(args.queries):
-        peaks.append(measure_apart(head, n_bank, n_queries))
+        peaks.append(measure_apart("memory", head, n_bank, n_queries))
         pairs = 4 * n_bank * n_queries / 2**20
         print(f"{head:24s}{n_bank:11,}{n_queries:10,}{peaks[-1]:10.0f}{pairs:12,.0f}", flush=True)
     if not args.quick:

@@ -33,6 +33,7 @@ from ._distribution import Calibration
 from ._features import TableEncoder
 from ._inputs import Rows
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
+from ._search import param_distributions, param_grid
 from ._unwrap import unwrap
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
@@ -64,5 +65,7 @@ __all__ = [
     "compare_heads",
     "neighbor_attention",
     "neighbor_weights",
+    "param_distributions",
+    "param_grid",
     "unwrap",
 ]

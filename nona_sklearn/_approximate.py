@@ -21,13 +21,13 @@ from torch import Tensor
 
 from ._bank import NeighborBank
 from ._evaluation import spans
-from ._question import QUERY_BLOCK
 from ._regression import NeighborRegressor
 from .attention import AverageHead, NONAHead, adjusted_mean
 from .ranking import largest
 from .similarity import SIMILARITIES
 
 N_LINKS = 32  # of each row in the index's graph: faiss's usual choice
+QUERY_BLOCK = 256  # queries whose candidates are weighed at a time
 
 
 class ApproximateNeighborsRegressor(

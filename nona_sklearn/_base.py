@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABCMeta, abstractmethod
+from collections.abc import Iterator
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -25,10 +26,11 @@ from torch import Tensor
 
 from ._budget import Budget
 from ._columns import is_missing
-from ._features import TableEncoder, check_table
+from ._evaluation import spans
+from ._features import TableEncoder, check_table, rows_of
 from ._inputs import Rows
 from ._names import Names, labels_of
-from ._network import Embedded, NeighborNetwork, average
+from ._network import EMBED_BLOCK, Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
 from ._progress import CountedParallel, Progress, ReportEpochs
 from ._sample_weight import GivenRows
@@ -355,20 +357,23 @@ class NetworkEstimator(
 
     def _validate_and_embed(self, X) -> Tensor:
         if not isinstance(X, Embedded):
-            return self._embed(self._take(X))
+            return torch.cat([self._embed(block) for block in self._take(X)])
         if X.network is not self.network_:
             raise ValueError("X must be embedded by this estimator as it is fitted now")
         return X.embeddings
 
-    def _take(self, X) -> Tensor | Rows:
-        """Validate queries: rows for the network."""
-        X = self.features_._transform(check_table(self, X, reset=False))
-        return _to_tensor(X, self.scaler_)
+    def _take(self, X) -> Iterator[Tensor | Rows]:
+        """Validate queries: blocks of rows for the network."""
+        X = check_table(self, X, reset=False)
+        for rows in spans(_num_samples(X), EMBED_BLOCK):
+            block = self.features_._transform(rows_of(X, rows))
+            yield _to_tensor(block, self.scaler_)
 
     def _embed(self, X: Tensor | Rows) -> Tensor:
         """Embed scaled rows, shape (n, n_features) -> (n, d), as the bank stores them."""
         device = next(self.network_.parameters()).device
-        return self.network_.embed(X.to(device, torch.float64)).float()
+        blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
+        return torch.cat([self.network_.embed(block).float() for block in blocks])
 
     # -- scikit-learn --------------------------------------------------------------------
 

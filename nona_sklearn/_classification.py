@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import ClassifierMixin, MultiOutputMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
@@ -154,7 +155,7 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
     """A neighbour estimator whose targets are classes."""
 
     def _probabilities(self, X):
-        return self._ask(X)[1].mean()
+        return torch.cat([question.mean() for question in self._ask_by_blocks(X)[1]])
 
     def _weigh_added(self, values, sample_weight):
         if self._class_factors is None:

@@ -114,7 +114,7 @@ def compare_heads(
     default = neg_log_loss if classifies else "neg_mean_squared_error"
     scorer = check_scoring(estimator, default if scoring is None else scoring)
     if estimator.feature_extractor is not None:
-        X = estimator._take(X)
+        X = estimator._as_rows(X)
     y = np.asarray(y)
     if groups is not None and (cv is None or isinstance(cv, Integral)):
         stratified = classifies and y.ndim == 1

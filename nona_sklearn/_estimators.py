@@ -15,9 +15,10 @@ from torch import nn
 
 from ._base import NetworkEstimator
 from ._classification import CLASS_CONSTRAINTS
+from ._evaluation import spans
 from ._extractor import ExtractorEmbedding, count_features, make_extractor
 from ._inputs import Rows
-from ._network import Concatenation, NeighborNetwork
+from ._network import EMBED_BLOCK, Concatenation, NeighborNetwork
 from ._pools import NEIGHBOR_POOLS
 from ._settings import local_seed
 from ._targets import Targets
@@ -148,7 +149,10 @@ class NONANetworks(NetworkEstimator):
         return rows, y, None
 
     def _take(self, X):
-        return super()._take(X) if self.feature_extractor is None else self._as_rows(X)
+        if self.feature_extractor is None:
+            return super()._take(X)
+        X = self._as_rows(X)
+        return (X[rows] for rows in spans(len(X), EMBED_BLOCK))
 
     def _as_rows(self, X):
         if self.feature_extractor is None or isinstance(X, Rows):

@@ -30,8 +30,9 @@ from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
 from .weighting import LEAST_LOGIT
 
-BANK_BLOCK = {"cpu": 2**11, "cuda": 2**16}  # a tile, 2 MB in float32, fits a processor's cache
-KEPT_BYTES = 2**26  # of a bank's side of a product, all networks together, from call to call
+#: Queries by rows of the bank in a tile, which fits a processor's cache: 4 MB in float32.
+TILE = {"cpu": (2**7, 2**13), "cuda": (2**8, 2**16)}
+KEPT_BYTES = 2**27  # of a bank's side of a product, all networks together, from call to call
 ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
@@ -348,8 +349,8 @@ class Tiles:
     @cached_property
     def spans(self) -> list[slice]:
         """Rows of the bank, tile by tile."""
-        device = self.query.device.type
-        return spans(len(self.neighbors), BANK_BLOCK.get(device, BANK_BLOCK["cpu"]))
+        n_neighbors = len(self.neighbors)
+        return spans(n_neighbors, tile_shape(self.query.device, n_neighbors)[1])
 
     def excluded(self, rows: slice) -> Pairs:
         """Positions in a tile of those that must not meet."""
@@ -721,6 +722,12 @@ def _exp_(logits: Tensor) -> Tensor:
     """Weights, in place of their logits; zero below what counts."""
     weights = logits.clamp_min_(LEAST_LOGIT).exp_()
     return torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
+
+
+def tile_shape(device: torch.device, n_neighbors: int) -> tuple[int, int]:
+    """How many queries, and how many rows of the bank, are looked at together."""
+    n_queries, width = TILE.get(device.type, TILE["cpu"])
+    return n_queries * min(4, max(1, width // n_neighbors)), width  # more, if rows are few
 
 
 def spans_of(sizes: Sequence[int]) -> list[slice]:

@@ -49,9 +49,11 @@ class NeighborNetwork(nn.Module):
     def embed(self, X: Tensor | Rows) -> Tensor:
         """Embed rows for good, shape (n, n_features) -> (n, d): eval mode, no gradient."""
         training = self.training
-        self.eval()
+        if training:  # to tell all layers takes as long as to embed a row
+            self.eval()
         embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
-        self.train(training)
+        if training:
+            self.train()
         return embeddings
 
     def settle(self) -> NeighborNetwork:

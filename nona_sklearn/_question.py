@@ -21,6 +21,7 @@ from ._evaluation import (
     compare,
     leave_out_,
     spans,
+    tile_shape,
     tiles_of,
     weights_of,
     with_ones,
@@ -30,7 +31,7 @@ from ._settings import WORKERS
 from .attention import AverageHead, NONAHead
 from .ranking import largest
 
-QUERY_BLOCK, LEAST_QUERY_BLOCK = 256, 32  # with less, a matrix product wastes time
+LEAST_QUERY_BLOCK = 32  # with less, a matrix product wastes time
 WHOLE_ENTRIES = 2**20  # pairs at a time where a query must see the whole bank at once
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 
@@ -317,7 +318,8 @@ class Question:
             ]
             return answer(queries, tiles)
 
-        size = min(QUERY_BLOCK, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
+        most, _ = tile_shape(self.query.device, len(neighbors))
+        size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
         if whole_rows or any(head.needs_whole_rows for head, _, _ in parts):
             at_once = max(1, WHOLE_ENTRIES // len(neighbors))
             size, n_threads = min(size, at_once), min(n_threads, at_once)

@@ -55,11 +55,14 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         if quantiles is not None:
             check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
-        bank, question = self._ask(X)
-        mean = self.targets_.decode(question.mean())
+        bank, questions = self._ask_by_blocks(X)
         if not return_std:
-            return mean
-        return mean, Distribution(question, bank.calibration or Calibration()).std()[:, 0]
+            return self.targets_.decode(torch.cat([question.mean() for question in questions]))
+        calibration = bank.calibration or Calibration()
+        mean, std = zip(
+            *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in questions), strict=True
+        )
+        return self.targets_.decode(torch.cat(mean)), np.concatenate(std)
 
     def explain(self, X=None, n_neighbors=5):
         """Table of the rows behind each prediction: what they say, and how it was adjusted.

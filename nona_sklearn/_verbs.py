@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from numbers import Real
 
@@ -18,6 +18,7 @@ from ._base import NetworkEstimator
 from ._explanation import OTHERS, Explanation
 from ._names import Names, free_name, labels_of, target_names_of
 from ._neighbors import Neighbors
+from ._network import Embedded
 from ._question import Question
 from ._sample_weight import check_sample_weight, log_prior
 from ._settings import ForkSafeLock
@@ -76,6 +77,15 @@ class NeighborEstimator(NetworkEstimator):
             raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
         query = None if X is None else self._validate_and_embed(X)
         return bank, bank.ask(self.network_.head, query)
+
+    def _ask_by_blocks(self, X) -> tuple[NeighborBank, Iterator[Question]]:
+        """Ask about some queries at a time, so that memory does not grow with their number."""
+        if X is None or isinstance(X, Embedded):
+            bank, question = self._ask(X)
+            return bank, iter([question])
+        check_is_fitted(self)
+        bank, head = self.bank_, self.network_.head
+        return bank, (bank.ask(head, self._embed(block)) for block in self._take(X))
 
     def neighbor_weights(self, X=None, *, tolerance=0.0):
         """Weight of each row of the bank in the prediction of each query.

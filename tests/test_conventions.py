@@ -73,6 +73,7 @@ LAYERS = [
     "_classifier",
     "_heads",
     "_compare",
+    "_search",
     "_approximate",
     "_unwrap",
     "_displays",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nona_sklearn import NONAHead, SoftStep, _evaluation, _question
+from nona_sklearn import NONAHead, SoftStep, _evaluation
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._question import Question
@@ -45,8 +45,7 @@ def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, bl
     query = bank.embeddings if leave_one_out else queries(25)
     whole = ask(bank, head, query, leave_one_out).mean()
     heaviest, rows, _ = ask(bank, head, query, leave_one_out).heaviest(5)
-    monkeypatch.setattr(_question, "QUERY_BLOCK", blocks[0])
-    monkeypatch.setitem(_evaluation.BANK_BLOCK, "cpu", blocks[1])
+    monkeypatch.setitem(_evaluation.TILE, "cpu", blocks)
     ours = ask(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
     ours, our_rows, values = ask(bank, head, query, leave_one_out).heaviest(5)
@@ -119,7 +118,7 @@ def test_multi_output(bank, head):
 
 
 def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
-    monkeypatch.setattr(_question, "QUERY_BLOCK", 5)
+    monkeypatch.setitem(_evaluation.TILE, "cpu", (5, 40))
     alone = ask(bank, head, queries(25)).mean()
     torch.set_num_threads(3)
     together = ask(bank, head, queries(25)).mean()

@@ -20,7 +20,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     _base,
     _evaluation,
-    _question,
 )
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._question import Question
@@ -109,8 +108,7 @@ def make_question(
     ids=str,
 )
 def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setitem(_evaluation.BANK_BLOCK, "cpu", 15)
-    monkeypatch.setattr(_question, "QUERY_BLOCK", 8)
+    monkeypatch.setitem(_evaluation.TILE, "cpu", (8, 15))
     question = make_question(weighting, **kwargs)
     neighbors = question.neighbors
     excluded = None if question.exclusion is None else question.exclusion.mask()
