@@ -26,7 +26,8 @@ from ._sample_weight import evened, mean_one, weighed
 from .attention import AverageHead, NONAHead
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0)
-CALIBRATION_PAIRS, LEAST_CALIBRATION_ROWS = 2**23, 100  # takes a second or so
+# Errors take a prediction of each row, the score a look at each candidate of the grid.
+ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a second
 
 
 def fit_calibration(
@@ -59,6 +60,10 @@ def fit_calibration(
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]
+    n_scored = min(len(question), _n_rows(len(question.neighbors), SCORE_PAIRS))
+    scored = torch.linspace(0, len(question) - 1, n_scored).long()
+    question, residual = question[scored], residual[scored]
+    sample_weight = None if sample_weight is None else sample_weight[scored]
 
     def score_block(queries, behind):
         laws = [
@@ -124,7 +129,7 @@ def calibrate_on_held_out(
         For the distributions of all networks together.
     """
     networks = one_by_one(head, bank)
-    most = _n_rows(bank) // len(networks) + 1
+    most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
     held_out, residuals = [], []
     for (own_head, own_bank), (_, valid) in zip(networks, splits, strict=True):
         assert valid is not None  # where one network has validation rows, all have
@@ -164,7 +169,7 @@ def _averaged_out(
 
 def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calibration:
     """Calibrate on the bank's own rows, each without itself, or without its group."""
-    rows = np.random.RandomState(0).permutation(len(bank))[: _n_rows(bank)]
+    rows = np.random.RandomState(0).permutation(len(bank))[: _n_rows(len(bank), ERROR_PAIRS)]
     question = ask_of_rows(head, bank, rows)
     residual = bank.targets[rows] - question.mean()
     sample_weight = _sample_weight(bank.neighbors.log_prior, rows)
@@ -173,10 +178,7 @@ def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calib
 
 def ask_of_rows(head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray) -> Question:
     """Ask about some of the bank's rows, each without itself or its group."""
-    everybody = bank.ask(head, leave_out="group")
-    assert everybody.exclusion is not None
-    labels = replace(everybody.exclusion, queries=everybody.exclusion.neighbors[rows])
-    return replace(everybody, query=bank.embeddings[rows], exclusion=labels)
+    return bank.ask(head, leave_out="group")[rows]
 
 
 def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
@@ -195,5 +197,6 @@ def one_by_one(
     ]
 
 
-def _n_rows(bank: NeighborBank) -> int:
-    return max(LEAST_CALIBRATION_ROWS, CALIBRATION_PAIRS // len(bank))
+def _n_rows(n_neighbors: int, n_pairs: int) -> int:
+    """How many rows to ask about, so that there are so many pairs."""
+    return max(LEAST_ROWS, n_pairs // n_neighbors)

@@ -63,6 +63,13 @@ class Question:
     def __len__(self) -> int:
         return len(self.query)
 
+    def __getitem__(self, rows: Tensor | np.ndarray) -> Question:
+        """Ask about some of the queries."""
+        exclusion = self.exclusion
+        if exclusion is not None:
+            exclusion = replace(exclusion, queries=exclusion.queries[rows])
+        return replace(self, query=self.query[rows], exclusion=exclusion)
+
     # -- at once, with gradients -----------------------------------------------------------
 
     def attend(self) -> Tensor:
