@@ -24,12 +24,14 @@ class WeightAveraging(Callback):
     """
 
     def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        self.other_ = copy.deepcopy(net.network)  # the average, or the trained while it is shown
+        parameters = list(net.network.parameters())  # found once: a walk takes as long as a step
+        # Of each the average and the trained, or the other way round while the average is shown.
+        self.pairs_ = [(copy.deepcopy(weight), weight) for weight in parameters]
         self.shown_ = False
         self.n_steps_ = 0
 
     def on_batch_begin(self, net: Any, training: bool = True, **kwargs: Any) -> None:
-        self._show(net, not training)
+        self._show(not training)
 
     @torch.no_grad()
     def on_batch_end(self, net: Any, training: bool = True, **kwargs: Any) -> None:
@@ -37,22 +39,19 @@ class WeightAveraging(Callback):
             return
         self.n_steps_ += 1
         share = PARTS / (PARTS + self.n_steps_ - 1)  # all of it, at first
-        for average, weight in self._pairs(net):
+        for average, weight in self.pairs_:
             average.lerp_(weight, share)
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self._show(net, True)
+        self._show(True)
 
     @torch.no_grad()
-    def _show(self, net: Any, average: bool) -> None:
+    def _show(self, average: bool) -> None:
         """Let the net hold the average, or the weights that are trained."""
         if self.shown_ == average:
             return
-        for other, weight in self._pairs(net):
+        for other, weight in self.pairs_:
             held = weight.clone()
             weight.copy_(other)
             other.copy_(held)
         self.shown_ = average
-
-    def _pairs(self, net: Any) -> Any:
-        return zip(self.other_.parameters(), net.network.parameters(), strict=True)

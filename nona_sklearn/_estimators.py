@@ -18,7 +18,7 @@ from ._classification import CLASS_CONSTRAINTS
 from ._evaluation import spans
 from ._extractor import ExtractorEmbedding, count_features, make_extractor
 from ._inputs import Rows
-from ._network import EMBED_BLOCK, Concatenation, NeighborNetwork
+from ._network import EMBED_BLOCK, NeighborNetwork
 from ._pools import NEIGHBOR_POOLS
 from ._settings import local_seed
 from ._targets import Targets
@@ -225,11 +225,8 @@ class NONANetworks(NetworkEstimator):
         return nn.Sequential(periodic, self._make_layers(periodic.out_features, n_adjusted))
 
     def _make_layers(self, n_features, n_adjusted):
-        """Build what embeds rows and, beside it, what holds of their targets."""
-        compared = self._make_mlp(n_features, self.embedding_dim)
-        if not n_adjusted:
-            return compared
-        return Concatenation([compared, self._make_mlp(n_features, n_adjusted)])
+        """Build what embeds rows; what it holds of their targets are its last columns."""
+        return self._make_mlp(n_features, self.embedding_dim + n_adjusted)
 
     def _make_mlp(self, n_features, n_outputs):
         return super()._make_mlp(

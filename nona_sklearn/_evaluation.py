@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ._neighbors import Neighbors
-from .attention import ClassHead, NONAHead, adjusted_mean
+from .attention import ClassHead, NONAHead, Pairs, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
 from .weighting import LEAST_LOGIT
@@ -38,10 +38,9 @@ LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
-Pairs = tuple[Tensor, Tensor] | None  # positions of queries, and of neighbours they do not meet
 
 
-def leave_out_(tile: Tensor, excluded: Pairs, value: float) -> Tensor:
+def leave_out_(tile: Tensor, excluded: Pairs | None, value: float) -> Tensor:
     """Write a value into a tile (q, b) wherever two must not meet."""
     if excluded is not None:
         tile[excluded] = value
@@ -56,7 +55,7 @@ class Extremes:
     farthest: Tensor
 
     @classmethod
-    def of_tile(cls, similarity: Tensor, excluded: Pairs = None) -> Extremes:
+    def of_tile(cls, similarity: Tensor, excluded: Pairs | None = None) -> Extremes:
         """Look at one tile, (q, b), which is overwritten. Of no admitted one: -inf and inf."""
         leave_out_(similarity, excluded, -math.inf)
         nearest = similarity.amax(dim=1, keepdim=True)
@@ -87,7 +86,7 @@ class Partial:
     sums: Tensor
 
     @classmethod
-    def of_tile(cls, logits: Tensor, values: Tensor, excluded: Pairs = None) -> Partial:
+    def of_tile(cls, logits: Tensor, values: Tensor, excluded: Pairs | None = None) -> Partial:
         """Sum one tile, (q, b), whose logits are overwritten.
 
         `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
@@ -121,7 +120,7 @@ class Partial:
         return self.sums[:, 1:] / self.total
 
 
-def relative_to_peak_(logits: Tensor, excluded: Pairs = None) -> tuple[Tensor, Tensor]:
+def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Tensor, Tensor]:
     """Largest logits of a tile, (q, 1), and weights over their exponentials, in place."""
     peak = logits.amax(dim=1, keepdim=True)
     nobody = peak[:, 0] == -math.inf
@@ -337,7 +336,7 @@ class Tiles:
         query: Tensor,
         neighbors: Neighbors,
         comparison: Comparison,
-        excluded: Pairs = None,
+        excluded: Pairs | None = None,
     ):
         self.head, self.query, self.neighbors = head, head.compared(query), neighbors
         self.similarities = comparison.ask(self.query)
@@ -352,7 +351,7 @@ class Tiles:
         n_neighbors = len(self.neighbors)
         return spans(n_neighbors, tile_shape(self.query.device, n_neighbors)[1])
 
-    def excluded(self, rows: slice) -> Pairs:
+    def excluded(self, rows: slice) -> Pairs | None:
         """Positions in a tile of those that must not meet."""
         if self._excluded is None:
             return None

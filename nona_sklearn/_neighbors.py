@@ -98,7 +98,7 @@ class Exclusion:
     def _in_order(self) -> tuple[Tensor, Tensor]:
         return self.neighbors.sort()
 
-    def pairs(self, queries: slice) -> tuple[Tensor, Tensor]:
+    def pairs(self, queries: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Positions (p,) of a block's queries, and of the neighbours that each must not meet.
 
         Few as a rule, and found without a look at all pairs.

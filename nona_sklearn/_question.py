@@ -75,7 +75,7 @@ class Question:
     def attend(self) -> Tensor:
         """Weighted means of the neighbours' values, (q,) or (q, n_outputs), by definition."""
         neighbors = self.neighbors
-        excluded = None if self.exclusion is None else self.exclusion.mask()
+        excluded = None if self.exclusion is None else self.exclusion.pairs()
         unit = neighbors.unit
         if isinstance(unit, Tensor):
             unit = unit.to(self.query.dtype)

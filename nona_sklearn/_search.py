@@ -150,6 +150,7 @@ def _distributions(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def _grid(estimator: BaseEstimator) -> dict[str, list]:
+    grid: dict[str, list]
     if isinstance(estimator, NONANetworks):
         grid = {"learning_rate_init": [0.003, 0.01], "adjust": [True, False]}
         if estimator.feature_extractor is not None:

@@ -294,6 +294,27 @@ def test_l2_attention_is_neighbor_attention(problem, n_outputs, some_excluded):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("step", [None, SoftStep("s1")])
+@pytest.mark.parametrize("n_adjusted", [0, 1])
+@pytest.mark.parametrize("training", [False, True])
+def test_places_of_excluded_pairs_are_as_good_as_a_mask(problem, training, n_adjusted, step):
+    query, neighbors, y = problem
+    head = NONAHead(step=step, learn_temperature=True, n_adjusted=n_adjusted).double()
+    head.train(training)
+    if n_adjusted:
+        head.reach.fill_(0.5)
+    mask = torch.rand(6, 15, generator=torch.Generator().manual_seed(1)) < 0.2
+    mask[2] = True  # meets nobody
+    answers = []
+    for excluded in (mask, mask.nonzero(as_tuple=True)):
+        z = query.clone().requires_grad_()
+        mean = head(z, neighbors, y, excluded)
+        answers.append([mean, *torch.autograd.grad(mean.square().sum(), z)])
+    for by_mask, by_place in zip(*answers, strict=True):
+        torch.testing.assert_close(by_place, by_mask, rtol=0, atol=0)
+    assert answers[0][0][2] == 0
+
+
 def test_targets_keep_their_gradient_in_training(problem):
     query, neighbors, y = problem
     NONAHead()(query, neighbors, y.requires_grad_()).sum().backward()
