@@ -109,6 +109,10 @@ class NetworkEstimator(
         """How many networks to train."""
         return 1
 
+    def _setting(self, name: str) -> Any:
+        """Look up a parameter, of which some may say 'auto'."""
+        return getattr(self, name)
+
     def _choose_pool(self) -> str:
         """Who the neighbours of a training step are."""
         return self.neighbor_pool
@@ -280,11 +284,12 @@ class NetworkEstimator(
         return self.verbose == 1
 
     def _warn_unless_converged(self):
+        patience = self._setting("n_iter_no_change")
         reasons = [epoch["stopped"] for epoch in self.history_ if "stopped" in epoch]
         if n_unfinished := reasons.count("max_iter"):
             warnings.warn(
                 f"max_iter={self.max_iter} ended the training of {n_unfinished} of {len(reasons)} "
-                f"networks, which had not gone n_iter_no_change={self.n_iter_no_change} epochs "
+                f"networks, which had not gone n_iter_no_change={patience} epochs "
                 "without improvement: the optimization hasn't converged yet. Try a larger "
                 "max_iter.",
                 ConvergenceWarning,
@@ -304,10 +309,10 @@ class NetworkEstimator(
             groups=None if groups is None else torch.as_tensor(groups[train]),
             pool_size=self.pool_size,
             batch_size=self.batch_size,
-            learning_rate_init=self.learning_rate_init,
+            learning_rate_init=self._setting("learning_rate_init"),
             weight_decay=self.weight_decay,
             max_iter=self.max_iter,
-            n_iter_no_change=self.n_iter_no_change,
+            n_iter_no_change=self._setting("n_iter_no_change"),
             verbose=self.verbose > 1,
             deadline=budget.deadline(number),
             **kwargs,

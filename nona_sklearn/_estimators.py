@@ -30,6 +30,15 @@ from .weighting import Weighting
 
 START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes mean nothing
+N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
+#: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
+OF_TABLES = {"adjust": True, "average": True, "learning_rate_init": 0.02, "n_iter_no_change": 12}
+OF_EXTRACTORS = {
+    "adjust": False,
+    "average": False,
+    "learning_rate_init": 0.01,
+    "n_iter_no_change": 10,
+}
 START_SAMPLE = 1024  # rows that say how wide it is
 
 
@@ -41,6 +50,8 @@ class NONANetworks(NetworkEstimator):
         "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "adjust": ["boolean", StrOptions({"auto"})],
         "average": ["boolean", StrOptions({"auto"})],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "hidden_layer_sizes": ["array-like"],
         "skip_connection": ["boolean"],
         "batch_norm": ["boolean"],
@@ -82,14 +93,14 @@ class NONANetworks(NetworkEstimator):
         pool_size=2048,
         batch_size="auto",
         micro_batch_size=None,
-        learning_rate_init=0.01,
+        learning_rate_init="auto",
         weight_decay=1e-4,
         average="auto",
         max_iter=200,
         max_time=None,
         early_stopping=True,
         validation_fraction=0.15,
-        n_iter_no_change=10,
+        n_iter_no_change="auto",
         callbacks=None,
         n_jobs=None,
         device="auto",
@@ -205,7 +216,7 @@ class NONANetworks(NetworkEstimator):
             )
         extracts = self.feature_extractor is not None
         return super()._training_options() | {
-            "average": not extracts if self.average == "auto" else self.average,
+            "average": self._setting("average"),
             "micro_batch_size": self.micro_batch_size,
             "callbacks": check_callbacks(self.callbacks),
             "accelerator": self.accelerator,
@@ -221,7 +232,7 @@ class NONANetworks(NetworkEstimator):
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}[self.numerical_embedding]
         if len(real_valued) > widest:
             return self._make_layers(X.shape[1], n_adjusted)
-        periodic = PeriodicEmbedding(X.shape[1], real_valued)
+        periodic = PeriodicEmbedding(X.shape[1], real_valued, N_FREQUENCIES)
         return nn.Sequential(periodic, self._make_layers(periodic.out_features, n_adjusted))
 
     def _make_layers(self, n_features, n_adjusted):
@@ -245,7 +256,13 @@ class NONANetworks(NetworkEstimator):
     @property
     def _adjusts(self) -> bool:
         """Whether the network itself is to know something of the targets."""
-        return self.feature_extractor is None if self.adjust == "auto" else self.adjust
+        return self._setting("adjust")
+
+    def _setting(self, name):
+        value = getattr(self, name)
+        if value != "auto":
+            return value
+        return (OF_TABLES if self.feature_extractor is None else OF_EXTRACTORS)[name]
 
     def _make_head(self, targets: Targets, n_adjusted: int) -> nn.Module:
         step = None
@@ -298,14 +315,14 @@ class NONAClassNetworks(NONANetworks):
         pool_size=2048,
         batch_size="auto",
         micro_batch_size=None,
-        learning_rate_init=0.01,
+        learning_rate_init="auto",
         weight_decay=1e-4,
         average="auto",
         max_iter=200,
         max_time=None,
         early_stopping=True,
         validation_fraction=0.15,
-        n_iter_no_change=10,
+        n_iter_no_change="auto",
         callbacks=None,
         n_jobs=None,
         device="auto",

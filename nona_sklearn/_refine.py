@@ -16,7 +16,7 @@ CLASS_TEMPERATURE_MULTIPLES = (*TEMPERATURE_MULTIPLES, 1.3, 1.6, 2.0, 2.5, 3.0)
 STEP_MULTIPLES = (1.0, 0.7, 0.5, 0.35, 0.25)
 SMOOTHING_MULTIPLES = (1.0, 0.3, 3.0, 10.0, 30.0)  # of its odds
 REACH = 2.0  # at 1, the few farthest of the test rows lost what trends gain
-REFINE_ENTRIES = 2**27  # pairs that a choice weighs, for each candidate
+REFINE_ENTRIES = 2**24  # pairs that a choice weighs, for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are asked about: few parameters need few
 
 

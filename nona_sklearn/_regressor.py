@@ -118,8 +118,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         validation rows only.
 
     batch_size : int or 'auto', default='auto'
-        Number of queries of each step. 'auto' makes about 16 steps an epoch: a power of two
-        from 32 to 256.
+        Number of queries of each step. 'auto' makes about 4 steps an epoch: a power of two from
+        32 to 1024; with a `feature_extractor` 16 steps, and up to 256. Of more than 32,768 rows of
+        a table, an epoch takes as many, drawn anew.
 
     micro_batch_size : int or None, default=None
         Most queries of a batch to take through the network at a time, where memory is short:
@@ -127,8 +128,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         ``neighbor_pool='batch'`` the neighbours are those of the part, which needs 2 or more, as
         does `batch_norm`; a row that would be left alone joins another part.
 
-    learning_rate_init : float, default=0.01
-        Learning rate of AdamW.
+    learning_rate_init : float or 'auto', default='auto'
+        Learning rate of AdamW. 'auto': 0.02; with a `feature_extractor`, whose batches are
+        smaller, 0.01.
 
     weight_decay : float, default=1e-4
         Decoupled weight decay of the embedding, per unit of learning rate.
@@ -160,8 +162,9 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Share of the rows to set aside; at least one row. Unused with
         ``early_stopping=False``.
 
-    n_iter_no_change : int, default=10
-        Stop after this many epochs without improvement.
+    n_iter_no_change : int or 'auto', default='auto'
+        Stop after this many epochs without improvement. 'auto': 12, which are short; with a
+        `feature_extractor` 10.
 
     callbacks : list of skorch callbacks or None, default=None
         What else happens in training: :class:`skorch.callbacks.LRScheduler`,

@@ -127,7 +127,7 @@ def _distributions(estimator: BaseEstimator) -> dict[str, Any]:
         if extracts:
             last = {"extractor_learning_rate": loguniform(1e-5, 1e-3)}
         return {
-            "learning_rate_init": loguniform(1e-3, 2e-2),
+            "learning_rate_init": loguniform(3e-3, 5e-2),
             "hidden_layer_sizes": [(64,), (128,), (256,), (128, 128)],
             "embedding_dim": [8, 16, 32, 64, 128],
             "weighting": ["softmax", "sigmoid", "preconditioned"],
@@ -152,7 +152,7 @@ def _distributions(estimator: BaseEstimator) -> dict[str, Any]:
 def _grid(estimator: BaseEstimator) -> dict[str, list]:
     grid: dict[str, list]
     if isinstance(estimator, NONANetworks):
-        grid = {"learning_rate_init": [0.003, 0.01], "adjust": [True, False]}
+        grid = {"learning_rate_init": [0.007, 0.02], "adjust": [True, False]}
         if estimator.feature_extractor is not None:
             return grid | {"extractor_learning_rate": [3e-5, 1e-4]}
         return grid | {"weighting": ["softmax", "preconditioned"]}

@@ -36,7 +36,12 @@ MAX_GRADIENT_NORM = 1.0
 LEAST_GAIN = 1e-4  # of an epoch that is better than the best
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
 
-MIN_BATCH, MAX_BATCH = 32, 256  # bounds of batch_size='auto'
+# Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
+# rows are costly, are more and smaller.
+STEPS, MAX_BATCH = 4, 1024
+EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH = 16, 256
+MIN_BATCH = 32
+EPOCH_ROWS = 2**15  # of more rows, an epoch takes as many, drawn anew
 
 
 class Pace:
@@ -67,8 +72,10 @@ class RowBatches:
     Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
     by itself and collates them again. A single row left at the end joins the batch before it,
     since in a batch by itself it might have no neighbour. Of several processes, each takes an
-    equal share of every batch; what is left over has its turn in another epoch. A pace says how
-    many batches are joined for the next step; an epoch's last step takes those that are left.
+    equal share of every batch; what is left over has its turn in another epoch. So have all rows
+    beyond `n_rows`, if that is given: of a large table, training is judged more often than once a
+    pass. A pace says how many batches are joined for the next step; an epoch's last step takes
+    those that are left.
     """
 
     def __init__(
@@ -79,8 +86,10 @@ class RowBatches:
         process: int = 0,
         n_processes: int = 1,
         pace: Pace | None = None,
+        n_rows: int | None = None,
     ):
         self.y = dataset.tensors[1]
+        self.n_rows = n_rows
         self.batch_size = batch_size
         self.generator = generator
         self.process = process
@@ -89,7 +98,7 @@ class RowBatches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.y), generator=self.generator).to(self.y.device)
-        batches = list(order.split(self.batch_size))
+        batches = list(order[: self.n_rows].split(self.batch_size))
         if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
             batches[-2:] = [torch.cat(batches[-2:])]
         while batches:
@@ -365,7 +374,8 @@ def train_network(
     pool = NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator, groups, *prior)
     criterion = partial(WeightedLoss, loss) if weights else loss
     net_class, options = _net_options(accelerator, verbose, device)
-    batch_size = resolve_batch_size(batch_size, len(X))
+    extracts = extractor_learning_rate is not None
+    batch_size = resolve_batch_size(batch_size, len(X), extracts)
     if max_accumulation > 1:
         options["pace"] = options["iterator_train__pace"] = Pace(max_accumulation)
         # A step's batches are as large as without: they go through the network one by one.
@@ -392,6 +402,7 @@ def train_network(
         batch_size=batch_size,
         iterator_train=RowBatches,
         iterator_train__generator=generator,
+        iterator_train__n_rows=None if extracts else EPOCH_ROWS,
         iterator_valid=WholeBatch,
         train_split=predefined_split(_numbered(truth_valid[0])) if truth_valid else None,
         callbacks=[
@@ -512,11 +523,12 @@ def count_networks(n: int) -> int:
     return min(max(10_000 // n, 3), 5)
 
 
-def resolve_batch_size(batch_size: int | str, n: int) -> int:
-    """Turn 'auto' into the power of two that makes about 16 steps an epoch, within bounds."""
+def resolve_batch_size(batch_size: int | str, n: int, extracts: bool = False) -> int:
+    """Turn 'auto' into the power of two that makes about so many steps an epoch, within bounds."""
     if batch_size != "auto":
         return int(batch_size)
-    return min(max(2 ** round(math.log2(n / 16)), MIN_BATCH), MAX_BATCH)
+    steps, largest = (EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH) if extracts else (STEPS, MAX_BATCH)
+    return min(max(2 ** round(math.log2(n / steps)), MIN_BATCH), largest)
 
 
 def _print_nothing(*args, **kwargs):

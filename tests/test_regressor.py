@@ -752,11 +752,10 @@ def test_network_parameters_arrive(plane):
         .fit(X, y)
         .network_
     )
-    periodic, mlps = network.embedding
+    periodic, mlp = network.embedding
     assert type(periodic).__name__ == "PeriodicEmbedding"
-    for mlp, n_dimensions in zip(mlps.embeddings, [7, 1], strict=True):  # compared, and g
-        assert [layer.out_features for layer in mlp.layers[::2]] == [9, 8, n_dimensions]
-        assert {type(layer) for layer in mlp.layers[1::2]} == {torch.nn.Tanh}
+    assert [layer.out_features for layer in mlp.layers[::2]] == [9, 8, 7 + 1]  # compared, and g
+    assert {type(layer) for layer in mlp.layers[1::2]} == {torch.nn.Tanh}
     assert network.head.n_adjusted == 1
     assert (network.head.similarity, type(network.head.weighting)) == ("cosine", Softmax)
     assert "log_temperature" in dict(network.head.named_parameters())

@@ -366,8 +366,12 @@ def test_the_reach_is_that_of_other_groups():
 
 
 def test_batch_size_follows_the_rows():
-    sizes = [resolve_batch_size("auto", n) for n in (2, 300, 1000, 2000, 1_000_000)]
-    assert sizes == [32, 32, 64, 128, 256]
+    of_tables, of_extractors = (
+        [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 1_000_000)]
+        for extracts in (False, True)
+    )
+    assert of_tables == [32, 64, 256, 512, 1024]
+    assert of_extractors == [32, 32, 64, 128, 256]
     assert resolve_batch_size(7, 1_000_000) == 7
 
 
