@@ -21,7 +21,7 @@ from .internals import (
     Deeper,
     Dropped,
     OfEmbedding,
-    OfHidden,
+    OwnHidden,
     Standardized,
     WithFallingEpochs,
     WithMuon,
@@ -33,7 +33,7 @@ from .scores import score
 SEEDS = range(1)
 REFERENCES = ["default", "default, second time", "default, third time"]
 OWN_CLASSES = [
-    "g of the hidden layer",
+    "g with a hidden layer of its own",
     "g of the embedding",
     "g with two hidden layers",
     "dropout .1",
@@ -102,7 +102,7 @@ def make_variants(seed):
     }
     variants = {name: NONARegressor(**one | change) for name, change in changes.items()}
     variants |= {
-        "g of the hidden layer": OfHidden(**one),
+        "g with a hidden layer of its own": OwnHidden(**one),
         "g of the embedding": OfEmbedding(**one),
         "g with two hidden layers": Deeper(**one),
         "dropout .1": Dropped(**one),

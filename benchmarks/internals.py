@@ -35,7 +35,7 @@ __all__ = [
     "MemoryPool",
     "NetworkEstimator",
     "OfEmbedding",
-    "OfHidden",
+    "OwnHidden",
     "Standardized",
     "WithFallingEpochs",
     "WithFreshBatch",
@@ -60,11 +60,12 @@ class Standardized(NONARegressor):
         return StandardScaler()
 
 
-class OfHidden(NONARegressor):
-    """What holds of the targets is a linear map of the embedding's hidden layer."""
+class OwnHidden(NONARegressor):
+    """What holds of the targets has a hidden layer of its own."""
 
     def _make_layers(self, n_features, n_adjusted):
-        return self._make_mlp(n_features, self.embedding_dim + n_adjusted)
+        sizes = self.embedding_dim, n_adjusted
+        return Concatenation([self._make_mlp(n_features, size) for size in sizes])
 
 
 class OfEmbedding(NONARegressor):
@@ -92,7 +93,7 @@ class Deeper(NONARegressor):
     """What holds of the targets has two hidden layers."""
 
     def _make_layers(self, n_features, n_adjusted):
-        compared, _ = super()._make_layers(n_features, n_adjusted).embeddings
+        compared = self._make_mlp(n_features, self.embedding_dim)
         deeper = MLPEmbedding(n_features, n_adjusted, (128, 128), skip_connection=True)
         return Concatenation([compared, deeper])
 

@@ -39,12 +39,14 @@ OF_EXTRACTORS = {
     "learning_rate_init": 0.01,
     "n_iter_no_change": 10,
 }
+OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner known by heart
 START_SAMPLE = 1024  # rows that say how wide it is
 
 
 class NONANetworks(NetworkEstimator):
     """The parameters of a NONA estimator, and the networks that it builds from them."""
 
+    _of_tables = OF_TABLES
     _parameter_constraints: dict = {
         **NetworkEstimator._parameter_constraints,
         "n_estimators": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -262,7 +264,7 @@ class NONANetworks(NetworkEstimator):
         value = getattr(self, name)
         if value != "auto":
             return value
-        return (OF_TABLES if self.feature_extractor is None else OF_EXTRACTORS)[name]
+        return (self._of_tables if self.feature_extractor is None else OF_EXTRACTORS)[name]
 
     def _make_head(self, targets: Targets, n_adjusted: int) -> nn.Module:
         step = None
@@ -285,6 +287,7 @@ class NONANetworks(NetworkEstimator):
 class NONAClassNetworks(NONANetworks):
     """The same for classes."""
 
+    _of_tables = OF_CLASSES
     _parameter_constraints: dict = {**NONANetworks._parameter_constraints, **CLASS_CONSTRAINTS}
 
     def __init__(

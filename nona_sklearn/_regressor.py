@@ -118,8 +118,8 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         validation rows only.
 
     batch_size : int or 'auto', default='auto'
-        Number of queries of each step. 'auto' makes about 4 steps an epoch: a power of two from
-        32 to 1024; with a `feature_extractor` 16 steps, and up to 256. Of more than 32,768 rows of
+        Number of queries of each step. 'auto' makes about 8 steps an epoch: a power of two from
+        32 to 512; with a `feature_extractor` 16 steps, and up to 256. Of more than 32,768 rows of
         a table, an epoch takes as many, drawn anew.
 
     micro_batch_size : int or None, default=None
@@ -129,8 +129,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         does `batch_norm`; a row that would be left alone joins another part.
 
     learning_rate_init : float or 'auto', default='auto'
-        Learning rate of AdamW. 'auto': 0.02; with a `feature_extractor`, whose batches are
-        smaller, 0.01.
+        Learning rate of AdamW. 'auto': 0.02; of classes, and with a `feature_extractor`, 0.01.
 
     weight_decay : float, default=1e-4
         Decoupled weight decay of the embedding, per unit of learning rate.

@@ -38,7 +38,7 @@ BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time:
 
 # Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
 # rows are costly, are more and smaller.
-STEPS, MAX_BATCH = 4, 1024
+STEPS, MAX_BATCH = 8, 512
 EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH = 16, 256
 MIN_BATCH = 32
 EPOCH_ROWS = 2**15  # of more rows, an epoch takes as many, drawn anew

@@ -163,9 +163,9 @@ def test_features_are_found_and_embedded():
     assert isinstance(network.embedding, ExtractorEmbedding)
     assert network.embed(Rows(X)).shape == (30, 6)  # 5 compared, and g of the target
     assert network.embedding.extractor[0].weight.dtype == torch.float32  # it may be too large
-    for embedding in network.embedding.embedding.embeddings:
-        assert embedding.layers[0].in_features == 4 * 3 * 3
-        assert embedding.layers[0].weight.dtype == torch.float64
+    layers = network.embedding.embedding.layers
+    assert layers[0].in_features == 4 * 3 * 3
+    assert layers[0].weight.dtype == torch.float64
 
 
 def test_targets_are_adjusted_if_asked_for():

@@ -27,7 +27,7 @@ from nona_sklearn import (
     param_distributions,
     param_grid,
 )
-from nona_sklearn._estimators import OF_EXTRACTORS, OF_TABLES
+from nona_sklearn._estimators import OF_EXTRACTORS
 
 QUICK = {"max_iter": 1, "random_state": 0}
 ESTIMATORS = {
@@ -76,16 +76,18 @@ def test_every_value_of_a_list_can_be_fitted(estimator, give, data):
         clone(estimator).set_params(**params).fit(*data)
 
 
+def what_auto_means(estimator):
+    return estimator._of_tables if estimator.feature_extractor is None else OF_EXTRACTORS
+
+
 @ON_ALL
 def test_what_is_the_default_may_come_out(estimator):
     """Else a search could only leave a good default. Of 'auto', what it stands for."""
-    extracts = getattr(estimator, "feature_extractor", None) is not None
-    stands_for = OF_EXTRACTORS if extracts else OF_TABLES
     defaults = type(estimator)().get_params(deep=False)
     for name, values in param_distributions(estimator).items():
         default = defaults[name]
         if default == "auto":
-            default = stands_for.get(name, default)
+            default = what_auto_means(estimator).get(name, default)
         if isinstance(values, list):
             assert default in values, name
         else:

@@ -370,7 +370,7 @@ def test_batch_size_follows_the_rows():
         [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 1_000_000)]
         for extracts in (False, True)
     )
-    assert of_tables == [32, 64, 256, 512, 1024]
+    assert of_tables == [32, 32, 128, 256, 512]
     assert of_extractors == [32, 32, 64, 128, 256]
     assert resolve_batch_size(7, 1_000_000) == 7
 
