@@ -178,8 +178,6 @@ class NONANet(skorch.NeuralNet):
 
     def train_step_single(self, batch, **fit_params):
         """Add up the gradients of a batch's parts, each weighing as many rows as it has."""
-        if not self.module_.training:  # to look at each part again would take a tenth of a step
-            self._set_training(True)
         rows, y = batch
         n_parts = count_parts(len(rows), self.micro_batch_size)
         parts = []
@@ -423,6 +421,7 @@ def train_network(
         verbose=verbose,
         **options,
     )
+    network.train()  # once: validation puts it back
     net.fit(_numbered(y), None)
     if net.interrupted_ is not None:
         raise net.interrupted_

@@ -473,6 +473,24 @@ def test_units_of_one_output_do_not_change_the_choice():
     assert choose(2.0**10) == one
 
 
+def test_calibration_scores_some_rows_and_knows_the_errors_of_all(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    neighbors = Neighbors(torch.randn(60, 2, generator=generator), torch.arange(60.0))
+    question = Question(NONAHead().eval(), neighbors, torch.randn(60, 2, generator=generator))
+    residual = torch.randn(60, 1, generator=generator).double()
+    asked, behind = [], Question.behind
+    monkeypatch.setattr(Question, "behind", lambda q, *a: asked.append(len(q)) or behind(q, *a))
+    everything = fit_calibration(question, residual)
+    monkeypatch.setattr(_calibration, "SCORE_PAIRS", 60 * 20)
+    monkeypatch.setattr(_calibration, "LEAST_ROWS", 5)
+    some = fit_calibration(question, residual)
+    assert asked == [60, 20]
+    assert some.errors == everything.errors
+    scale = residual.square().mean().sqrt().item()
+    shares = np.array([made.noise[0] / scale for made in (some, everything)])
+    assert np.isin(shares.round(9), NOISES).all()
+
+
 def test_calibrated_on_new_rows_intervals_cover():
     X, y = make_plane_regression(n_samples=900, noise=0.5, random_state=0)
     reg = nona(max_iter=3).fit(X[:300], y[:300]).calibrate(X[300:600], y[300:600])

@@ -836,9 +836,9 @@ def test_parallel_estimators_change_nothing(plane):
 def test_binary_features_are_not_widened(plane):
     X, _, y, _ = plane
     X = np.c_[X, X[:, 0] > 0, np.ones(len(X))]
-    periodic, mlps = nona(n_estimators=1).fit(X, y).network_.embedding
+    periodic, mlp = nona(n_estimators=1).fit(X, y).network_.embedding
     assert periodic.widened.tolist() == [True, True, False, False]
-    assert [mlp.layers[0].in_features for mlp in mlps.embeddings] == [2 * 8 + 2] * 2
+    assert mlp.layers[0].in_features == 2 * 8 + 2
     assert np.isfinite(nona().fit(X[:, 2:], y).predict(X[:, 2:])).all()  # nothing to widen
 
 

@@ -61,7 +61,7 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     before, answer = vars(model).copy(), model.predict(X_test)
     with pytest.raises(ValueError, match="training diverged with learning_rate_init=1e\\+30"):
         model.set_params(learning_rate_init=1e30).fit(X, y)
-    assert {**vars(model), "learning_rate_init": 0.01} == before
+    assert {**vars(model), "learning_rate_init": "auto"} == before
     np.testing.assert_array_equal(model.predict(X_test), answer)
 
 
