@@ -146,8 +146,11 @@ def compare_sizes(n):
     return growth
 
 
-def in_new_process(code, **environment):
-    """Make a function that runs code in a new interpreter, and returns what it prints."""
+def in_new_process(code, folder=None, **environment):
+    """Make a function that runs code in a new interpreter, in a folder; it returns what is printed.
+
+    What lies in that folder is imported before all else.
+    """
 
     def start():
         done = subprocess.run(
@@ -155,6 +158,7 @@ def in_new_process(code, **environment):
             check=True,
             capture_output=True,
             text=True,
+            cwd=folder,
             env=os.environ | environment,
         )
         return done.stdout
@@ -289,9 +293,9 @@ def compare_commits(commit, names, **limits):
             X, X_test, y, y_test = real_data.encoded_split(name, 0, **limits)
             np.savez(Path(folder, "data.npz"), X=X, X_test=X_test, y=y, y_test=y_test)
             found = {}
-            for who, path in (("before", folder), ("now", root)):
-                one = {"PYTHONPATH": str(path), "OMP_NUM_THREADS": "1", "FOLDER": folder}
-                found[who] = [float(each) for each in in_new_process(FIT, **one)().split()]
+            for who, package in (("before", folder), ("now", root)):
+                one = {"OMP_NUM_THREADS": "1", "DATA": str(Path(folder, "data.npz"))}
+                found[who] = [float(x) for x in in_new_process(FIT, package, **one)().split()]
             row = {f"{what}, {who}": found[who][i] for who in found for i, what in enumerate(WHAT)}
             table.append({"set": name} | row)
             print(pd.DataFrame(table[-1:]).round(3).to_string(index=False, header=len(table) == 1))
@@ -305,8 +309,7 @@ FIT = """
 import os, time
 import numpy as np
 from nona_sklearn import NONARegressor
-os.chdir(os.environ["FOLDER"])
-data = np.load("data.npz")
+data = np.load(os.environ["DATA"])
 NONARegressor(n_estimators=1, max_iter=1).fit(data["X"][:50], data["y"][:50])
 start = time.process_time()  # a busy machine changes it least
 model = NONARegressor(random_state=0).fit(data["X"], data["y"])
