@@ -147,9 +147,9 @@ def compare_sizes(n):
 
 
 def in_new_process(code, folder=None, **environment):
-    """Make a function that runs code in a new interpreter, in a folder; it returns what is printed.
+    """Make a function that runs code in a new interpreter; it returns what is printed.
 
-    What lies in that folder is imported before all else.
+    What lies in the folder, if one is given, is imported before all else.
     """
 
     def start():
