@@ -370,8 +370,10 @@ def run(args):
         assert alone <= 0.65  # we aim at .6
         assert beside <= 1.05
     if "realmlp" in args.tables:
-        compare_with_realmlp(6_000)
+        assert compare_with_realmlp(6_000) <= 0.35
     if "search" in args.tables:
-        compare_searches(1_000)
+        assert compare_searches(1_000) <= 10  # we aim at 8
     if "many" in args.tables:
-        compare_many_rows(100_000)
+        ratio, after = compare_many_rows(100_000)
+        assert ratio <= 12  # we aim at 10
+        assert after <= 0.1
