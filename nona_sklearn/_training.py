@@ -184,6 +184,11 @@ class NONANet(skorch.NeuralNet):
         for part, truth in zip(rows.tensor_split(n_parts), y.tensor_split(n_parts), strict=True):
             y_pred = self.infer(part)
             loss = self.get_loss(y_pred, truth, part, training=True) * (len(part) / len(rows))
+            if not loss.requires_grad:
+                raise ValueError(
+                    "nothing to learn: the loss does not depend on the network. With adjust=False "
+                    "and no step, the weighting must have a gradient"
+                )
             self.backward(loss)
             parts.append((loss.detach(), y_pred.detach()))
         losses, predictions = zip(*parts, strict=True)

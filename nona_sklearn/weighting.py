@@ -628,6 +628,8 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
         If the name is unknown, or what comes of it are no weights: of another shape or type than
         the similarities, NaN, negative, not summing to 1, or of neighbours that must not meet; or
         if a function that should look at one neighbour at a time looks at others.
+    TypeError
+        If what is registered by the name makes no weighting.
 
     Examples
     --------
@@ -639,20 +641,26 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
         made = copy.deepcopy(weighting)
     else:
         check_choice("weighting", weighting, WEIGHTINGS)
-        made = WEIGHTINGS[weighting]()
+        made = _registered(weighting)
     _try(made, weighting)
+    return made
+
+
+def _registered(name: str) -> Weighting:
+    entry = WEIGHTINGS[name]
+    try:
+        made = copy.deepcopy(entry) if isinstance(entry, Weighting) else entry()
+    except TypeError as error:
+        raise TypeError(f"WEIGHTINGS[{name!r}] must make a Weighting without arguments") from error
+    if not isinstance(made, Weighting):
+        raise TypeError(f"WEIGHTINGS[{name!r}] must make a Weighting, got {made!r:.100}")
     return made
 
 
 @torch.no_grad()
 def _try(made: Weighting, given: str | Weighting) -> None:
     places = torch.tensor([[0.1, 0.5, 1.0, 4.0], [20.0, 2.0, 3.0, 2.5]])
-
-    def between(positions: Tensor) -> Tensor:
-        z = places.gather(1, positions)
-        return -(z[:, :, None] - z[:, None]).abs()
-
-    s = -places
+    s, between = -places, _between(places)
     if made.one_by_one:
         nearest = s.amax(dim=1, keepdim=True)
         logits = made.log_weight(s, nearest)
@@ -683,6 +691,24 @@ def _try(made: Weighting, given: str | Weighting) -> None:
             f"weighting={given!r} must give nothing to neighbours of log_measure=-inf, and the "
             f"others what sums to 1, got {weights.tolist()} of {log_measure.tolist()}"
         )
+    for row in ([0.0, 2.0, 100.0, -FAR], [1.0]):  # a twin and far rows; one neighbour
+        z = torch.tensor([row])
+        weights = made.weigh(-z, None, _between(z))
+        if not _are_shares(weights).all():
+            raise ValueError(
+                f"weighting={given!r} must give weights that are not negative and sum to 1, "
+                f"got {weights[0].tolist()} of {(-z)[0].tolist()}"
+            )
+
+
+def _between(places: Tensor) -> Between:
+    """What similarities neighbours on a line, at these distances (q, n), have to each other."""
+
+    def between(positions: Tensor) -> Tensor:
+        z = places.gather(1, positions)
+        return -(z[:, :, None] - z[:, None]).abs()
+
+    return between
 
 
 def _check_tensor(answer: Tensor, s: Tensor, given: str | Weighting) -> None:

@@ -14,7 +14,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 from torch.autograd import gradcheck
 
-from nona_sklearn import NONAHead, SoftStep, weighting
+from nona_sklearn import NONAHead, NONARegressor, SoftStep, weighting
 from nona_sklearn.similarity import SIMILARITIES, l2
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -567,6 +567,15 @@ class Odd(Weighting):
         return self.answer(s)
 
 
+class Standardised(Weighting):
+    """Looks at a whole row, of which a single neighbour has no deviation."""
+
+    def weigh(self, s, log_measure=None, between=None):
+        apart = s - s.mean(dim=1, keepdim=True)
+        x = apart / apart.abs().sum(dim=1, keepdim=True)
+        return softmax(x if log_measure is None else x + log_measure)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -593,11 +602,37 @@ class Odd(Weighting):
         ),
         (Weighting(lambda s: s.mean(dim=1)), r"the similarities' shape, got \(2,\) of \(2, 4\)"),
         (Weighting(lambda s: s.log_softmax(dim=1)), "must look at one neighbour at a time"),
+        (
+            Weighting(lambda s: -(-s).log()),
+            r"got \[nan, .* of \[-0\.0, -2\.0, -100",
+        ),  # inf of a twin
+        (Weighting(lambda s: s.masked_fill(s < -30, math.nan)), r"got \[nan, .* of \[-0\.0, -2"),
+        (Standardised(), r"sum to 1, got \[nan\] of \[-1\.0\]"),
     ],
 )
 def test_what_gives_no_weights_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         NONAHead(weighting=given)
+
+
+@pytest.mark.parametrize("entry", [lambda: None, lambda s: s, Weighting(lambda s: s)])
+def test_what_is_registered_makes_a_weighting(entry, monkeypatch):
+    monkeypatch.setitem(WEIGHTINGS, "mine", entry)
+    if isinstance(entry, Weighting):  # it is copied
+        made = NONAHead(weighting="mine").weighting
+        assert isinstance(made, Weighting)
+        assert made is not entry
+    else:
+        with pytest.raises(TypeError, match=r"WEIGHTINGS\['mine'\] must make a Weighting"):
+            NONAHead(weighting="mine")
+
+
+def test_weights_without_gradient_are_nothing_to_learn():
+    X = np.random.default_rng(0).standard_normal((30, 2))
+    flat = Weighting(torch.zeros_like)
+    reg = NONARegressor(weighting=flat, adjust=False, n_estimators=1, max_iter=2)
+    with pytest.raises(ValueError, match=r"nothing to learn: .* must have a gradient"):
+        reg.fit(X, X[:, 0])
 
 
 @pytest.mark.parametrize(
