@@ -280,10 +280,12 @@ class Sigmoid(Weighting):
         return -log1p_exp(-s - self.bias)
 
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        # 1 / (1 + exp(-x)), both times exp(top + b), which has no room to grow
-        level = (top + self.bias).clamp_max(-LEAST_LOGIT).exp()
-        inverse = s.neg_().add_(top).clamp_max_(-LEAST_LOGIT).exp_().add_(level)
-        return inverse.reciprocal_().mul_(level + 1)
+        # 1 / (1 + exp(-x)), both times exp(top + b) where that is below 1, so that none grows
+        x = top + self.bias
+        least = x.clamp_max(0.0)
+        level = least.exp()
+        inverse = s.neg_().add_(least - self.bias).clamp_max_(-LEAST_LOGIT).exp_().add_(level)
+        return inverse.reciprocal_().mul_(level + (least - x).exp())
 
 
 class Softplus(Weighting):
@@ -691,8 +693,8 @@ def _try(made: Weighting, given: str | Weighting) -> None:
             f"weighting={given!r} must give nothing to neighbours of log_measure=-inf, and the "
             f"others what sums to 1, got {weights.tolist()} of {log_measure.tolist()}"
         )
-    for row in ([0.0, 2.0, 100.0, -FAR], [1.0]):  # a twin and far rows; one neighbour
-        z = torch.tensor([row])
+    for distances in ([0.0, 2.0, 100.0, -FAR], [1.0]):  # a twin and far rows; one neighbour
+        z = torch.tensor([distances])
         weights = made.weigh(-z, None, _between(z))
         if not _are_shares(weights).all():
             raise ValueError(

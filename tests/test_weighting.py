@@ -696,3 +696,16 @@ def test_who_meets_nobody_leaves_no_gradient_however_far_all_are(alpha):
     nobody = torch.ones(2, 20, dtype=torch.bool)
     NONAHead(weighting=Entmax(alpha)).neighbor_weights(query, bank, nobody).sum().backward()
     assert (query.grad == 0).all()
+
+
+def test_who_is_as_near_as_rounding_can_tell_answers_too():
+    ends = Weighting(lambda s: torch.where(s > -5, 0.0, -math.inf))
+    s = torch.tensor([[-1e6, -1e6 - 0.5, -1e6 - 100], [-6.0, -6.001, -7.0]])
+    expected = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    torch.testing.assert_close(NONAHead(weighting=ends).weighting.weigh(s), expected)
+
+
+def test_sigmoid_of_large_similarities_is_one():
+    top = torch.tensor([[200.0]])
+    weights = Sigmoid().relative_(torch.tensor([[200.0, 150.0, -300.0]]), top)
+    torch.testing.assert_close(weights, torch.tensor([[1.0, 1.0, 0.0]]))
