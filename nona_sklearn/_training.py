@@ -165,6 +165,7 @@ class NONANet(skorch.NeuralNet):
     def fit_loop(self, X, y=None, **kwargs):
         """Note why training ends, and an interruption, which skorch takes for the wish to end."""
         self.stopped_, self.interrupted_ = "max_iter", None
+        self.learnable_ = list(super().get_all_learnable_params())
         try:
             return super().fit_loop(X, y, **kwargs)
         except KeyboardInterrupt as interrupt:  # a callback's way to end the loop, too
@@ -172,6 +173,10 @@ class NONANet(skorch.NeuralNet):
             if self.stopped_ is None:
                 self.interrupted_ = interrupt
             raise
+
+    def get_all_learnable_params(self):
+        """List the parameters, which do not change in training: each step asks for them."""
+        return getattr(self, "learnable_", None) or super().get_all_learnable_params()
 
     def infer(self, rows, **fit_params):
         return self.module_(rows, self.pool)
