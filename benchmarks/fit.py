@@ -94,8 +94,8 @@ def step(network, optimizer, X, y, rows, n_queries):
     """Predict the first of some rows from all of them, and descend."""
     optimizer.zero_grad()
     embeddings = network.embedding(X[rows])
-    itself = torch.eye(n_queries, len(rows), dtype=torch.bool)
-    y_pred = network.head(embeddings[:n_queries], embeddings, y[rows], itself)
+    itself = torch.arange(n_queries)
+    y_pred = network.head(embeddings[:n_queries], embeddings, y[rows], (itself, itself))
     nn.functional.mse_loss(y_pred, y[rows[:n_queries]]).backward()
     nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     optimizer.step()
