@@ -32,6 +32,7 @@ from ._displays import (
 from ._distribution import Calibration
 from ._features import TableEncoder
 from ._inputs import Rows
+from ._persistence import load, save
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from ._search import param_distributions, param_grid
 from ._unwrap import unwrap
@@ -63,9 +64,11 @@ __all__ = [
     "TableEncoder",
     "WeightingDisplay",
     "compare_heads",
+    "load",
     "neighbor_attention",
     "neighbor_weights",
     "param_distributions",
     "param_grid",
+    "save",
     "unwrap",
 ]

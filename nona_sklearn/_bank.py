@@ -211,10 +211,7 @@ class NeighborBank:
         return {"arrays": arrays, **others}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        with warnings.catch_warnings():
-            # A mapped array may be read-only; nothing writes into a bank.
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            tensors = {name: torch.as_tensor(array) for name, array in state["arrays"].items()}
+        tensors = {name: as_tensor(array) for name, array in state["arrays"].items()}
         neighbors = Neighbors(
             tensors.pop("embeddings"),
             tensors.pop("values"),
@@ -224,3 +221,10 @@ class NeighborBank:
         others: dict[str, Any] = {name: state[name] for name in AS_THEY_ARE}
         made = NeighborBank(neighbors, **(tensors | others))
         vars(self).update(vars(made))
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A tensor of an array's memory. A mapped one may be read-only: nobody may write to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.as_tensor(array)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from ._columns import is_missing
 from ._evaluation import spans
 from ._features import TableEncoder, check_table, rows_of
 from ._inputs import Rows
+from ._modules import from_data, to_data
 from ._names import Names, labels_of
 from ._network import EMBED_BLOCK, Embedded, NeighborNetwork, average
 from ._pools import NEIGHBOR_POOLS
@@ -393,12 +393,17 @@ class NetworkEstimator(
         return tags
 
     def __getstate__(self):
-        """Pickle from the CPU, so that a model fitted on a GPU loads without one."""
+        """Store the network as arrays on the CPU: what was fitted on a GPU loads without one."""
         state = super().__getstate__()
         if "network_" in state:
-            state = state.copy()
-            state["network_"] = copy.deepcopy(state["network_"]).cpu()
+            state = state | {"network_": to_data(state["network_"])}
         return state
+
+    def __setstate__(self, state):
+        """Make the network of its arrays."""
+        if "network_" in state:
+            state = state | {"network_": from_data(state["network_"])}
+        super().__setstate__(state)
 
 
 def _those_that_count(X, y, given: GivenRows):

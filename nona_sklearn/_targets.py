@@ -154,7 +154,7 @@ class ClassTargets:
         Whether `y` has an axis of outputs.
     of_labels : bool
         Whether they say which labels a row has: an indicator matrix.
-    frequencies : Tensor of shape (C,)
+    frequencies : ndarray of shape (C,)
         How frequent each class is.
     """
 
@@ -175,9 +175,7 @@ class ClassTargets:
         self.classes = [np.unique(column) for column in label_columns(labels)]
         numbers = labels.dtype.kind in "biuf"
         self.of_labels = numbers and is_multilabel(labels) and {*self.sizes} == {2}
-        self.frequencies = torch.from_numpy(
-            np.average(self.values(labels), axis=0, weights=sample_weight)
-        )
+        self.frequencies = np.average(self.values(labels), axis=0, weights=sample_weight)
         return self
 
     def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
@@ -287,7 +285,8 @@ class ClassTargets:
 
     def make_head(self, *args, **kwargs) -> ClassHead:
         """Build the head that adds up the classes' weights."""
-        kwargs |= {"prior": self.frequencies, "sizes": self.sizes, "smoothing": self.smoothing}
+        prior = torch.as_tensor(self.frequencies)
+        kwargs |= {"prior": prior, "sizes": self.sizes, "smoothing": self.smoothing}
         return ClassHead(*args, **kwargs)
 
     def split(

@@ -51,6 +51,7 @@ LAYERS = [
     "_distribution",
     "_explanation",
     "_bank",
+    "_modules",
     "_calibration",
     "_columns",
     "_features",
@@ -75,6 +76,8 @@ LAYERS = [
     "_compare",
     "_search",
     "_approximate",
+    "_codec",
+    "_persistence",
     "_unwrap",
     "_displays",
     "datasets",
@@ -108,8 +111,9 @@ def test_imports_go_one_way(layer):
         ("skorch", {"_averaging", "_budget", "_progress", "_training", "_turns"}),
         ("tqdm", {"_progress"}),
         ("faiss", {"_approximate"}),
+        ("safetensors", {"_persistence"}),
         ("matplotlib", {"_displays", "__main__"}),
-        ("pandas", {"_table", "__main__"}),
+        ("pandas", {"_codec", "_table", "__main__"}),
     ],
 )
 def test_where_libraries_are_imported(library, files):

@@ -1,0 +1,386 @@
+"""Objects as JSON and tensors, and back.
+
+Only what is named here can come back: of the classes below an object is made without a call of
+anything that a file says, and filled with data.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import zoneinfo
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+from torch import Tensor, nn
+
+from ._approximate import ApproximateNeighborsRegressor
+from ._bank import NeighborBank, as_tensor
+from ._classifier import NONAClassifier, SoftStepKNeighborsClassifier
+from ._columns import Column
+from ._distribution import Calibration
+from ._extractor import make_extractor
+from ._features import Feature, TableEncoder, _name_of_level
+from ._modules import from_data, is_known, to_data
+from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
+from ._scaler import SmoothClipScaler
+from ._targets import ClassTargets, RegressionTargets
+from ._validation import check_choice
+from .similarity import SIMILARITIES
+from .weighting import make_weighting
+
+ESTIMATORS: tuple[type, ...] = (
+    *(NONARegressor, NONAClassifier),
+    *(SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier),
+    *(ApproximateNeighborsRegressor, TableEncoder),
+)
+OTHERS: tuple[type, ...] = (
+    *(NeighborBank, Calibration, Feature, Column, RegressionTargets, ClassTargets),
+    *(SmoothClipScaler, RobustScaler, StandardScaler),
+    *(SimpleImputer, MissingIndicator, OneHotEncoder, FrozenEstimator),
+)
+FUNCTIONS: tuple[Callable, ...] = (_name_of_level,)
+DTYPES = torch.float32, torch.float64, torch.float16, torch.bfloat16
+#: Who makes the modules that are a parameter's: their names in a network, and the parameter.
+MAKERS: dict[str, tuple[str, Callable[[Any], nn.Module]]] = {
+    "extractor": ("feature_extractor", make_extractor),
+    "weighting": ("weighting", make_weighting),
+}
+
+
+def _name(thing: Any) -> str:
+    """Name a class or function by its library, so that it may move within it."""
+    return f"{thing.__module__.split('.')[0]}.{thing.__qualname__}"
+
+
+CLASSES = {_name(each): each for each in (*ESTIMATORS, *OTHERS)}
+FUNCTIONS_BY_NAME = {_name(each): each for each in FUNCTIONS}
+
+
+class UnknownError(TypeError):
+    """An object of a class that is not named here."""
+
+
+# -- values that JSON does not have ------------------------------------------------------------
+
+
+def _pandas(name: str) -> Callable:
+    def make(arguments: list) -> Any:
+        import pandas as pd  # only who was given its objects has them
+
+        return getattr(pd, name)(*arguments)
+
+    return make
+
+
+def _write_moment(moment: Any) -> list:
+    """A Timestamp as the time in UTC, its zone, and the unit that it counts in."""
+    if moment.tz is None:
+        return [moment.isoformat(), None, moment.unit]
+    return [moment.tz_convert("UTC").tz_localize(None).isoformat(), str(moment.tz), moment.unit]
+
+
+def _read_moment(written: list) -> Any:
+    text, zone, unit = written
+    moment = _pandas("Timestamp")([text]).as_unit(unit)
+    return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)
+
+
+def _read_random_state(state: dict) -> np.random.RandomState:
+    random_state = np.random.RandomState()
+    random_state.set_state(state)
+    return random_state
+
+
+#: By the name of a type: how to write a value in plainer ones, and how to read it again.
+PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "builtins.tuple": (list, tuple),
+    "builtins.set": (list, set),
+    "builtins.bytes": (bytes.hex, bytes.fromhex),
+    "builtins.slice": (lambda s: [s.start, s.stop, s.step], lambda ends: slice(*ends)),
+    "datetime.date": (datetime.date.isoformat, datetime.date.fromisoformat),
+    "datetime.datetime": (
+        lambda t: [t.replace(tzinfo=None).isoformat(), t.tzinfo, t.fold],
+        lambda t: datetime.datetime.fromisoformat(t[0]).replace(tzinfo=t[1], fold=t[2]),
+    ),
+    "datetime.timedelta": (
+        lambda t: [t.days, t.seconds, t.microseconds],
+        lambda parts: datetime.timedelta(*parts),
+    ),
+    "datetime.timezone": (lambda zone: zone.utcoffset(None), datetime.timezone),
+    "decimal.Decimal": (str, decimal.Decimal),
+    "numpy.RandomState": (lambda state: state.get_state(legacy=False), _read_random_state),
+    "pandas.Interval": (lambda i: [i.left, i.right, i.closed], _pandas("Interval")),
+    "pandas.Period": (lambda p: [str(p), p.freqstr], _pandas("Period")),
+    "pandas.Timedelta": (lambda t: [t.isoformat()], _pandas("Timedelta")),
+    "pandas.Timestamp": (_write_moment, _read_moment),
+    "pandas.NaTType": (lambda _: ["NaT"], _pandas("Timestamp")),
+    "torch.device": (str, torch.device),
+    "torch.dtype": (str, {str(dtype): dtype for dtype in DTYPES}.__getitem__),
+    "zoneinfo.ZoneInfo": (str, zoneinfo.ZoneInfo),
+}
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+class Encoder:
+    """Write objects as JSON, and their numbers as tensors beside it.
+
+    What JSON has is written as itself; all else as a dict of one key, which says what it is.
+
+    Attributes
+    ----------
+    tensors : dict of str to Tensor
+        The tensors, by where they were found.
+    handed : dict of str to str
+        Parameters that nobody but the user can bring again, and what they were.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.handed: dict[str, str] = {}
+        self._keys: dict[tuple, str] = {}
+
+    def encode(self, value: Any, path: str) -> Any:
+        """Write a value that was found at a path.
+
+        Raises
+        ------
+        UnknownError
+            If it, or what it holds, is of a class that is not known here.
+        """
+        kind = type(value)
+        name = _name(kind)
+        if value is None or kind in (bool, int, float, str):
+            return value
+        if kind is list:
+            return [self.encode(each, f"{path}.{i}") for i, each in enumerate(value)]
+        if kind is dict:
+            return {
+                "dict": [
+                    [self.encode(key, path), self.encode(each, f"{path}.{key}")]
+                    for key, each in value.items()
+                ]
+            }
+        if kind is np.ndarray:
+            return {"array": self._array(value, path)}
+        if isinstance(value, np.generic) and _is_plain(value.dtype):
+            plain = value.view(np.int64) if value.dtype.kind in "mM" else value
+            return {"scalar": [value.dtype.str, self.encode(plain.item(), path)]}
+        if isinstance(value, np.dtype) and value.kind in "biufOUmM":
+            return {"dtype": value.str}
+        if isinstance(value, type) and issubclass(value, np.generic):
+            return {"type": np.dtype(value).str}
+        if isinstance(value, nn.Module):
+            return {"module": self._module(value, path)}
+        if isinstance(value, Tensor):
+            return {"tensor": self._tensor(value, path)}
+        if name in PLAIN:
+            return {name: self.encode(PLAIN[name][0](value), path)}
+        if kind in ESTIMATORS:
+            return {"estimator": [name, *self._estimator(value, path)]}
+        if CLASSES.get(name) is kind:
+            return {"object": [name, self._entries(value.__getstate__(), path)]}
+        if value in FUNCTIONS:
+            return {"function": _name(value)}
+        raise UnknownError(f"{path} is a {kind.__module__}.{kind.__qualname__}")
+
+    def _entries(self, values: Mapping[str, Any], path: str) -> dict[str, Any]:
+        return {key: self.encode(value, f"{path}.{key}") for key, value in values.items()}
+
+    def _estimator(self, estimator: BaseEstimator, path: str) -> tuple[dict, dict]:
+        """Parameters, of which some are the user's own, and what fit found."""
+        state = estimator.__getstate__()
+        names = estimator.get_params(deep=False).keys()
+        parameters = {name: self._parameter(state[name], name, path) for name in names}
+        rest = {key: value for key, value in state.items() if key not in names}
+        return parameters, self._entries(rest, path)
+
+    def _parameter(self, value: Any, name: str, path: str) -> Any:
+        try:
+            if isinstance(value, nn.Module):
+                if not is_known(value):
+                    raise UnknownError
+                return {"known": self.encode(to_data(value), f"{path}.{name}")}
+            return self.encode(value, f"{path}.{name}")
+        except UnknownError:
+            self.handed[name] = f"{' '.join(repr(value).split()):.100}"
+            return {"handed": name}
+
+    def _module(self, module: nn.Module, path: str) -> Any:
+        """The weights of a module of the user's, who brings the rest again."""
+        own_name = path.rsplit(".", 1)[-1]
+        if own_name not in MAKERS:
+            raise UnknownError(
+                f"{path} is a {type(module).__module__}.{type(module).__qualname__}"
+            )
+        return [own_name, self._entries(module.state_dict(), path)]
+
+    def _array(self, array: np.ndarray, path: str) -> dict[str, Any]:
+        """Numbers as a tensor; strings as theirs; any other objects one by one."""
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+        written: dict[str, Any] = {"dtype": array.dtype.str, "shape": list(array.shape)}
+        kind = array.dtype.kind
+        if kind in "biuf" and _is_plain(array.dtype):
+            return written | {"numbers": self._tensor(as_tensor(array), path)}
+        if kind in "mM":
+            return written | {"numbers": self._tensor(as_tensor(array.view(np.int64)), path)}
+        values = array.ravel().tolist()
+        kinds = {type(value) for value in values}
+        if kinds == {int} and min(values) >= -(2**63) and max(values) < 2**63:
+            numbers = torch.tensor(values, dtype=torch.int64)
+            return written | {"numbers": self._tensor(numbers, path)}
+        if kind in "UO" and kinds <= {str}:
+            texts = [text.encode("utf-8", "surrogatepass") for text in values]
+            joined = torch.frombuffer(
+                bytearray(b"".join(texts)) or bytearray(1), dtype=torch.uint8
+            )
+            lengths = torch.tensor([len(text) for text in texts], dtype=torch.int32)
+            keys = self._tensor(joined, f"{path}.text"), self._tensor(lengths, f"{path}.lengths")
+            return written | {"text": list(keys)}
+        return written | {"objects": self.encode(values, path)}
+
+    def _tensor(self, tensor: Tensor, path: str) -> str:
+        """Keep a tensor, one that is met twice once: its key."""
+        tensor = tensor.detach().cpu().contiguous()
+        same = tensor.data_ptr(), tensor.shape, tensor.dtype
+        if same not in self._keys or tensor.numel() == 0:
+            key = path if path not in self.tensors else f"{path} {len(self.tensors)}"
+            self.tensors[key], self._keys[same] = tensor, key
+        return self._keys[same]
+
+
+def _is_plain(dtype: np.dtype) -> bool:
+    """Whether torch, or Python, has numbers, moments or texts of this type."""
+    return dtype.kind in "biuSUmM" or (dtype.kind == "f" and dtype.itemsize <= 8)
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+class Decoder:
+    """Make objects of what an :class:`Encoder` wrote.
+
+    Parameters
+    ----------
+    tensors : mapping of str to Tensor
+        Its tensors.
+    handed : mapping of str to object
+        The parameters that the user brings.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], handed: Mapping[str, Any]):
+        self.tensors, self.handed = tensors, handed
+        self._parameters: dict[str, Any] = {}  # of the estimator that is being read
+
+    def decode(self, written: Any) -> Any:
+        """Make the value that was written."""
+        if isinstance(written, list):
+            return [self.decode(each) for each in written]
+        if not isinstance(written, dict):
+            return written
+        [(what, of)] = written.items()
+        if what in PLAIN:
+            return PLAIN[what][1](self.decode(of))
+        return getattr(self, READERS[what])(of)
+
+    def _entries(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self.decode(value) for key, value in written.items()}
+
+    def _dict(self, pairs: list) -> dict:
+        return {self.decode(key): self.decode(value) for key, value in pairs}
+
+    def _scalar(self, written: list) -> np.generic:
+        dtype, plain = written
+        stored_as = np.int64 if dtype[1] in "mM" else dtype
+        return np.array(self.decode(plain), stored_as).view(dtype)[()]
+
+    def _array(self, written: dict[str, Any]) -> np.ndarray:
+        dtype, shape = np.dtype(written["dtype"]), written["shape"]
+        if "numbers" in written:
+            array = self.tensors[written["numbers"]].numpy().reshape(shape)
+            return array.astype(object) if dtype.kind == "O" else array.view(dtype)
+        if "text" in written:
+            joined, lengths = (self.tensors[key].numpy() for key in written["text"])
+            ends = lengths.cumsum()
+            whole = joined.tobytes()
+            values = [
+                whole[end - length : end].decode("utf-8", "surrogatepass")
+                for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
+            ]
+        else:
+            values = self.decode(written["objects"])
+        array = np.empty(len(values), dtype)
+        array[:] = values
+        return array.reshape(shape)
+
+    def _dtype(self, written: str) -> np.dtype:
+        return np.dtype(written)
+
+    def _type(self, written: str) -> type:
+        return np.dtype(written).type
+
+    def _tensor(self, key: str) -> Tensor:
+        return self.tensors[key]
+
+    def _function(self, name: str) -> Callable:
+        return FUNCTIONS_BY_NAME[name]
+
+    def _object(self, written: list) -> Any:
+        name, entries = written
+        return _fill(CLASSES[name], self._entries(entries))
+
+    def _estimator(self, written: list) -> BaseEstimator:
+        name, parameters, fitted = written
+        before, self._parameters = self._parameters, self._entries(parameters)
+        if "similarity" in parameters:
+            check_choice("similarity", self._parameters["similarity"], SIMILARITIES)
+        estimator = _fill(CLASSES[name], self._parameters | self._entries(fitted))
+        self._parameters = before
+        return estimator
+
+    def _known(self, written: dict) -> nn.Module:
+        return from_data(self.decode(written))
+
+    def _handed(self, name: str) -> Any:
+        return self.handed[name]
+
+    def _module(self, written: list) -> nn.Module:
+        own_name, state = written
+        parameter, make = MAKERS[own_name]
+        try:
+            module = make(self._parameters[parameter])
+            module.load_state_dict(self._entries(state))
+        except (RuntimeError, ValueError) as error:
+            raise MismatchError(f"{parameter} does not fit the file: {error}") from error
+        return module.requires_grad_(False).eval()
+
+
+class MismatchError(ValueError):
+    """What the user brings is not what the file needs."""
+
+
+READERS = {
+    what: f"_{what}"
+    for what in (
+        *("dict", "scalar", "array", "dtype", "type", "tensor", "function"),
+        *("object", "estimator", "known", "module", "handed"),
+    )
+}
+
+
+def _fill(kind: type, state: dict[str, Any]) -> Any:
+    """An object with a state, as pickle makes it: its class is not called."""
+    made = kind.__new__(kind)
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(state)
+    else:
+        vars(made).update(state)
+    return made

@@ -1,0 +1,232 @@
+"""A fitted estimator as one file that holds data and no code: save and load."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ._codec import ESTIMATORS, Decoder, Encoder, MismatchError, UnknownError
+
+CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
+FORMAT = 1  # of the files that this version writes, and the newest that it reads
+LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
+
+
+def save(estimator, path, *, overwrite=False):
+    """Write an estimator into one file that holds data and no code.
+
+    The file is of the safetensors format: networks, bank and all other numbers as tensors, and
+    one that is JSON, with parameters, columns, classes, names and calibration. A checksum covers
+    all of it.
+
+    Parameters
+    ----------
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
+            SoftStepKNeighborsClassifier, ApproximateNeighborsRegressor or TableEncoder
+        Fitted or not. Of a pipeline or a search, save the estimator in it, or use skops.
+    path : str or path-like
+        Where to write. The file is complete or not there: it is written beside, and moved.
+    overwrite : bool, default=False
+        Whether to take the place of a file that is there.
+
+    Raises
+    ------
+    TypeError
+        If it is no estimator of this package, or holds an object that a file cannot.
+    FileExistsError
+        If there is something at `path`, and `overwrite` is False.
+    OSError
+        If the file cannot be written. What was at `path` stays.
+
+    See Also
+    --------
+    load : Read it again.
+
+    Notes
+    -----
+    What a file cannot hold is to be handed to :func:`load` again: a `feature_extractor` (its
+    fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, and a
+    `weighting` of one's own.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_diabetes
+    >>> import nona_sklearn
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = nona_sklearn.NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
+    >>> path = Path(tempfile.mkdtemp(), "diabetes.safetensors")
+    >>> nona_sklearn.save(reg, path)
+    >>> again = nona_sklearn.load(path)
+    >>> bool((again.predict(X[400:]) == reg.predict(X[400:])).all())
+    True
+    """
+    path = Path(path)
+    if type(estimator) not in ESTIMATORS:
+        names = ", ".join(kind.__name__ for kind in ESTIMATORS)
+        raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"path must be new, got {str(path)!r}; or set overwrite=True")
+    encoder = Encoder()
+    try:
+        written = encoder.encode(estimator, type(estimator).__name__)
+    except UnknownError as error:
+        raise TypeError(f"a file cannot hold this estimator: {error}") from None
+    content = bytearray(_to_json(written).encode("utf-8", "surrogatepass"))
+    tensors = encoder.tensors | {CONTENT: torch.frombuffer(content, dtype=torch.uint8)}
+    metadata = {
+        "format": str(FORMAT),
+        "handed": _to_json(encoder.handed),
+        "versions": _to_json(_versions()),
+    }
+    _write(path, tensors, metadata | {"sha256": _checksum(metadata, tensors)})
+
+
+def load(path, *, verify=True, **handed):
+    """Read an estimator that :func:`save` wrote. No code of the file is run.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file. Its tensors are mapped into memory: rows are read when they are needed.
+    verify : bool, default=True
+        Whether to compare the checksum, which reads the whole file once.
+    **handed : object
+        Parameters that the file cannot hold, by their names, such as ``feature_extractor=``.
+
+    Returns
+    -------
+    estimator : object
+        The estimator, on the CPU, of the class that was saved.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, of a newer format, or not one that :func:`save` wrote; or if a
+        module that is handed does not fit the weights in it.
+    TypeError
+        If other parameters are handed than the file needs.
+    FileNotFoundError
+        If there is no such file.
+
+    See Also
+    --------
+    save : Write it.
+
+    Notes
+    -----
+    The checksum tells accidents, not intent: whoever can change a file can write a checksum. A
+    file of somebody else's can hold any numbers, and so any predictions, but it cannot run code.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import nona_sklearn
+    >>> path = Path(tempfile.mkdtemp(), "not_fitted.safetensors")
+    >>> nona_sklearn.save(nona_sklearn.NONARegressor(n_estimators=1), path)
+    >>> nona_sklearn.load(path)
+    NONARegressor(n_estimators=1)
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path must be a file that save wrote, there is none at {path}")
+    metadata, tensors = _read(path)
+    if verify and _checksum(metadata, tensors) != metadata["sha256"]:
+        raise ValueError(f"{path} is damaged: its checksum does not fit what it holds")
+    _check_handed(path, json.loads(metadata["handed"]), handed)
+    content = tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass")
+    try:
+        return Decoder(tensors, handed).decode(json.loads(content))
+    except MismatchError:
+        raise
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
+        made_by = json.loads(metadata["versions"])["nona_sklearn"]
+        raise ValueError(
+            f"{path}, written by nona_sklearn {made_by}, holds what this version cannot read: "
+            f"{error!r}"
+        ) from error
+
+
+def _check_handed(path: Path, needed: Mapping[str, str], handed: Mapping[str, Any]) -> None:
+    if missing := needed.keys() - handed.keys():
+        name = min(missing)
+        raise TypeError(
+            f"{path} needs {name}, which a file cannot hold; it was {needed[name]}: "
+            f"load(path, {name}=...)"
+        )
+    if more := handed.keys() - needed.keys():
+        raise TypeError(f"load was handed {min(more)}, which {path} does not need")
+
+
+def _versions() -> dict[str, str]:
+    package = importlib.import_module(__package__)  # which imports this module
+    return {
+        package.__name__: package.__version__,
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in LIBRARIES},
+    }
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of all that a file says: its metadata, and each tensor's name, kind and bytes."""
+    said = {key: value for key, value in metadata.items() if key != "sha256"}
+    shapes = {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
+    digest = hashlib.sha256(json.dumps([said, shapes], sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a file beside, and move it to its place when it is complete."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(beside, "xb") as file:  # whoever may read new files of the user
+            mode = os.fstat(file.fileno()).st_mode
+        safetensors.torch.save_file(tensors, beside, metadata)
+        os.chmod(beside, mode)
+        with open(beside, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise OSError(f"{path} could not be written: {error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What a file holds: its metadata, and its tensors, mapped into memory."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is damaged, or not a file that save wrote: {error}") from error
+    missing = {"format", "handed", "versions", "sha256", CONTENT} - (metadata.keys() | tensors)
+    if missing:
+        raise ValueError(f"{path} is not a file that save wrote: it has no {min(missing)}")
+    if not metadata["format"].isdecimal() or int(metadata["format"]) > FORMAT:
+        raise ValueError(
+            f"{path} is of format {metadata['format']}, and this version of nona_sklearn reads "
+            f"up to {FORMAT}: it was written by a newer one"
+        )
+    return metadata, tensors

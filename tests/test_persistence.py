@@ -1,0 +1,673 @@
+"""Files that hold data and no code: what comes back, and what is refused."""
+
+import datetime
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import zoneinfo
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.torch
+import skops.io
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_diabetes
+from torch import nn
+
+import nona_sklearn
+from nona_sklearn import (
+    ApproximateNeighborsRegressor,
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    TableEncoder,
+    _persistence,
+)
+from nona_sklearn._codec import Decoder, Encoder, UnknownError
+from nona_sklearn.similarity import SIMILARITIES
+from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, SparseSoftmax, Weighting
+
+STORED = Path(__file__).parent / "data" / "format_1.safetensors"
+QUICK = {"max_iter": 2, "random_state": 0}
+ONE = {"n_estimators": 1, **QUICK}
+
+
+def make_table(n=60):
+    """A table with a column of each kind, some with gaps, and names for its rows."""
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2025-01-01", periods=n)
+    return pd.DataFrame(
+        {
+            "area": np.where(rng.random(n) < 0.1, np.nan, rng.standard_normal(n)),
+            "district": rng.choice(["Altona", "Höfe", None], n),
+            "grade": pd.Categorical(rng.choice(["b", "a"], n), ["b", "a"], ordered=True),
+            "let": days,
+            "seen": days.tz_localize("Europe/Berlin"),
+            "took": pd.to_timedelta(rng.integers(1, 9, n), unit="h"),
+            "new": rng.random(n) < 0.5,
+            "decade": pd.cut(rng.integers(1950, 2020, n), [1900, 1960, 2000, 2100]),
+        },
+        index=[f"flat {i}" for i in range(n)],
+    )
+
+
+TABLE = make_table()
+RENT = pd.Series(np.random.default_rng(1).standard_normal(60), name="rent", index=TABLE.index)
+KIND = np.where(RENT > 0, "above", "below")
+X, Y = load_diabetes(return_X_y=True)
+X, Y = X[:60], Y[:60]
+
+
+def again(estimator, tmp_path, **handed):
+    """What comes back from a file."""
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(estimator, path, overwrite=True)
+    return nona_sklearn.load(path, **handed)
+
+
+def assert_alike(loaded, estimator, X):
+    """Every answer is the same to the last bit."""
+    assert type(loaded) is type(estimator)
+    texts = [re.sub("at 0x[0-9A-F]+", "", repr(each)) for each in (loaded, estimator)]
+    assert texts[0] == texts[1]
+    np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
+    if hasattr(estimator, "explain"):
+        pd.testing.assert_frame_equal(loaded.explain(X[:5]), estimator.explain(X[:5]))
+        assert loaded.history_ == estimator.history_
+    if hasattr(estimator, "predict_proba"):
+        for ours, theirs in zip(
+            *(np.atleast_3d(e.predict_proba(X)) for e in (loaded, estimator)), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+    if hasattr(estimator, "predict_quantiles"):
+        levels = [0.1, 0.9]
+        np.testing.assert_array_equal(
+            loaded.predict_quantiles(X, levels), estimator.predict_quantiles(X, levels)
+        )
+
+
+# -- what comes back ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(n_estimators=2, **QUICK), RENT),
+        (NONAClassifier(n_estimators=2, **QUICK), KIND),
+        (SoftStepKNeighborsRegressor(**QUICK), RENT),
+        (SoftStepKNeighborsClassifier(**QUICK), KIND),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_estimators_of_raw_tables_come_back(estimator, y, tmp_path):
+    estimator = clone(estimator).fit(TABLE, y, sample_weight=1 + np.arange(60) % 3)
+    loaded = again(estimator, tmp_path)
+    assert_alike(loaded, estimator, TABLE)
+    assert loaded.explain(TABLE[:1])["neighbor"][0].startswith("flat")
+    with pytest.raises(ValueError, match="column 'let' held dates without a time zone"):
+        loaded.predict(TABLE.assign(let="today"))
+
+
+@pytest.mark.parametrize("weighting", sorted(WEIGHTINGS))
+def test_each_weighting_comes_back(weighting, tmp_path):
+    estimator = NONARegressor(weighting=weighting, softstep="s1", **ONE).fit(X, Y)
+    assert_alike(again(estimator, tmp_path), estimator, X)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"similarity": name} for name in ("log_l2", "l1", "dot", "cosine")),
+        *({"softstep": step, "softstep_params": "pointwise"} for step in ("s1", "s2")),
+        {"adjust": False, "hidden_layer_sizes": (), "skip_connection": False},
+        {"batch_norm": True, "activation": "tanh", "hidden_layer_sizes": [9, 8]},
+        {"numerical_embedding": "periodic", "learn_temperature": False},
+        {"weighting": SparseSoftmax(3)},
+        {"weighting": Preconditioned(4), "random_state": np.random.RandomState(3)},
+        {"early_stopping": False, "device": torch.device("cpu"), "max_time": 9.0},
+        {"hidden_layer_sizes": np.array([8]), "embedding_dim": np.int64(3)},
+    ],
+    ids=str,
+)
+def test_parameters_come_back(params, tmp_path):
+    estimator = NONARegressor(**(ONE | params)).fit(X, Y)
+    assert_alike(again(estimator, tmp_path), estimator, X)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.arange(60) % 3,
+        np.array([b"a", b"b"])[np.arange(60) % 2],
+        np.arange(60) % 2 == 0,
+        np.array([1, "one", 2.5], dtype=object)[np.arange(60) % 2],
+        np.stack([np.arange(60) % 2, np.arange(60) % 3], axis=1),
+    ],
+    ids=["int", "bytes", "bool", "object", "two outputs"],
+)
+def test_labels_come_back(y, tmp_path):
+    if y.dtype == object:
+        y = y.astype(str).astype(object)
+    estimator = NONAClassifier(class_weight="balanced" if y.ndim == 1 else None, **ONE).fit(X, y)
+    loaded = again(estimator, tmp_path)
+    ours, theirs = (e.classes_ if y.ndim == 2 else [e.classes_] for e in (loaded, estimator))
+    for classes, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(classes, expected)
+        assert classes.dtype == expected.dtype
+    np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
+
+
+NAMES = {
+    "numbers": np.arange(60)[::-1],
+    "days": pd.date_range("2025-01-01", periods=60),
+    "hours of a zone": pd.date_range("2025-03-30", periods=60, freq="h", tz="Europe/Berlin"),
+    "tuples": pd.MultiIndex.from_product([["a", "b"], range(30)]),
+    "periods": pd.period_range("2025-01", periods=60, freq="M"),
+    "intervals": pd.interval_range(0.0, 6.0, 60),
+    "python's": [datetime.date(2025, 1, 1) + datetime.timedelta(i) for i in range(60)],
+    "mixed": [None, 2.5, True, "ä\ud800", pd.NaT, pd.Timedelta("1s"), *range(54)],
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_of_rows_come_back(kind, tmp_path):
+    index = pd.Index(NAMES[kind], dtype=object) if kind == "mixed" else NAMES[kind]
+    table = pd.DataFrame(X, index=index)
+    estimator = NONARegressor(**ONE).fit(table, Y)
+    names = again(estimator, tmp_path).bank_.names
+    for ours, theirs in zip(names, estimator.bank_.names, strict=True):
+        assert type(ours) is type(theirs)
+        assert ours == theirs or (ours is theirs is pd.NaT)
+
+
+def test_edited_banks_come_back_and_can_be_edited_on(tmp_path):
+    estimator = NONARegressor(**ONE).fit(TABLE[:40], RENT[:40], groups=np.arange(40) // 2)
+    estimator.add_neighbors(TABLE[40:50], RENT[40:50])
+    estimator.remove_neighbors(names=["flat 3", "flat 41"])
+    estimator.compress(30)
+    loaded = again(estimator, tmp_path)
+    assert_alike(loaded, estimator, TABLE)
+    for each in (loaded, estimator):
+        each.add_neighbors(TABLE[50:], RENT[50:])
+        each.set_neighbor_targets(np.arange(40.0))
+    np.testing.assert_array_equal(loaded.bank_.ids, estimator.bank_.ids)
+    np.testing.assert_array_equal(loaded.predict(TABLE), estimator.predict(TABLE))
+
+
+def test_what_is_loaded_trains_on(tmp_path):
+    estimator = NONARegressor(warm_start=True, **ONE).fit(X, Y)
+    loaded = again(estimator, tmp_path)
+    np.testing.assert_array_equal(loaded.fit(X, Y).predict(X), estimator.fit(X, Y).predict(X))
+
+
+def test_an_estimator_that_is_not_fitted_comes_back(tmp_path):
+    loaded = again(NONARegressor(embedding_dim=7), tmp_path)
+    assert loaded.get_params() == NONARegressor(embedding_dim=7).get_params()
+    assert not hasattr(loaded, "bank_")
+
+
+def test_the_encoder_of_tables_comes_back(tmp_path):
+    encoder = TableEncoder().fit(TABLE)
+    loaded = again(encoder, tmp_path)
+    np.testing.assert_array_equal(loaded.transform(TABLE), encoder.transform(TABLE))
+    assert list(loaded.get_feature_names_out()) == list(encoder.get_feature_names_out())
+
+
+def test_an_index_comes_back_unless_an_edit_left_it_behind(tmp_path):
+    estimator = ApproximateNeighborsRegressor(NONARegressor(**ONE), n_candidates=5).fit(X, Y)
+    loaded = again(estimator, tmp_path)
+    assert loaded._index is not None
+    assert_alike(loaded, estimator, X)
+    estimator.regressor_.remove_neighbors([0])
+    loaded = again(estimator, tmp_path)
+    assert loaded._index is None
+    assert_alike(loaded, estimator, X)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says what is mapped")
+def test_a_loaded_bank_is_mapped(tmp_path):
+    loaded = again(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    path = str(tmp_path / "model.safetensors")
+    address = loaded.bank_.embeddings.data_ptr()
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    places = [line[0].split("-") for line in maps if line[-1] == path]
+    assert any(int(start, 16) <= address < int(end, 16) for start, end in places)
+    before = Path(path).read_bytes()
+    loaded.bank_.embeddings.zero_()  # a page of one's own, from then on
+    assert Path(path).read_bytes() == before
+
+
+def test_a_large_file_is_no_larger_than_a_pickle(tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.standard_normal((50_000, 10)), [f"row {i}" for i in range(50_000)])
+    estimator.add_neighbors(rows, rng.standard_normal(50_000))
+    again(estimator, tmp_path)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    assert size <= 1.02 * len(pickle.dumps(estimator))
+
+
+# -- what the user brings again ----------------------------------------------------------------
+
+
+class Extractor(nn.Module):
+    """Somebody's own module."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.layer = nn.Linear(10, width)
+        self.register_buffer("seen", torch.ones((), dtype=torch.int64))
+
+    def forward(self, batch):
+        return self.layer(batch.float()).tanh()
+
+
+def collate(rows):
+    return torch.as_tensor(np.asarray(rows))
+
+
+def half(s):
+    return s / 2
+
+
+def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
+    estimator = NONARegressor(Extractor(), collate_fn=collate, **ONE).fit(X, Y)
+    with pytest.raises(TypeError, match="needs collate_fn, which a file cannot hold; it was <fu"):
+        again(estimator, tmp_path, feature_extractor=Extractor)
+    with pytest.raises(TypeError, match=r"needs feature_extractor.* it was Extractor\( \(layer"):
+        again(estimator, tmp_path, collate_fn=collate)
+    loaded = again(estimator, tmp_path, feature_extractor=Extractor, collate_fn=collate)
+    np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
+    assert loaded.feature_extractor is Extractor
+    with pytest.raises(TypeError, match=r"handed callbacks, which .* does not need"):
+        again(
+            *(estimator, tmp_path),
+            **{"feature_extractor": Extractor, "collate_fn": collate, "callbacks": None},
+        )
+
+
+def test_an_extractor_that_does_not_fit_is_refused(tmp_path):
+    estimator = NONARegressor(Extractor, **ONE).fit(X, Y)
+    with pytest.raises(
+        ValueError, match=r"(?s)feature_extractor does not fit the file.*layer\.weight"
+    ):
+        again(estimator, tmp_path, feature_extractor=Extractor(6))
+    with pytest.raises(ValueError, match="feature_extractor does not fit the file"):
+        again(estimator, tmp_path, feature_extractor=nn.Linear(10, 5))
+    with pytest.raises(ValueError, match="feature_extractor does not fit the file"):
+        again(estimator, tmp_path, feature_extractor=3)
+
+
+def test_an_extractor_of_plain_layers_is_in_the_file(tmp_path):
+    extractor = nn.Sequential(nn.Linear(10, 4), nn.ReLU())
+    estimator = NONARegressor(extractor, n_estimators=2, **QUICK).fit(X.astype(np.float32), Y)
+    loaded = again(estimator, tmp_path)
+    np.testing.assert_array_equal(
+        loaded.predict(X.astype(np.float32)), estimator.predict(X.astype(np.float32))
+    )
+
+
+def test_a_weighting_of_ones_own_is_handed_or_registered(tmp_path, monkeypatch):
+    estimator = NONARegressor(weighting=Weighting(half), **ONE).fit(X, Y)
+    with pytest.raises(TypeError, match="needs weighting, which a file cannot hold"):
+        again(estimator, tmp_path)
+    loaded = again(estimator, tmp_path, weighting=Weighting(half))
+    np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
+
+    monkeypatch.setitem(WEIGHTINGS, "half", lambda: Weighting(half))
+    by_name = NONARegressor(weighting="half", **ONE).fit(X, Y)
+    np.testing.assert_array_equal(again(by_name, tmp_path).predict(X), estimator.predict(X))
+    monkeypatch.delitem(WEIGHTINGS, "half")
+    with pytest.raises(ValueError, match="weighting does not fit the file: weighting must be one"):
+        nona_sklearn.load(tmp_path / "model.safetensors")
+
+
+def test_a_similarity_that_is_not_registered_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(SIMILARITIES, "mine", SIMILARITIES["l1"])
+    estimator = NONARegressor(similarity="mine", **ONE).fit(X, Y)
+    assert_alike(again(estimator, tmp_path), estimator, X)
+    monkeypatch.delitem(SIMILARITIES, "mine")
+    with pytest.raises(ValueError, match=r"similarity must be one of .* got 'mine'"):
+        nona_sklearn.load(tmp_path / "model.safetensors")
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+class Mine(NONARegressor):
+    """Somebody's own class."""
+
+
+@pytest.mark.parametrize("thing", [Mine(), BaseEstimator(), 3, NONARegressor])
+def test_other_things_are_not_saved(thing, tmp_path):
+    with pytest.raises(TypeError, match=r"estimator must be one of NONARegressor, .* got "):
+        nona_sklearn.save(thing, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_file_cannot_hold_is_named(tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    estimator.note_ = [1, {"by": print}]
+    with pytest.raises(TypeError, match=r"NONARegressor\.note_\.1\.by is a builtins\.builtin"):
+        nona_sklearn.save(estimator, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The bytes of a small file, and what its estimator predicts."""
+    path = tmp_path_factory.mktemp("saved") / "model.safetensors"
+    estimator = SoftStepKNeighborsRegressor(**QUICK).fit(TABLE[["area", "let"]], RENT)
+    nona_sklearn.save(estimator, path)
+    return path.read_bytes()
+
+
+def test_every_flipped_bit_is_found(saved, tmp_path):
+    path = tmp_path / "model.safetensors"
+    header = 8 + int.from_bytes(saved[:8], "little")
+    rng = np.random.default_rng(0)
+    places = [*range(0, header, 5), *rng.integers(header, len(saved), 150)]
+    for place in places:
+        flipped = bytearray(saved)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"model\.safetensors"):
+            nona_sklearn.load(path)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 8, 100, 2000, -1000, -1])
+def test_truncated_files_are_refused(saved, kept, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved[:kept])
+    with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
+        nona_sklearn.load(path)
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "other"
+    with pytest.raises(FileNotFoundError, match="path must be a file that save wrote"):
+        nona_sklearn.load(path)
+    with pytest.raises(FileNotFoundError, match="path must be a file that save wrote"):
+        nona_sklearn.load(tmp_path)
+    path.write_bytes(pickle.dumps(NONARegressor()))
+    with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
+        nona_sklearn.load(path)
+    safetensors.torch.save_file({"weight": torch.ones(2)}, path)
+    with pytest.raises(ValueError, match="is not a file that save wrote: it has no "):
+        nona_sklearn.load(path)
+
+
+def rewrite(path, change=lambda content: content, **metadata):
+    """Change a file as somebody would who knows how its checksum is made."""
+    said, tensors = _persistence._read(path)
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    content = json.dumps(change(json.loads(tensors["estimator"].numpy().tobytes())))
+    tensors["estimator"] = torch.frombuffer(bytearray(content.encode()), dtype=torch.uint8)
+    said = {key: value for key, value in said.items() if key != "sha256"} | metadata
+    safetensors.torch.save_file(
+        tensors, path, said | {"sha256": _persistence._checksum(said, tensors)}
+    )
+
+
+def test_newer_formats_are_refused(saved, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    rewrite(path)
+    nona_sklearn.load(path)
+    rewrite(path, format="2")
+    with pytest.raises(
+        ValueError, match=r"is of format 2, and this version .* up to 1: it was wri"
+    ):
+        nona_sklearn.load(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"object": ["builtins.eval", {}]},
+        {"object": ["os.system", {"command": "true"}]},
+        {"function": "os.system"},
+        {"known": {"dict": [["class", "Module"], ["attributes", {"dict": []}]]}},
+        {"torch.dtype": "torch.load"},
+        {"numpy.RandomState": 3},
+        {"no such thing": 1},
+        {"estimator": ["nona_sklearn.NONARegressor", {"similarity": "mine"}, {}]},
+        {"one": 1, "two": 2},
+        {},
+    ],
+    ids=str,
+)
+def test_a_file_names_no_other_class_or_function(saved, content, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    rewrite(path, lambda _: content)
+    with pytest.raises(ValueError, match="holds what this version cannot read"):
+        nona_sklearn.load(path)
+
+
+def test_the_checksum_can_be_left_out(saved, tmp_path):
+    path = tmp_path / "model.safetensors"
+    start = 8 + int.from_bytes(saved[:8], "little")  # numbers of 8 bytes come first
+    path.write_bytes(saved[:start] + bytes([saved[start] ^ 1]) + saved[start + 1 :])
+    with pytest.raises(ValueError, match="is damaged: its checksum does not fit"):
+        nona_sklearn.load(path)
+    assert nona_sklearn.load(path, verify=False).predict(TABLE[["area", "let"]]).shape == (60,)
+
+
+# -- what was there stays ----------------------------------------------------------------------
+
+
+def test_a_path_that_exists_is_refused_unless_it_may_be_overwritten(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"path must be new.*or set overwrite=True"):
+        nona_sklearn.save(NONARegressor(), path)
+    assert path.read_text() == "mine"
+    nona_sklearn.save(NONARegressor(), path, overwrite=True)
+    assert isinstance(nona_sklearn.load(path), NONARegressor)
+    with pytest.raises(OSError, match=r"could not be written: .*directory"):
+        nona_sklearn.save(NONARegressor(), tmp_path, overwrite=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_file_may_be_read_by_whom_other_new_files_may(tmp_path):
+    (tmp_path / "other").touch()
+    nona_sklearn.save(NONARegressor(), tmp_path / "model")
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_an_interrupted_save_leaves_the_file_that_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(NONARegressor(embedding_dim=3), path)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        nona_sklearn.save(NONARegressor(), path, overwrite=True)
+    assert nona_sklearn.load(path).embedding_dim == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+FULL = """
+import resource, signal, sys, numpy, nona_sklearn
+reg = nona_sklearn.NONARegressor(n_estimators=1, max_iter=1).fit(numpy.eye(9), numpy.arange(9.0))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    nona_sklearn.save(reg, sys.argv[1], overwrite=True)
+except OSError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
+def test_a_full_disk_leaves_the_file_that_was_there(tmp_path):
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(NONARegressor(embedding_dim=3), path)
+    command = [sys.executable, "-W", "ignore", "-c", FULL, path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.startswith(f"OSError {path} could not be written: "), done
+    assert nona_sklearn.load(path).embedding_dim == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(OSError, match="could not be written"):
+        nona_sklearn.save(NONARegressor(), tmp_path / "none" / "model")
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def through(value):
+    """Write and read a value, as JSON in between."""
+    encoder = Encoder()
+    written = json.loads(json.dumps(encoder.encode(value, "value")))
+    return Decoder(encoder.tensors, {}).decode(written)
+
+
+ZONES = st.sampled_from(
+    [
+        None,
+        datetime.UTC,
+        zoneinfo.ZoneInfo("Europe/Berlin"),
+        datetime.timezone(datetime.timedelta(hours=-3)),
+    ]
+)
+SCALARS = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()),
+    *(st.dates(), st.datetimes(timezones=ZONES), st.timedeltas()),
+    st.decimals(allow_nan=False),
+    st.builds(np.float32, st.floats(width=32, allow_nan=False)),
+    st.builds(np.int8, st.integers(-128, 127)),
+    st.builds(np.datetime64, st.datetimes(), st.sampled_from(["s", "us", "ns"])),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda each: st.one_of(
+        *(st.lists(each), st.lists(each).map(tuple)),
+        st.dictionaries(st.one_of(st.text(), st.integers()), each),
+    ),
+    max_leaves=10,
+)
+
+
+@given(VALUES)
+def test_values_come_back(value):
+    back = through(value)
+    assert type(back) is type(value)
+    assert back == value
+
+
+@given(
+    st.lists(
+        st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.none()), max_size=9
+    )
+)
+def test_arrays_of_objects_come_back(values):
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    back = through(array)
+    assert back.dtype == object
+    assert [*map(type, back)] == [*map(type, values)]
+    assert back.tolist() == values
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(3, dtype=">i4"),
+        np.array(2.5),
+        np.empty((0, 3), dtype=np.float32),
+        np.array([True, False]),
+        np.array(["a", "", "äß"]),
+        np.array([b"a", b"bc"]),
+        np.array(["2025-01-01", "NaT"], dtype="datetime64[D]"),
+        np.array([[1, 2]], dtype="timedelta64[s]"),
+        np.array([["a", None]], dtype=object),
+        np.array([2**70, 1], dtype=object),
+        np.array([], dtype=object),
+    ],
+    ids=repr,
+)
+def test_arrays_come_back(array):
+    back = through(array)
+    np.testing.assert_array_equal(back, array)
+    assert back.shape == array.shape
+    assert back.dtype == array.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize(
+    "value", [object(), print, 1j, np.longdouble(1), np.array([1j]), {1: iter([])}]
+)
+def test_other_values_are_refused(value):
+    with pytest.raises(UnknownError):
+        Encoder().encode(value, "value")
+
+
+# -- other ways --------------------------------------------------------------------------------
+
+
+def test_a_stored_file_of_an_earlier_version_loads():
+    """It was written by the first version that could, with the code below."""
+    loaded = nona_sklearn.load(STORED)
+    expected = np.load(STORED.with_suffix(".npz"))
+    # Embeddings and weights are of float32, in which another processor rounds otherwise.
+    np.testing.assert_allclose(loaded.predict(TABLE), expected["predict"], rtol=0, atol=1e-5)
+    assert loaded.bank_.names.tolist() == TABLE.index[:40].tolist()
+    np.testing.assert_allclose(
+        loaded.predict_quantiles(TABLE, [0.25, 0.75]), expected["quantiles"], rtol=0, atol=1e-4
+    )
+
+
+def write_stored_file():
+    """Write the file that later versions must load: ``python tests/test_persistence.py``."""
+    reg = NONARegressor(n_estimators=2, embedding_dim=4, hidden_layer_sizes=(8,), **QUICK)
+    reg.fit(TABLE[:40], RENT[:40], groups=np.arange(40) // 2, sample_weight=1 + np.arange(40) % 3)
+    nona_sklearn.save(reg, STORED)
+    np.savez(
+        STORED.with_suffix(".npz"),
+        predict=reg.predict(TABLE),
+        quantiles=reg.predict_quantiles(TABLE, [0.25, 0.75]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(n_estimators=2, **QUICK), RENT),
+        (NONAClassifier(**ONE), KIND),
+        (SoftStepKNeighborsClassifier(**QUICK), KIND),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_skops_dumps_and_loads(estimator, y):
+    estimator = clone(estimator).fit(TABLE, y)
+    dumped = skops.io.dumps(estimator)
+    loaded = skops.io.loads(dumped, trusted=skops.io.get_untrusted_types(data=dumped))
+    assert_alike(loaded, estimator, TABLE)
+
+
+def test_pickles_share_no_memory_with_what_is_fitted():
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    before = estimator.predict(X)
+    other = pickle.loads(pickle.dumps(estimator))
+    for weight in other.network_.parameters():
+        weight.zero_()
+    np.testing.assert_array_equal(estimator.predict(X), before)
+
+
+if __name__ == "__main__":
+    write_stored_file()
