@@ -179,7 +179,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 class WithMuon(TrainedOtherwise):
     """Hidden matrices are trained by Muon."""
 
-    instead = torch.optim, "AdamW", MuonAndAdamW
+    instead = _training, "QuietAdamW", MuonAndAdamW
 
 
 # -- variants of the memory that a fine-tuned extractor trains with ---------------------------

@@ -112,7 +112,8 @@ def check(scores):
     assert relative["NONA"] <= 0.97  # we aim at .88
     if "CatBoost" in relative:
         assert relative["NONA"] <= relative["CatBoost"]  # we aim at .95 of it
-    assert (by_hand <= 1.01).all()
+    assert np.exp(np.log(by_hand).mean()) <= 1.005
+    assert (by_hand <= 1.02).all()  # chance: two fits differ by up to 5 % on one split
     share = preparation_share()
     print(f"Preparing 100,000 x 30: {share:.1%} of a fit")
     assert share < 0.05
