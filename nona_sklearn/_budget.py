@@ -30,9 +30,9 @@ class Budget:
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int, n_workers: int) -> Budget:
         """Start the clock; None sets no end."""
-        return cls(
-            time.time() + (math.inf if max_time is None else max_time), n_networks, n_workers
-        )
+        # A float32 would make one of the sum, which counts in minutes.
+        left = math.inf if max_time is None else float(max_time)
+        return cls(time.time() + left, n_networks, n_workers)
 
     def left(self) -> float:
         """How many seconds are left; below 0, how many too many have passed."""

@@ -175,6 +175,10 @@ def test_the_best_epoch_so_far_is_kept(plane, clock):
     np.testing.assert_array_equal(timed.predict(plane[1]), counted.predict(plane[1]))
 
 
+def test_a_budget_may_be_of_any_type(plane):
+    assert reasons(fit(nona(max_time=np.float32(60)), plane)) == [(4, "max_iter")] * 2
+
+
 @pytest.mark.parametrize("max_time", [0, -1.0, math.nan, math.inf, "long"])
 def test_a_budget_is_a_positive_number(plane, max_time):
     with pytest.raises(ValueError, match="'max_time' parameter of NONARegressor"):
