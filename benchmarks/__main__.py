@@ -31,6 +31,7 @@ BENCHMARKS = {
     "predict": [],
     "raw": ["pandas", "skrub"],
     "real_data": ["pandas", "pyarrow"],
+    "saving": ["onnxruntime", "onnxscript"],
     "scaling": [],
     "synthetic": [],
     "weightings": ["pandas", "pyarrow", "matplotlib"],

@@ -32,6 +32,7 @@ from ._displays import (
 from ._distribution import Calibration
 from ._features import TableEncoder
 from ._inputs import Rows
+from ._onnx import export_onnx
 from ._persistence import load, save
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from ._search import param_distributions, param_grid
@@ -64,6 +65,7 @@ __all__ = [
     "TableEncoder",
     "WeightingDisplay",
     "compare_heads",
+    "export_onnx",
     "load",
     "neighbor_attention",
     "neighbor_weights",

@@ -9,13 +9,16 @@ import json
 import os
 import platform
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ._codec import ESTIMATORS, Decoder, Encoder, MismatchError, UnknownError
@@ -79,8 +82,11 @@ def save(estimator, path, *, overwrite=False):
     if type(estimator) not in ESTIMATORS:
         names = ", ".join(kind.__name__ for kind in ESTIMATORS)
         raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"path must be new, got {str(path)!r}; or set overwrite=True")
+    with put_in_place(path, overwrite) as beside:
+        _write(beside, estimator)
+
+
+def _write(path: Path, estimator: BaseEstimator) -> None:
     encoder = Encoder()
     try:
         written = encoder.encode(estimator, type(estimator).__name__)
@@ -93,7 +99,11 @@ def save(estimator, path, *, overwrite=False):
         "handed": _to_json(encoder.handed),
         "versions": _to_json(_versions()),
     }
-    _write(path, tensors, metadata | {"sha256": _checksum(metadata, tensors)})
+    metadata["sha256"] = _checksum(metadata, tensors)
+    try:
+        safetensors.torch.save_file(tensors, path, metadata)
+    except safetensors.SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def load(path, *, verify=True, **handed):
@@ -192,25 +202,42 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str
     shapes = {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
     digest = hashlib.sha256(json.dumps([said, shapes], sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy())
+        digest.update(_bytes(tensors[name]))
     return digest.hexdigest()
 
 
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a file beside, and move it to its place when it is complete."""
+@contextmanager
+def put_in_place(path: Path, overwrite: bool) -> Iterator[Path]:
+    """Give a place beside a path to write to; what is there then is moved to the path.
+
+    Raises
+    ------
+    FileExistsError
+        If there is something at the path, which may not be overwritten.
+    OSError
+        If the block raises one, or the file cannot be moved. What was at the path stays.
+    """
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"path must be new, got {str(path)!r}; or set overwrite=True")
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(beside, "xb") as file:  # whoever may read new files of the user
             mode = os.fstat(file.fileno()).st_mode
-        safetensors.torch.save_file(tensors, beside, metadata)
+        yield beside
         os.chmod(beside, mode)
         with open(beside, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except (OSError, safetensors.SafetensorError) as error:
+    except OSError as error:
         raise OSError(f"{path} could not be written: {error}") from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _bytes(tensor: Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor."""
+    # One number may be contiguous with any stride, which a view as bytes does not like.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

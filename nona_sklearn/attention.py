@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from ._validation import check_choice, is_whole
 from .ranking import outside_nearest
-from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
+from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, everywhere, l2
 from .softstep import SoftStep
 from .weighting import LEAST_LOGIT, Softmax, Weighting, make_weighting, softmax
 
@@ -451,13 +451,13 @@ class NONAHead(nn.Module):
         said = self._attend(query, neighbors, sums, excluded, log_prior)
         plain, expected, total = said.tensor_split([values.shape[1], -1], dim=1)
         mean = adjusted_mean(plain, expected, total, ours, self._fade(query, neighbors, excluded))
-        return mean.reshape(len(query), *targets.shape[1:])
+        return mean.reshape(query.shape[0], *targets.shape[1:])
 
     def _fade(
         self, query: Tensor, neighbors: Tensor, excluded: Tensor | Pairs | None
     ) -> Tensor | float:
         """How much of each query's shift is left, (q, 1)."""
-        if not self.reach.isfinite():
+        if everywhere(~self.reach.isfinite()):
             return 1.0
         distance = -l2(self.compared(query), self.compared(neighbors))
         if excluded is not None:

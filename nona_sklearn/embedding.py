@@ -182,10 +182,13 @@ class PeriodicEmbedding(nn.Module):
     ):
         super().__init__()
         self.widened: Tensor
+        self.passing: Tensor
         widened = torch.zeros(n_features, dtype=torch.bool)
         widened[list(range(n_features) if columns is None else columns)] = True
         n_widened = int(widened.sum())
-        self.register_buffer("widened", widened)
+        # By number: how many a mask selects, no graph that is exported could know.
+        self.register_buffer("widened", widened.nonzero()[:, 0])
+        self.register_buffer("passing", (~widened).nonzero()[:, 0])
         self.out_features = n_widened * width + n_features - n_widened
         bound = 1 / math.sqrt(n_frequencies)  # nn.Linear's
         mixes = width - 1
@@ -200,7 +203,7 @@ class PeriodicEmbedding(nn.Module):
         numbers = columns[self.widened]  # (widened, n)
         angles = torch.baddbmm(self.phases, 2 * math.pi * self.frequencies, numbers[:, None])
         mixed = torch.baddbmm(self.bias, self.weight, angles.sin())  # (widened, width - 1, n)
-        return torch.cat([numbers, mixed.flatten(0, 1), columns[~self.widened]]).T
+        return torch.cat([numbers, mixed.flatten(0, 1), columns[self.passing]]).T
 
 
 def _uniform(bound: float, *shape: int) -> Tensor:

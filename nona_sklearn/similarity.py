@@ -21,6 +21,7 @@ __all__ = [
     "rounded_l2",
 ]
 
+TWINS = 2.0**-23  # of a query's length: below that, float32 does not tell two rows apart
 NEAR = 2.0**-13  # of a query's length: below that, a product in float64 loses digits of float32
 
 
@@ -48,6 +49,8 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[-5., -0.]])
     """
+    if torch.compiler.is_exporting():
+        return _graph_of_l2(query, neighbors)
     if query.dtype == torch.float64:
         # Naming the mode keeps cdist from changing formula, and so results, with the rows.
         return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
@@ -61,6 +64,23 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
         exact = torch.linalg.vector_norm(z[i] - neighbors[j], dim=1)
         distance = distance.index_put((i, j), exact)
     return -distance.to(query.dtype)
+
+
+def _graph_of_l2(query: Tensor, neighbors: Tensor) -> Tensor:
+    """:func:`l2` without a look at single pairs: twins are at distance 0."""
+    z, neighbors = query.double(), neighbors.double()
+    squares = z.square().sum(dim=1, keepdim=True)  # (q, 1)
+    distances = squares - 2 * z @ neighbors.mT + neighbors.square().sum(dim=1)  # squared, (q, n)
+    twins = distances <= TWINS**2 * squares
+    return -distances.masked_fill(twins, 0.0).sqrt().to(query.dtype)
+
+
+def everywhere(condition: Tensor) -> bool:
+    """Whether a condition () is true, so that a shortcut may be taken; never in a graph.
+
+    A graph that is exported has no branches: it takes the general way.
+    """
+    return not torch.compiler.is_exporting() and bool(condition)
 
 
 def near_pairs(values: Tensor, bound: Tensor, at_once: int = 2**16) -> Iterator[list[Tensor]]:
@@ -149,6 +169,8 @@ def l1(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l1(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
     tensor([[-7.]])
     """
+    if torch.compiler.is_exporting():  # which does not know cdist
+        return -(query[:, None] - neighbors).abs().sum(dim=2)
     return -torch.cdist(query, neighbors, p=1.0)  # (q, n)
 
 

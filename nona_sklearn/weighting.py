@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ._validation import check_choice, is_real, is_whole
 from .ranking import largest, nearest_first
+from .similarity import everywhere
 
 __all__ = [
     "WEIGHTINGS",
@@ -132,7 +133,7 @@ class Weighting(nn.Module):
         if nearest is None:
             return logits
         lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
-        if not lost.any():
+        if everywhere(~lost.any()):
             return logits
         farther = s < nearest - AS_NEAR * nearest.abs()
         return torch.where(lost, torch.zeros_like(s).masked_fill(farther, -math.inf), logits)
@@ -188,7 +189,7 @@ def softmax(logits: Tensor) -> Tensor:
             [0.0000, 0.0000]])
     """
     alone = logits.amax(dim=1, keepdim=True) == -math.inf  # (q, 1): nobody to attend to
-    if not alone.any():  # spares two passes over the pairs
+    if everywhere(~alone.any()):  # spares two passes over the pairs
         return logits.softmax(dim=1)
     return logits.masked_fill(alone, 0.0).softmax(dim=1).masked_fill(alone, 0.0)
 
@@ -309,7 +310,9 @@ class Softplus(Weighting):
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         x = s + self.bias
         log_softplus = log1p_exp(x.clamp_min(-HUGE)).log()
-        if x.detach().amin() < -HUGE:  # there softplus(x) is exp(x), which has no room
+        if not everywhere(
+            x.detach().amin() >= -HUGE
+        ):  # there softplus(x) is exp(x), which has no room
             log_softplus = torch.where(x < -HUGE, x, log_softplus)
         return self.log_power.exp() * log_softplus
 
@@ -325,7 +328,7 @@ class Softplus(Weighting):
 
 def log1p_exp(x: Tensor) -> Tensor:
     """``log(1 + exp(x))``, of functions that give an entry the same digits wherever it lies."""
-    if x.detach().amax() <= HUGE:  # spares three passes
+    if everywhere(x.detach().amax() <= HUGE):  # spares three passes
         return x.exp().log1p()
     return torch.where(x > HUGE, x, x.clamp_max(HUGE).exp().log1p())
 

@@ -301,6 +301,9 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
     monkeypatch.setattr(_question, "WHOLE_ENTRIES", 500)
+    pairs = reg.bank_.ask(reg.network_.head).behind(lambda rows, behind: behind.weights().numel())
+    assert len(pairs) > 1
+    assert max(pairs) <= 500
     parts = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
     for ours, expected in zip(parts, whole, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-6)

@@ -209,6 +209,13 @@ def test_what_is_loaded_trains_on(tmp_path):
     np.testing.assert_array_equal(loaded.fit(X, Y).predict(X), estimator.fit(X, Y).predict(X))
 
 
+def test_arrays_of_any_strides_come_back(tmp_path):
+    estimator = NONARegressor()
+    estimator.note_ = [np.broadcast_to(np.int64(3), n) for n in (0, 1, 2)]
+    for ours, theirs in zip(again(estimator, tmp_path).note_, estimator.note_, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_an_estimator_that_is_not_fitted_comes_back(tmp_path):
     loaded = again(NONARegressor(embedding_dim=7), tmp_path)
     assert loaded.get_params() == NONARegressor(embedding_dim=7).get_params()

@@ -837,7 +837,7 @@ def test_binary_features_are_not_widened(plane):
     X, _, y, _ = plane
     X = np.c_[X, X[:, 0] > 0, np.ones(len(X))]
     periodic, mlp = nona(n_estimators=1).fit(X, y).network_.embedding
-    assert periodic.widened.tolist() == [True, True, False, False]
+    assert (periodic.widened.tolist(), periodic.passing.tolist()) == ([0, 1], [2, 3])
     assert mlp.layers[0].in_features == 2 * 8 + 2
     assert np.isfinite(nona().fit(X[:, 2:], y).predict(X[:, 2:])).all()  # nothing to widen
 

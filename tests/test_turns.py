@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
-from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn import NONAClassifier, NONARegressor, _base
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._turns import TakeTurns, Turns, in_turns
 
@@ -155,6 +155,16 @@ def test_with_callbacks_one_network_after_another(plane):
     threads, nets = zip(*seen, strict=True)
     assert set(threads) == {threading.current_thread()}
     assert nets == (nets[0],) * 3 + (nets[3],) * 3
+
+
+def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
+    X, _, y, _ = plane
+    torch.set_num_threads(2)
+    threads = []
+    monkeypatch.setattr(_base, "in_turns", lambda *a: threads.append(a) or in_turns(*a))
+    for n_jobs, expected in ((2, 0), (None, 1), (1, 2)):
+        NONARegressor(n_estimators=2, n_jobs=n_jobs, **SHORT).fit(X, y)
+        assert len(threads) == expected
 
 
 def test_a_budget_counts_from_the_same_moment_for_all(plane):

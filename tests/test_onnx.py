@@ -1,0 +1,147 @@
+"""Graphs that other programs run say what the estimators say."""
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes
+from torch import nn
+
+from nona_sklearn import (
+    ApproximateNeighborsRegressor,
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    TableEncoder,
+    export_onnx,
+)
+
+X, Y = load_diabetes(return_X_y=True)
+X, QUERIES, Y = X[:80], X[80:100], Y[:80]
+QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}
+SOFT = {"max_iter": 2, "random_state": 0, "softstep_on": "similarity"}
+SIMILARITIES = ("l2", "log_l2", "l1", "dot", "cosine")
+WEIGHTINGS = ("softmax", "gaussian", "sigmoid", "softplus", "softpick", "uniform")
+STEPS = (None, ("s1", "global"), ("s1", "pointwise"), ("s2", "global"), ("s2", "pointwise"))
+
+
+def answers(estimator, tmp_path, X, **params):
+    """What the graph of an estimator says."""
+    path = tmp_path / "model.onnx"
+    export_onnx(estimator, path, overwrite=True, **params)
+    return onnxruntime.InferenceSession(path).run(None, {"X": X})
+
+
+def assert_agrees(estimator, tmp_path, X, k=5):
+    said, weights, neighbors = answers(estimator, tmp_path, X, n_neighbors=k)
+    if hasattr(estimator, "classes_"):
+        probabilities = estimator.predict_proba(X)
+        several = isinstance(probabilities, list)
+        expected = np.hstack(probabilities) if several else probabilities
+    else:
+        expected = estimator.predict(X)
+    assert said.shape == expected.shape
+    # Embeddings and similarities are rounded to float32, by both in another order.
+    np.testing.assert_allclose(said, expected, rtol=1e-5, atol=1e-5)
+    table = estimator.neighbor_weights(X).toarray()
+    np.testing.assert_allclose(weights, -np.sort(-table)[:, :k], rtol=0, atol=1e-5)
+    places = np.searchsorted(estimator.bank_.ids.numpy(), neighbors)
+    np.testing.assert_allclose(np.take_along_axis(table, places, 1), weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
+        (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
+        (NONARegressor(adjust=False, **QUICK), Y),
+        (NONAClassifier(**QUICK), Y > 100),
+        (NONAClassifier(**QUICK), np.stack([Y > 100, Y // 100], axis=1).astype(int)),
+        (SoftStepKNeighborsRegressor(**SOFT), Y),
+        (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
+    ],
+    ids=["average", "outputs", "as in the papers", "classes", "several", "soft", "soft classes"],
+)
+def test_each_estimator_agrees(estimator, y, tmp_path):
+    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
+    for n_queries in (1, 20):
+        assert_agrees(estimator, tmp_path, QUERIES[:n_queries])
+
+
+def test_edited_banks_and_far_and_known_rows_agree(tmp_path):
+    estimator = NONARegressor(n_estimators=2, max_iter=2, random_state=0).fit(X, Y)
+    estimator.add_neighbors(QUERIES[:5], Y[:5])
+    estimator.remove_neighbors(range(0, 40, 2))
+    assert_agrees(estimator, tmp_path, np.vstack([QUERIES, 1e6 * QUERIES, X[:3]]))
+    estimator.set_neighbor_targets(np.arange(65.0))
+    assert_agrees(estimator, tmp_path, QUERIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
+    if weighting == "gaussian" and similarity not in ("l2", "l1"):
+        pytest.skip("gaussian is of distances")
+    if weighting == "uniform" and step is None:
+        pytest.skip("uniform weighs nothing without a step")
+    name, of = step or (None, "global")
+    estimator = NONARegressor(
+        similarity=similarity, softstep=name, softstep_params=of, weighting=weighting, **QUICK
+    )
+    assert_agrees(estimator.fit(X, Y), tmp_path, np.vstack([QUERIES, 1e6 * QUERIES]))
+
+
+def test_a_raw_table_goes_in_as_the_estimator_encodes_it(tmp_path):
+    table = pd.DataFrame(X).add_prefix("x").assign(kind=np.where(Y > 100, "a", "b"))
+    estimator = NONARegressor(**QUICK).fit(table, Y)
+    said, *_ = answers(estimator, tmp_path, estimator.features_.transform(table))
+    np.testing.assert_allclose(said, estimator.predict(table), rtol=1e-5)
+
+
+class Extractor(nn.Linear):
+    """Somebody's own module."""
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (
+            SoftStepKNeighborsRegressor(max_iter=2),
+            "softstep_on must be 'similarity' .* got 'rank'",
+        ),
+        (SoftStepKNeighborsRegressor(3, **SOFT), "n_neighbors must be None for an ONNX .* got 3"),
+        *(
+            (NONARegressor(weighting=name, **QUICK), f"weighting must look at one .* got '{name}'")
+            for name in ("sparse_softmax", "sparsemax", "entmax", "preconditioned")
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_exported_is_named(estimator, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export_onnx(clone(estimator).fit(X, Y), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_arguments_are_refused(tmp_path):
+    path = tmp_path / "model.onnx"
+    for other in (TableEncoder(), ApproximateNeighborsRegressor(NONARegressor()), 3):
+        with pytest.raises(TypeError, match="estimator must be one of nona_sklearn with a bank"):
+            export_onnx(other, path)
+    with pytest.raises(ValueError, match="is not fitted"):
+        export_onnx(NONARegressor(), path)
+    estimator = NONARegressor(**QUICK).fit(X, Y)
+    for k in (0, 81, 2.5, None):
+        with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 80, got"):
+            export_onnx(estimator, path, n_neighbors=k)
+    of_extractor = NONARegressor(Extractor(10, 4), **QUICK).fit(X.astype("f"), Y)
+    with pytest.raises(ValueError, match="feature_extractor must be None for an ONNX graph"):
+        export_onnx(of_extractor, path)
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="path must be new"):
+        export_onnx(estimator, path)
+    assert path.read_text() == "mine"
