@@ -136,7 +136,7 @@ def test_each_weighting_comes_back(weighting, tmp_path):
         {"early_stopping": False, "device": torch.device("cpu"), "max_time": 9.0},
         {"hidden_layer_sizes": np.array([8]), "embedding_dim": np.int64(3)},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_parameters_come_back(params, tmp_path):
     estimator = NONARegressor(**(ONE | params)).fit(X, Y)
