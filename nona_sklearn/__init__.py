@@ -36,6 +36,7 @@ from ._onnx import export_onnx
 from ._persistence import load, save
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from ._search import param_distributions, param_grid
+from ._shards import ShardedNeighbors, save_shards
 from ._unwrap import unwrap
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
@@ -57,6 +58,7 @@ __all__ = [
     "NeighborsDisplay",
     "PeriodicEmbedding",
     "Rows",
+    "ShardedNeighbors",
     "SoftStep",
     "SoftStepKNeighborsClassifier",
     "SoftStepKNeighborsRegressor",
@@ -72,5 +74,6 @@ __all__ = [
     "param_distributions",
     "param_grid",
     "save",
+    "save_shards",
     "unwrap",
 ]

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -118,6 +119,64 @@ class Partial:
     def mean(self) -> Tensor:
         """Weighted means of the values, (q, c)."""
         return self.sums[:, 1:] / self.total
+
+
+@dataclass(frozen=True)
+class Known:
+    """What one network's head knows of some queries from a bank of which tiles are a part.
+
+    Parameters
+    ----------
+    extremes : Extremes, optional
+        The nearest and the farthest similarity.
+    partial : Partial, optional
+        The sums of weights and values.
+    nearest : Tensor of shape (q, 1), optional
+        Similarity l2 of the nearest neighbour, where adjustments fade with it.
+    """
+
+    extremes: Extremes | None = None
+    partial: Partial | None = None
+    nearest: Tensor | None = None
+
+    def __getitem__(self, queries: slice) -> Known:
+        """Select some of the queries."""
+        return Known(
+            *(
+                part if part is None else type(part)(*(t[queries] for t in vars(part).values()))
+                for part in (self.extremes, self.partial)
+            ),
+            None if self.nearest is None else self.nearest[queries],
+        )
+
+    def merge(self, other: Known) -> Known:
+        """What both say together, of parts of one bank."""
+        ours, theirs = self.nearest, other.nearest
+        return Known(
+            *(
+                mine if mine is None or their is None else mine.merge(their)
+                for mine, their in (
+                    (self.extremes, other.extremes),
+                    (self.partial, other.partial),
+                )
+            ),
+            None if ours is None or theirs is None else torch.maximum(ours, theirs),
+        )
+
+    @classmethod
+    def join(cls, blocks: Sequence[Known]) -> Known:
+        """Put blocks of queries one behind the other."""
+
+        def joined(parts: Sequence) -> Any:
+            if any(part is None for part in parts):
+                return None
+            if isinstance(parts[0], Tensor):
+                return torch.cat(list(parts))
+            columns = zip(*(vars(part).values() for part in parts), strict=True)
+            return type(parts[0])(*map(torch.cat, columns))
+
+        fields = zip(*(vars(block).values() for block in blocks), strict=True)
+        return cls(*map(joined, fields))
 
 
 def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Tensor, Tensor]:
@@ -328,6 +387,8 @@ class Tiles:
         Of this head's similarity, with what it compares of their embeddings.
     excluded : tuple of two int Tensor, optional
         Positions of these queries, and of the neighbours that each must not meet.
+    known : Known, optional
+        What a larger bank says of the queries, of which these neighbours are a part.
     """
 
     def __init__(
@@ -337,6 +398,7 @@ class Tiles:
         neighbors: Neighbors,
         comparison: Comparison,
         excluded: Pairs | None = None,
+        known: Known | None = None,
     ):
         self.head, self.query, self.neighbors = head, head.compared(query), neighbors
         self.similarities = comparison.ask(self.query)
@@ -344,6 +406,11 @@ class Tiles:
         self.temperature = float(head.temperature)
         self.unit = neighbors.unit if head.n_adjusted else None
         self._whole_query = query
+        self._known = known or Known()
+        if self._known.extremes is not None:
+            self.extremes = self._known.extremes
+        if self._known.nearest is not None:
+            self.nearest = self._known.nearest
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -415,7 +482,7 @@ class Tiles:
             peak = peak.clamp_min(torch.finfo(s.dtype).min)
             weights = head.weighting.relative_(s, top, self._tempered_nearest)
             yield rows, peak, leave_out_(weights, excluded, 0.0)
-        if head.similarity == "l2":  # spares another look at the pairs
+        if head.similarity == "l2" and self._known.nearest is None:  # spares another look
             self.nearest = torch.cat(tops, dim=1).amax(dim=1, keepdim=True) * self.temperature
 
     def _tile_logits(self, rows: slice) -> Tensor:
@@ -494,8 +561,18 @@ class Tiles:
 
     def mean(self, values: Tensor) -> Tensor:
         """Weighted means of values, (q, c), given as :func:`with_ones` of them; adjusted."""
-        partial = self.partial(values)
+        partial = self._whole_partial(values)
         return self._answer(partial.mean, partial.share)
+
+    def _whole_partial(self, values: Tensor | None = None) -> Partial:
+        """:meth:`partial`, of the larger bank where that is known."""
+        return self.partial(values) if self._known.partial is None else self._known.partial
+
+    def known(self, values: Tensor) -> Known:
+        """What these neighbours say to whoever merges it with what others say."""
+        partial = self.partial(values)
+        fades = self.adjusts and bool(self.head.reach.isfinite())
+        return Known(self._known.extremes, partial, self.nearest if fades else None)
 
     def _answer(
         self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
@@ -624,7 +701,7 @@ class Tiles:
 
     def weights(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts."""
-        partial = self.partial()
+        partial = self._whole_partial()
         for rows, peak, weights in self.relative():
             share = (peak - partial.peak).double().exp() / partial.total
             weights = torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
@@ -653,7 +730,7 @@ class ClassTiles(Tiles):
     @cached_property
     def masses(self) -> Tensor:
         """Weight of each class, (q, C)."""
-        return self.partial(with_ones(self.neighbors.columns)).mean
+        return self._whole_partial(with_ones(self.neighbors.columns)).mean
 
     @cached_property
     def odds(self) -> Tensor:
@@ -664,7 +741,7 @@ class ClassTiles(Tiles):
 
     def mean(self, values: Tensor) -> Tensor:
         """Probabilities, (q, C)."""
-        self.masses = self.partial(values).mean
+        self.masses = self._whole_partial(values).mean
         return self._answer(self.masses, 1.0)
 
     def _answer(
@@ -726,7 +803,8 @@ def _exp_(logits: Tensor) -> Tensor:
 def tile_shape(device: torch.device, n_neighbors: int) -> tuple[int, int]:
     """How many queries, and how many rows of the bank, are looked at together."""
     n_queries, width = TILE.get(device.type, TILE["cpu"])
-    return n_queries * min(4, max(1, width // n_neighbors)), width  # more, if rows are few
+    few = min(4, max(1, width // max(1, n_neighbors)))
+    return n_queries * few, width  # more queries, if rows are few
 
 
 def spans_of(sizes: Sequence[int]) -> list[slice]:

@@ -63,7 +63,8 @@ class Neighbors:
     @property
     def columns(self) -> Tensor:
         """Values in float64, a column for each output, (n, n_outputs)."""
-        return self.values.double().reshape(len(self), -1)
+        values = self.values.double()
+        return values[:, None] if values.ndim == 1 else values
 
     def with_values(self, values: Tensor) -> Neighbors:
         """Give them other values, not to be adjusted. What was kept of where they are holds."""

@@ -18,7 +18,6 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ._codec import ESTIMATORS, Decoder, Encoder, MismatchError, UnknownError
@@ -82,14 +81,19 @@ def save(estimator, path, *, overwrite=False):
     if type(estimator) not in ESTIMATORS:
         names = ", ".join(kind.__name__ for kind in ESTIMATORS)
         raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
+    write(estimator, path, overwrite)
+
+
+def write(thing: Any, path: Path, overwrite: bool = False) -> None:
+    """Write an estimator, or a part of one, into a file: see :func:`save`."""
     with put_in_place(path, overwrite) as beside:
-        _write(beside, estimator)
+        _write(thing, beside)
 
 
-def _write(path: Path, estimator: BaseEstimator) -> None:
+def _write(thing: Any, path: Path) -> None:
     encoder = Encoder()
     try:
-        written = encoder.encode(estimator, type(estimator).__name__)
+        written = encoder.encode(thing, type(thing).__name__)
     except UnknownError as error:
         raise TypeError(f"a file cannot hold this estimator: {error}") from None
     content = bytearray(_to_json(written).encode("utf-8", "surrogatepass"))

@@ -17,6 +17,7 @@ from torch import Tensor
 from ._evaluation import (
     KEPT_BYTES,
     Comparison,
+    Known,
     Tiles,
     compare,
     leave_out_,
@@ -53,12 +54,15 @@ class Question:
         Embeddings of the queries.
     exclusion : Exclusion, optional
         Who must not meet whom; None: everybody may meet.
+    known : tuple of Known, optional
+        What a larger bank says of the queries to each network, of which the neighbours are a part.
     """
 
     head: NONAHead | AverageHead
     neighbors: Neighbors
     query: Tensor
     exclusion: Exclusion | None = None
+    known: tuple[Known, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -68,7 +72,8 @@ class Question:
         exclusion = self.exclusion
         if exclusion is not None:
             exclusion = replace(exclusion, queries=exclusion.queries[rows])
-        return replace(self, query=self.query[rows], exclusion=exclusion)
+        known = None if self.known is None else tuple(each[rows] for each in self.known)
+        return replace(self, query=self.query[rows], exclusion=exclusion, known=known)
 
     # -- at once, with gradients -----------------------------------------------------------
 
@@ -94,6 +99,31 @@ class Question:
         """What the head makes of weighted means of the values, (q,) or (q, c), in float64."""
         values = with_ones(self.neighbors.columns)
         return self._average(lambda tiles: tiles.mean(values))
+
+    @property
+    def needs_extremes(self) -> bool:
+        """Whether a weight depends on the nearest and the farthest of all neighbours."""
+        return any(
+            head.step is not None or head.weighting.needs_nearest for head, _, _ in self.parts
+        )
+
+    @property
+    def parts(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
+        """Each network's head, with the queries and the neighbours where it looks."""
+        return self.head.parts(self.query, self.neighbors.embeddings)
+
+    def extremes(self) -> tuple[Known, ...]:
+        """The nearest and the farthest similarities, for each network."""
+        return self._join(lambda tiles: Known(tiles.extremes))
+
+    def said(self) -> tuple[Known, ...]:
+        """What the neighbours say to whoever merges it with what others say, for each network."""
+        values = with_ones(self.neighbors.columns)
+        return self._join(lambda tiles: tiles.known(values))
+
+    def _join(self, say: Callable[[Tiles], Known]) -> tuple[Known, ...]:
+        blocks = self._blocks(lambda _, parts: [say(tiles) for tiles in parts])
+        return tuple(map(Known.join, zip(*blocks, strict=True)))
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values as they are, (q,) or (q, c), in float64."""
@@ -317,18 +347,28 @@ class Question:
         @torch.no_grad()
         def answer_alone(queries):
             excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
+            known = self.known or [None] * len(parts)
             tiles = [
                 tiles_of(
-                    head, query[queries], replace(neighbors, embeddings=z), comparison, excluded
+                    *(
+                        head,
+                        query[queries],
+                        replace(neighbors, embeddings=z),
+                        comparison,
+                        excluded,
+                    ),
+                    None if whole is None else whole[queries],
                 )
-                for (head, query, z), comparison in zip(parts, comparisons, strict=True)
+                for (head, query, z), comparison, whole in zip(
+                    parts, comparisons, known, strict=True
+                )
             ]
             return answer(queries, tiles)
 
         most, _ = tile_shape(self.query.device, len(neighbors))
         size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
         if whole_rows or any(head.needs_whole_rows for head, _, _ in parts):
-            at_once = max(1, WHOLE_ENTRIES // len(neighbors))
+            at_once = max(1, WHOLE_ENTRIES // max(1, len(neighbors)))
             size, n_threads = min(size, at_once), min(n_threads, at_once)
         blocks = spans(len(self), size)
         if alone:

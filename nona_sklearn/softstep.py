@@ -309,7 +309,7 @@ class SoftStep(nn.Module):
         """
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
-        logits = self.logits if self.params == "global" else self.linear(query).T[..., None]
+        logits = self.logits if self.params == "global" else self._linear(query).T[..., None]
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
         eps = max(1e-12, torch.finfo(logits.dtype).eps)  # the published code's, if it has room
         params = logits.sigmoid().clamp(eps, 1 - eps)
@@ -319,6 +319,12 @@ class SoftStep(nn.Module):
         a, b, t = params
         a = a - eps
         return self._narrowed(a), self._narrowed(a + b * (1 - a)), t
+
+    def _linear(self, query: Tensor) -> Tensor:
+        """The linear map, (q, n_params), in float64: else a row would depend on its company."""
+        layer = self.linear
+        mapped = F.linear(query.double(), layer.weight.double(), layer.bias.double())
+        return mapped.to(query.dtype)
 
     def _narrowed(self, threshold: Tensor) -> Tensor:
         narrowed = threshold + (1 - self.narrowing) * (1 - threshold)

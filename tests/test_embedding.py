@@ -68,7 +68,8 @@ def test_features_outside_columns_pass_by():
     assert output.shape == (5, embedding.out_features) == (5, 6)
     assert torch.equal(output[:, 4:], x[:, :2])
     alone = PeriodicEmbedding(1, width=4)
-    alone.load_state_dict({**embedding.state_dict(), "widened": torch.tensor([True])})
+    columns = {name: getattr(alone, name) for name in ("widened", "passing")}
+    alone.load_state_dict(embedding.state_dict() | columns)
     assert torch.equal(output[:, :4], alone(x[:, 2:]))
 
 

@@ -1,0 +1,444 @@
+"""A bank in shards: files that any process answers from, and answers that add up.
+
+What a shard says of a query, its :class:`~nona_sklearn._evaluation.Known`, merges in any order,
+as tiles do. joblib asks the shards, one after another or wherever its backend has workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ._bank import NeighborBank
+from ._evaluation import Known
+from ._neighbors import Exclusion
+from ._persistence import load, put_in_place, save, write
+from ._question import Question
+from ._validation import is_whole
+from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
+
+ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
+QUERY_BLOCK = 4096  # queries that are asked about at a time
+KEPT = 64  # shards that a process keeps mapped
+
+
+def save_shards(estimator, folder, n_shards):
+    """Write a fitted estimator into a folder, its bank in pieces.
+
+    Parameters
+    ----------
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
+            SoftStepKNeighborsClassifier
+        Fitted, with weights that depend on each neighbour by itself, as for
+        :func:`~nona_sklearn.export_onnx`.
+    folder : str or path-like
+        Where to write. It must not exist.
+    n_shards : int
+        Number of pieces, of about the same number of rows each.
+
+    Raises
+    ------
+    TypeError
+        If it is no such estimator, or holds an object that a file cannot.
+    ValueError
+        If it is not fitted, `n_shards` is not between 1 and the number of rows, or a neighbour's
+        weight depends on others.
+    FileExistsError
+        If there is something at `folder`.
+
+    See Also
+    --------
+    ShardedNeighbors : Answers from it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import NONARegressor, ShardedNeighbors, save_shards
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
+    >>> folder = Path(tempfile.mkdtemp(), "diabetes")
+    >>> save_shards(reg, folder, 4)
+    >>> sharded = ShardedNeighbors(folder)
+    >>> bool(abs(sharded.predict(X[400:]) - reg.predict(X[400:])).max() < 1e-3)
+    True
+    """
+    if not isinstance(estimator, NeighborEstimator):
+        raise TypeError(
+            f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
+        )
+    check_is_fitted(estimator)
+    bank, folder = estimator.bank_, Path(folder)
+    if not is_whole(n_shards, 1, len(bank)):
+        raise ValueError(
+            f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
+        )
+    check_streams(estimator)
+    folder.mkdir(parents=True)  # fails if it is there
+    whole = Folder(folder)
+    for rows in np.array_split(np.arange(len(bank)), n_shards):
+        whole.put(bank.in_order(rows))
+    state = vars(estimator).copy()
+    try:
+        estimator.bank_ = replace(bank.in_order(np.arange(0)), groups=None)
+        save(estimator, folder / ESTIMATOR)
+    finally:
+        vars(estimator).update(state)
+    whole.write_manifest()
+
+
+def check_streams(estimator: NeighborEstimator) -> None:
+    """Refuse weights that depend on other neighbours than the nearest and the farthest."""
+    question = estimator.bank_.ask(estimator.network_.head, estimator.bank_.embeddings[:0])
+    if any(head.needs_whole_rows for head, _, _ in question.parts):
+        raise ValueError(
+            "a neighbour's weight must depend on its similarity alone, got "
+            f"weighting={estimator.weighting!r}, and a step on ranks or a number of neighbours"
+        )
+
+
+class Folder:
+    """The files of a bank's shards, and the manifest that lists them.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Where they are.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.shards: list[dict[str, Any]] = []
+        self.next_number = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Folder:
+        """Read the manifest."""
+        try:
+            manifest = json.loads((path / MANIFEST).read_text())
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
+            ) from None
+        folder = cls(path)
+        folder.shards, folder.next_number = manifest["shards"], manifest["next_number"]
+        return folder
+
+    def put(self, bank: NeighborBank, place: int | None = None) -> None:
+        """Write a shard, a new one or in the place of another; the manifest does not know yet."""
+        name = f"shard-{self.next_number:05d}.safetensors"
+        write(bank, self.path / name)
+        shard = {"name": name, "first": int(bank.ids[0]), "last": int(bank.ids[-1])}
+        shard["n_rows"] = len(bank)
+        self.next_number += 1
+        if place is None:
+            self.shards.append(shard)
+        else:
+            self.shards[place] = shard
+
+    def write_manifest(self) -> None:
+        """List the shards as they are now, and delete files that are no longer listed."""
+        with put_in_place(self.path / MANIFEST, overwrite=True) as beside:
+            beside.write_text(
+                json.dumps({"shards": self.shards, "next_number": self.next_number}, indent=1)
+            )
+        listed = {shard["name"] for shard in self.shards}
+        for path in self.path.glob("shard-*.safetensors"):
+            if path.name not in listed:
+                path.unlink()
+
+    def paths(self) -> list[Path]:
+        """Where the shards are."""
+        return [self.path / shard["name"] for shard in self.shards]
+
+    def __len__(self) -> int:
+        return sum(shard["n_rows"] for shard in self.shards)
+
+
+def read_shard(path: Path) -> NeighborBank:
+    """Map a shard into memory; a process does so once."""
+    try:
+        return _read_once(str(path), os.stat(path).st_mtime_ns)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
+
+
+@lru_cache(KEPT)
+def _read_once(path: str, _: int) -> NeighborBank:
+    return load(path)
+
+
+def ask_shard(
+    path: Path,
+    head: torch.nn.Module,
+    query: Tensor,
+    ids: Tensor | None,
+    known: Any,
+    method: str,
+    *arguments: Any,
+) -> Any:
+    """Answer from one shard; or the error that kept it from answering."""
+    try:
+        bank = read_shard(path)
+    except (OSError, ValueError) as error:
+        return error
+    exclusion = None if ids is None else Exclusion(ids, bank.ids)
+    question = Question(head, bank.neighbors, query, exclusion, known)
+    answer = getattr(question, method)(*arguments)
+    return (*answer[:1], bank.ids[answer[1]]) if method == "heaviest" else answer
+
+
+class ShardedNeighbors:
+    """Predictions from a bank that lies in files, one for each shard.
+
+    Answers are those of the estimator with the whole bank, to rounding. Memory is that of what a
+    shard says of some thousand queries, however large the bank: rows are mapped from the files.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        What :func:`save_shards` wrote.
+    n_jobs : int, optional
+        How many shards are asked at a time, by joblib: in processes of this machine or, within
+        ``joblib.parallel_config("dask")``, on the workers of a Dask cluster, all of which must
+        see the folder. A worker that dies costs a retry. None: one after another.
+    allow_partial : bool, default=False
+        Whether to answer without shards that are missing or damaged, which
+        :attr:`missing_shards_` then names.
+    **handed : object
+        Parameters that a file cannot hold: see :func:`load`.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The estimator, its bank empty: it encodes, scales, embeds.
+    missing_shards_ : list of str
+        Names of the shards that the last answer did without.
+
+    Raises
+    ------
+    FileNotFoundError
+        If `folder` is not what :func:`save_shards` wrote; by an answer, if a shard is missing.
+    ValueError
+        By an answer, if a shard is damaged.
+
+    Examples
+    --------
+    See :func:`save_shards`.
+
+    >>> from nona_sklearn import ShardedNeighbors
+    >>> ShardedNeighbors("nowhere")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: folder must be one that save_shards wrote, there is no shards.json in ...
+    """
+
+    def __init__(self, folder, *, n_jobs=None, allow_partial=False, **handed):
+        self.folder = Path(folder)
+        self.n_jobs = n_jobs
+        self.allow_partial = allow_partial
+        Folder.read(self.folder)
+        self.estimator_ = load(self.folder / ESTIMATOR, **handed)
+        self.missing_shards_: list[str] = []
+
+    def __len__(self) -> int:
+        """Count the rows of all shards."""
+        return len(Folder.read(self.folder))
+
+    # -- asking --------------------------------------------------------------------------
+
+    def predict(self, X=None):
+        """Predict as the estimator does.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the rows of all shards, each without itself (leave-one-out), in
+            the order of their ids.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,) or (n_queries, n_outputs)
+            Predictions.
+        """
+        return self.estimator_.targets_.decode(self._mean(X))
+
+    def predict_proba(self, X=None):
+        """Predict how probable each class is, as the classifier does.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries; None as for :meth:`predict`.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
+            Probabilities in the order of ``estimator_.classes_``.
+        """
+        targets = self.estimator_.targets_
+        each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
+        return each if targets.several else each[0]
+
+    def kneighbors(self, X=None, n_neighbors=5):
+        """Find the rows that weigh most in the prediction of each query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries; None as for :meth:`predict`.
+        n_neighbors : int, default=5
+            How many.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_queries, n_neighbors)
+            Their weights, largest first.
+        ids : int ndarray of shape (n_queries, n_neighbors)
+            Their ids.
+        """
+        folder = Folder.read(self.folder)
+        check_n_neighbors(n_neighbors, len(folder) - (X is None))
+        found = []
+        for query, ids in self._queries(X, folder):
+            known = self._known(folder, query, ids)
+            each = self._ask(folder, query, ids, known, "heaviest", n_neighbors)
+            weights, rows = (torch.cat(parts, dim=1) for parts in zip(*each, strict=True))
+            weights, places = weights.topk(n_neighbors, dim=1)
+            found.append((weights.numpy(), rows.gather(1, places).numpy()))
+        weights, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return weights, rows
+
+    def _mean(self, X) -> Tensor:
+        folder, nobody = Folder.read(self.folder), self.estimator_.bank_.neighbors
+        means = []
+        for query, ids in self._queries(X, folder):
+            known = self._known(folder, query, ids)
+            means.append(Question(self._head, nobody, query, known=known).mean())
+        return torch.cat(means)
+
+    @property
+    def _head(self):
+        return self.estimator_.network_.head
+
+    def _queries(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Give some queries at a time, and their ids, if they are rows of the bank."""
+        if X is not None:
+            for block in self.estimator_._take(X):
+                yield self.estimator_._embed(block), None
+            return
+        for path in folder.paths():
+            bank = read_shard(path)
+            for start in range(0, len(bank), QUERY_BLOCK):
+                rows = slice(start, start + QUERY_BLOCK)
+                yield bank.embeddings[rows], bank.ids[rows]
+
+    def _known(self, folder: Folder, query: Tensor, ids: Tensor | None) -> tuple[Known, ...]:
+        """What all shards say of some queries, for each network."""
+        known = None
+        if Question(self._head, self.estimator_.bank_.neighbors, query).needs_extremes:
+            known = self._merged(folder, query, ids, None, "extremes")
+        return self._merged(folder, query, ids, known, "said")
+
+    def _merged(self, folder: Folder, *question: Any) -> tuple[Known, ...]:
+        said = self._ask(folder, *question)
+        return tuple(reduce(Known.merge, each) for each in zip(*said, strict=True))
+
+    def _ask(self, folder: Folder, query, ids, known, method: str, *arguments: Any) -> list[Any]:
+        """Ask each shard: a list of answers."""
+        paths = folder.paths()
+        call: Callable = delayed(ask_shard)
+        answers = Parallel(self.n_jobs)(
+            call(path, self._head, query, ids, known, method, *arguments) for path in paths
+        )
+        lost = {
+            path.name: answer
+            for path, answer in zip(paths, answers, strict=True)
+            if isinstance(answer, Exception)
+        }
+        if lost and (not self.allow_partial or len(lost) == len(paths)):
+            raise next(iter(lost.values()))
+        self.missing_shards_ = list(lost)
+        return [answer for answer in answers if not isinstance(answer, Exception)]
+
+    # -- editing -------------------------------------------------------------------------
+
+    def add_neighbors(self, X, y, sample_weight=None):
+        """Let labelled rows take part in predictions: a new shard.
+
+        Parameters
+        ----------
+        X, y, sample_weight : array-like
+            As for the estimator's ``add_neighbors``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Their ids, which no other row had or will have.
+        """
+        folder, estimator = Folder.read(self.folder), self.estimator_
+        empty = estimator.bank_
+        try:
+            ids = estimator.add_neighbors(X, y, sample_weight)
+            folder.put(estimator.bank_)
+            estimator.bank_ = estimator.bank_.in_order(np.arange(0))
+            write(estimator, self.folder / ESTIMATOR, overwrite=True)
+        except BaseException:
+            estimator.bank_ = empty
+            raise
+        folder.write_manifest()
+        return ids
+
+    def remove_neighbors(self, ids):
+        """Forget rows: the shards that hold them are written anew without them.
+
+        Parameters
+        ----------
+        ids : int or array-like of int
+            Which rows.
+
+        Returns
+        -------
+        self : object
+            Without these rows.
+
+        Raises
+        ------
+        ValueError
+            If an id is unknown, or no row would be left. Nothing is removed then.
+        """
+        folder, asked = Folder.read(self.folder), np.unique(_check_ids(ids))
+        found, rest = [], []
+        for place, (shard, path) in enumerate(zip(folder.shards, folder.paths(), strict=True)):
+            here = asked[(asked >= shard["first"]) & (asked <= shard["last"])]
+            if len(here) == 0:
+                continue
+            bank = read_shard(path)
+            kept = np.flatnonzero(~np.isin(bank.ids.numpy(), here))
+            if len(kept) < len(bank):
+                found.append(bank.ids.numpy()[np.isin(bank.ids.numpy(), here)])
+                rest.append((place, bank, kept))
+        unknown = np.setdiff1d(asked, np.concatenate([asked[:0], *found]))
+        if len(unknown):
+            raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
+        if len(asked) == len(folder):
+            raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
+        emptied = [place for place, _, kept in rest if len(kept) == 0]
+        for place, bank, kept in rest:
+            if len(kept):
+                folder.put(bank.in_order(kept), place)
+        folder.shards = [s for place, s in enumerate(folder.shards) if place not in emptied]
+        folder.write_manifest()
+        return self
