@@ -33,6 +33,7 @@ BENCHMARKS = {
     "real_data": ["pandas", "pyarrow"],
     "saving": ["onnxruntime", "onnxscript"],
     "scaling": [],
+    "shards": ["distributed"],
     "synthetic": [],
     "weightings": ["pandas", "pyarrow", "matplotlib"],
     "uncertainty": ["pandas", "pyarrow", "quantile_forest"],

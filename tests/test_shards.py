@@ -1,0 +1,320 @@
+"""Banks in shards: the same answers, whoever is asked, and whoever dies."""
+
+import os
+import signal
+import warnings
+from functools import reduce
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    ShardedNeighbors,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    TableEncoder,
+    _shards,
+    save_shards,
+)
+from nona_sklearn._bank import NeighborBank
+from nona_sklearn._evaluation import Extremes, Known, Partial
+from nona_sklearn._neighbors import Neighbors
+
+QUICK = {"max_iter": 2, "random_state": 0}
+ONE = {"n_estimators": 1, **QUICK}
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((150, 4))
+Y = X[:, 0] + X[:, 1] ** 2
+QUERIES = np.vstack([X[:5] + 0.1, X[:3], 1e3 * X[:3]])
+KIND = np.where(Y > 0.5, "high", "low")
+
+
+def shards(estimator, tmp_path, n_shards=4, **params):
+    save_shards(estimator, tmp_path / "bank", n_shards)
+    return ShardedNeighbors(tmp_path / "bank", **params)
+
+
+def assert_same(ours, expected):
+    """To rounding: similarities and weights are of float32."""
+    np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+
+
+# -- the same answers --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(n_estimators=2, **QUICK), Y),
+        (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
+        (NONARegressor(softstep="s1", similarity="log_l2", **ONE), Y),
+        (NONARegressor(softstep="s2", softstep_params="pointwise", similarity="dot", **ONE), Y),
+        *(
+            (NONARegressor(weighting=name, **ONE), Y)
+            for name in ("gaussian", "sigmoid", "softplus", "softpick")
+        ),
+        (NONAClassifier(n_estimators=2, **QUICK), KIND),
+        (NONAClassifier(**ONE), np.stack([KIND, KIND[::-1]], axis=1)),
+        (SoftStepKNeighborsRegressor(softstep_on="similarity", **QUICK), Y),
+        (SoftStepKNeighborsClassifier(softstep_on="similarity", **QUICK), KIND),
+    ],
+    ids=lambda thing: str(thing)[:60].replace("\n", "") if hasattr(thing, "fit") else "",
+)
+def test_answers_are_the_whole_bank_s(estimator, y, tmp_path):
+    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
+    sharded = shards(estimator, tmp_path)
+    assert len(sharded) == 150
+    for queries in (QUERIES, None):
+        if hasattr(estimator, "classes_"):
+            ours, theirs = (e.predict_proba(queries) for e in (sharded, estimator))
+            for each, expected in zip(np.atleast_3d(ours), np.atleast_3d(theirs), strict=True):
+                assert_same(each, expected)
+            assert (sharded.predict(queries) == estimator.predict(queries)).all()
+        else:
+            assert_same(sharded.predict(queries), estimator.predict(queries))
+        weights, ids = sharded.kneighbors(queries, 7)
+        expected, rows = estimator.kneighbors(queries, 7)
+        assert_same(weights, expected)
+        clear = np.diff(expected, axis=1, append=0) < -1e-5  # of rows that weigh alike any may
+        assert (ids == rows)[clear].all()
+
+
+@pytest.mark.parametrize("n_shards", [1, 7, 150])
+def test_the_number_of_shards_does_not_matter(n_shards, tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path, n_shards)
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    np.testing.assert_array_equal(
+        sharded.kneighbors(QUERIES[:5], 9)[1], estimator.kneighbors(QUERIES[:5], 9)[1]
+    )
+
+
+def test_blocks_of_queries_do_not_matter(tmp_path, monkeypatch):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    whole = sharded.predict(None)
+    monkeypatch.setattr(_shards, "QUERY_BLOCK", 10)
+    np.testing.assert_allclose(sharded.predict(None), whole, rtol=0, atol=1e-12)
+
+
+@given(st.permutations(range(5)), st.integers(0, 2**32 - 1))
+def test_what_shards_say_merges_in_any_order(order, seed):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    said = []
+    for _ in range(5):
+        near, far = torch.stack([draw(3, 1), draw(3, 1)]).sort(dim=0, descending=True).values
+        said.append(Known(Extremes(near, far), Partial(draw(3, 1), draw(3, 2).exp()), near))
+    one, other = (reduce(Known.merge, [said[i] for i in some]) for some in (range(5), order))
+    torch.testing.assert_close(one.partial.mean, other.partial.mean)
+    assert torch.equal(one.extremes.nearest, other.extremes.nearest)
+    assert torch.equal(one.extremes.farthest, other.extremes.farthest)
+    assert torch.equal(one.nearest, other.nearest)
+    joined = Known.join([one[:2], one[2:]])
+    assert torch.equal(joined.partial.sums, one.partial.sums)
+    assert torch.equal(joined.nearest, one.nearest)
+
+
+def test_known_parts_that_one_lacks_stay_unknown():
+    bank = NeighborBank(Neighbors(torch.zeros(2, 1), torch.zeros(2)))
+    assert len(bank) == 2
+    nothing = Known()
+    assert nothing.merge(nothing) == nothing
+    assert Known.join([nothing, nothing]) == nothing
+    assert nothing[:1] == nothing
+
+
+# -- edits -------------------------------------------------------------------------------------
+
+
+def test_edits_are_those_of_the_whole_bank(tmp_path):
+    table = pd.DataFrame(X, columns=list("abcd"), index=[f"row {i}" for i in range(150)])
+    estimator = NONARegressor(**ONE).fit(table[:100], Y[:100], groups=np.arange(100) // 2)
+    sharded = shards(estimator, tmp_path)
+    for each in (estimator, sharded):
+        assert each.add_neighbors(table[100:], Y[100:]).tolist() == list(range(100, 150))
+        each.remove_neighbors([3, 99, 120])
+        each.remove_neighbors(range(25, 50))  # a whole shard
+        assert each.add_neighbors(table[:2], Y[:2]).tolist() == [150, 151]
+    assert len(sharded) == len(estimator.bank_) == 124
+    for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
+        assert_same(one.predict(table), estimator.predict(table))
+        np.testing.assert_array_equal(
+            one.kneighbors(table[:9])[1], estimator.kneighbors(table[:9])[1]
+        )
+    listed = {"estimator.safetensors", "shards.json"}
+    files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
+    assert len(files) == 5  # forgotten rows are in no file
+
+
+def test_added_rows_of_a_class_weigh_what_its_rows_do(tmp_path):
+    estimator = NONAClassifier(class_weight="balanced", **ONE).fit(X[:100], KIND[:100])
+    sharded = shards(estimator, tmp_path)
+    for each in (estimator, sharded):
+        each.add_neighbors(X[100:], KIND[100:])
+    assert_same(sharded.predict_proba(QUERIES), estimator.predict_proba(QUERIES))
+
+
+def test_bad_edits_change_nothing(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    before = sharded.predict(QUERIES)
+    with pytest.raises(ValueError, match=r"ids must be in the bank, got unknown \[150, 999\]"):
+        sharded.remove_neighbors([1, 150, 999])
+    with pytest.raises(ValueError, match="ids must leave at least one row, got all 150"):
+        sharded.remove_neighbors(range(150))
+    with pytest.raises(ValueError, match="ids must be integers"):
+        sharded.remove_neighbors(["a"])
+    with pytest.raises(ValueError, match="has 3 features"):
+        sharded.add_neighbors(X[:, :3], Y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        sharded.add_neighbors(X[:3], Y[:2])
+    np.testing.assert_array_equal(sharded.predict(QUERIES), before)
+    assert sharded.add_neighbors(X[:1], Y[:1]).tolist() == [150]
+
+
+def test_an_interrupted_edit_leaves_the_shards_as_they_were(tmp_path, monkeypatch):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    before = sharded.predict(QUERIES)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    for edit in (
+        lambda: sharded.remove_neighbors([1]),
+        lambda: sharded.add_neighbors(X[:1], Y[:1]),
+    ):
+        monkeypatch.setattr(_shards, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            edit()
+        monkeypatch.undo()
+        again = ShardedNeighbors(tmp_path / "bank")
+        assert len(again) == len(sharded) == 150
+        np.testing.assert_array_equal(sharded.predict(QUERIES), before)
+        np.testing.assert_array_equal(again.predict(QUERIES), before)
+
+
+# -- faults ------------------------------------------------------------------------------------
+
+
+def test_a_missing_shard_is_named_or_done_without(tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path, 3)
+    (tmp_path / "bank" / "shard-00001.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"shard-00001\.safetensors is missing from"):
+        sharded.predict(QUERIES)
+    partial = ShardedNeighbors(tmp_path / "bank", allow_partial=True)
+    said = partial.predict(QUERIES)
+    assert partial.missing_shards_ == ["shard-00001.safetensors"]
+    estimator.remove_neighbors(range(50, 100))
+    assert_same(said, estimator.predict(QUERIES))
+    for path in (tmp_path / "bank").glob("shard-*"):
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match="is missing from"):
+        partial.predict(QUERIES)
+
+
+def test_a_damaged_shard_is_named_or_done_without(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 3)
+    path = tmp_path / "bank" / "shard-00002.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"shard-00002\.safetensors is damaged"):
+        sharded.kneighbors(QUERIES)
+    sharded.allow_partial = True
+    assert sharded.kneighbors(QUERIES)[1].max() < 100
+    assert sharded.missing_shards_ == ["shard-00002.safetensors"]
+
+
+def test_bad_arguments_are_refused(tmp_path):
+    folder = tmp_path / "bank"
+    for other in (TableEncoder(), 3):
+        with pytest.raises(TypeError, match="estimator must be one of nona_sklearn with a bank"):
+            save_shards(other, folder, 2)
+    with pytest.raises(ValueError, match="is not fitted"):
+        save_shards(NONARegressor(), folder, 2)
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    for n in (0, 151, 2.5, None, True):
+        with pytest.raises(
+            ValueError, match="n_shards must be an integer from 1 to the bank's 150"
+        ):
+            save_shards(estimator, folder, n)
+    for other in (
+        SoftStepKNeighborsRegressor(**QUICK),
+        NONARegressor(weighting="sparsemax", **ONE),
+    ):
+        with pytest.raises(ValueError, match="a neighbour's weight must depend on its similarity"):
+            save_shards(other.fit(X, Y), folder, 2)
+    assert not folder.exists()
+    folder.mkdir()
+    with pytest.raises(FileExistsError):
+        save_shards(estimator, folder, 2)
+    with pytest.raises(FileNotFoundError, match=r"there is no shards\.json in"):
+        ShardedNeighbors(folder)
+    assert len(estimator.bank_) == 150
+    folder.rmdir()
+    sharded = shards(estimator, tmp_path)
+    for k in (0, 151, None):
+        with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 150, got"):
+            sharded.kneighbors(QUERIES, k)
+    with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 149"):
+        sharded.kneighbors(None, 150)
+
+
+# -- workers -----------------------------------------------------------------------------------
+
+
+def test_processes_answer(tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path, n_jobs=2)
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+
+
+def die_once(path, *arguments):
+    """Answer from a shard; but the first process that is asked for it dies."""
+    mark = path.with_suffix(".died")
+    if path.name == "shard-00001.safetensors" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ANSWER(path, *arguments)
+
+
+ANSWER = _shards.ask_shard
+
+
+@pytest.fixture
+def cluster():
+    """Two Dask workers in processes of their own."""
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with (
+            distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as local,
+            distributed.Client(local) as client,
+        ):
+            yield client
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_dask_workers_answer_and_one_that_dies_costs_a_retry(cluster, tmp_path, monkeypatch):
+    estimator = NONARegressor(n_estimators=2, **QUICK).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    with joblib.parallel_config("dask"):
+        assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+        assert_same(sharded.kneighbors(QUERIES)[0], estimator.kneighbors(QUERIES)[0])
+    monkeypatch.setattr(_shards, "ask_shard", die_once)
+    with joblib.parallel_config("dask"):
+        assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    assert list((tmp_path / "bank").glob("*.died"))
