@@ -16,7 +16,7 @@ SIMD register's body and in its tail.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate
@@ -97,7 +97,7 @@ class Partial:
     @classmethod
     def of_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
         """Sum one tile, (q, b), of weights over the exponential of a peak (q, 1)."""
-        return cls(peak, (values @ weights.double().T).T)
+        return cls(peak, (values @ weights.to(values).T).T)
 
     def merge(self, other: Partial) -> Partial:
         """What both say together."""
@@ -198,6 +198,27 @@ def with_ones(values: Tensor) -> Tensor:
 # -- similarities of a bank's tiles ------------------------------------------------------------
 
 
+class Room:
+    """Memory for one tile after another: new memory for each would cost as much as a product.
+
+    Parameters
+    ----------
+    n_queries : int
+        Rows of the tiles.
+    """
+
+    def __init__(self, n_queries: int):
+        self.n_queries = n_queries
+        self.kept: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def of(self, n_neighbors: int, like: Tensor) -> Tensor:
+        """Give the memory for a tile, of a tensor's dtype and device, with whatever is in it."""
+        key = n_neighbors, like.dtype
+        if key not in self.kept:
+            self.kept[key] = like.new_empty(self.n_queries, n_neighbors)
+        return self.kept[key]
+
+
 class Comparison:
     """Similarities between blocks of queries and one slice of a bank after another.
 
@@ -218,10 +239,14 @@ class Comparison:
 
 
 class Similarities:
-    """Similarities of one block of queries to slices of the neighbours."""
+    """Similarities of one block of queries to slices of the neighbours.
+
+    What they return lasts until the next slice only, for its memory is used again.
+    """
 
     def __init__(self, function: Similarity, query: Tensor, neighbors: Tensor):
         self.function, self.query, self.neighbors = function, query, neighbors
+        self.room = Room(len(query))
 
     def of(self, rows: slice) -> Tensor:
         """Similarities to some of the neighbours, (q, b)."""
@@ -248,7 +273,12 @@ class EuclideanComparison(Comparison):
         # So that very long or short rows do not leave float32. A power of two rounds nothing.
         self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
         n, d = neighbors.shape
-        self.kept = self._prepare(slice(None)) if 8 * n * (d + 2) <= kept_bytes else None
+        self.kept: Tensor | None = None
+        if 8 * n * (d + 2) <= kept_bytes:
+            kept = neighbors.new_empty(n, d + 2, dtype=torch.float64)
+            for rows in spans(n, TILE["cpu"][1]):  # in one piece, it would take thrice the memory
+                kept[rows] = self._prepare(rows)
+            self.kept = kept
 
     def ask(self, query: Tensor) -> EuclideanSimilarities:
         return EuclideanSimilarities(self, query)
@@ -265,14 +295,11 @@ class EuclideanComparison(Comparison):
 
 
 class EuclideanSimilarities(Similarities):
-    """What :class:`EuclideanComparison` says of one block of queries.
-
-    What :meth:`order` returns lasts until the next tile only.
-    """
+    """What :class:`EuclideanComparison` says of one block of queries."""
 
     def __init__(self, comparison: EuclideanComparison, query: Tensor):
+        super().__init__(comparison.similarity, query, comparison.neighbors)
         self.comparison = comparison
-        self.query, self.neighbors = query, comparison.neighbors
         length = torch.linalg.vector_norm(query.double(), dim=1, keepdim=True)
         self.scale = torch.maximum(_power_of_two(length), comparison.scale)  # (q, 1)
         self.near = (NEAR * length / self.scale).square()
@@ -280,32 +307,30 @@ class EuclideanSimilarities(Similarities):
         square = query.square().sum(dim=1, keepdim=True)
         left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
         self.left = left * (comparison.scale / self.scale).square()
-        self.room: dict[int, Tensor] = {}  # new memory for each product would cost as much
 
     def of(self, rows: slice) -> Tensor:
-        return self._finish(self._squares(rows))
+        squares = self._squares(rows)
+        return self._finish_(self.room.of(squares.shape[1], self.query).copy_(squares))
 
     def order(self, rows: slice) -> Tensor:
         """Squared distances over the squared scale, in float64, negative."""
         return self._squares(rows).neg_()
 
     def from_order(self, order: Tensor) -> Tensor:
-        return self._finish(-order)
+        return self._finish_(-order.to(self.query.dtype))
 
     def _squares(self, rows: slice) -> Tensor:
         side = self.comparison.side(rows)
-        if len(side) not in self.room:
-            self.room = {len(side): self.left.new_empty(len(self.left), len(side))}
-        squares = torch.mm(self.left, side.T, out=self.room[len(side)])
+        squares = torch.mm(self.left, side.T, out=self.room.of(len(side), self.left))
         for i, j in near_pairs(squares, self.near):
             difference = self.query[i].double() - self.neighbors[rows][j].double()
             distance = torch.linalg.vector_norm(difference, dim=1) / self.scale[i, 0]
             squares[i, j] = distance.square()
         return squares
 
-    def _finish(self, squares: Tensor) -> Tensor:
-        distance = squares.to(self.query.dtype).clamp_min_(0).sqrt_()
-        if self.comparison.similarity is l2:
+    def _finish_(self, squares: Tensor) -> Tensor:
+        distance = squares.clamp_min_(0).sqrt_()
+        if self.function is l2:
             return distance.mul_(-self.scale.to(distance.dtype))
         distance.mul_(self.scale.to(distance.dtype))
         return distance.clamp_min_(torch.finfo(distance.dtype).tiny).log_().neg_()
@@ -454,7 +479,7 @@ class Tiles:
     def logits(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, logarithms of their weights (q, b)), tile by tile.
 
-        They are not normalised, and new: to be overwritten.
+        They are not normalised, are to be overwritten, and last until the next tile.
         """
         if self.head.needs_whole_rows:
             yield slice(0, len(self.neighbors)), self._whole_row_logits()
@@ -466,7 +491,10 @@ class Tiles:
             yield rows, leave_out_(logits, self.excluded(rows), -math.inf)
 
     def relative(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield (rows of the bank, peaks (q, 1), weights (q, b) over their exponentials)."""
+        """Yield (rows of the bank, peaks (q, 1), weights (q, b) over their exponentials).
+
+        Weights are to be overwritten, and last until the next tile.
+        """
         head = self.head
         if head.needs_whole_rows or head.step is not None or self.neighbors.log_prior is not None:
             for rows, logits in self.logits():
@@ -548,10 +576,15 @@ class Tiles:
         return reduce(
             Partial.merge,
             (
-                Partial.of_weights(peak, weights, summed(rows))
+                Partial.of_weights(peak, self._double(weights), summed(rows))
                 for rows, peak, weights in self.relative()
             ),
         )
+
+    def _double(self, weights: Tensor) -> Tensor:
+        """Weights of a tile (q, b) in float64."""
+        room = self.similarities.room.of(weights.shape[1], weights.new_empty(0).double())
+        return room.copy_(weights)
 
     def _summed(self, values: Tensor, rows: slice = slice(None)) -> Tensor:
         """Some rows' values and, behind them, their adjustments, if there are any."""
@@ -700,7 +733,10 @@ class Tiles:
         return torch.stack(nearest, dim=1).amax(dim=1, keepdim=True)
 
     def weights(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts."""
+        """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts.
+
+        They last until the next tile.
+        """
         partial = self._whole_partial()
         for rows, peak, weights in self.relative():
             share = (peak - partial.peak).double().exp() / partial.total
@@ -709,8 +745,13 @@ class Tiles:
 
     def whole_logits(self) -> Tensor:
         """Logarithms of the weights in the whole bank, (q, n), relative to the largest."""
-        logits = torch.cat([tile for _, tile in self.logits()], dim=1)
+        logits = in_one_piece(self.logits())
         return logits.sub_(logits.amax(dim=1, keepdim=True))
+
+
+def in_one_piece(tiles: Iterable[tuple[slice, Tensor]]) -> Tensor:
+    """Tiles (q, b) of all rows, one after another, as one tensor (q, n)."""
+    return torch.cat([tile.clone() for _, tile in tiles], dim=1)  # each lasts until the next
 
 
 class ClassTiles(Tiles):

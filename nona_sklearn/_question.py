@@ -20,6 +20,7 @@ from ._evaluation import (
     Known,
     Tiles,
     compare,
+    in_one_piece,
     leave_out_,
     spans,
     tile_shape,
@@ -448,5 +449,5 @@ def _each_network(parts: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
 
 def _whole_rows(parts: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
     """:func:`_each_network` of all rows in one piece."""
-    weights = [torch.cat([tile for _, tile in part.weights()], dim=1) for part in parts]
+    weights = [in_one_piece(part.weights()) for part in parts]
     yield slice(0, weights[0].shape[1]), weights

@@ -10,8 +10,9 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import reduce
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
 
 ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
 QUERY_BLOCK = 4096  # queries that are asked about at a time
-KEPT = 64  # shards that a process keeps mapped
+MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
 
 
 def save_shards(estimator, folder, n_shards):
@@ -167,17 +168,39 @@ class Folder:
         return sum(shard["n_rows"] for shard in self.shards)
 
 
-def read_shard(path: Path) -> NeighborBank:
-    """Map a shard into memory; a process does so once."""
-    try:
-        return _read_once(str(path), os.stat(path).st_mtime_ns)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
+class Shards:
+    """Shards as this process has mapped them, verified once: those that it asked last.
+
+    What it prepared to compare them with queries goes with them, so that memory does not grow
+    with the shards that a process is asked for, but a small bank is prepared once.
+    """
+
+    def __init__(self) -> None:
+        self.mapped: dict[tuple[Path, int], tuple[NeighborBank, int]] = {}
+        self.verified: set[tuple[Path, int]] = set()
+        self.lock = Lock()
+
+    def read(self, path: Path) -> NeighborBank:
+        """Map a shard into memory."""
+        try:
+            about = os.stat(path)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
+        key = path, about.st_mtime_ns
+        with self.lock:
+            bank, _ = self.mapped.pop(key, (None, 0))
+            if bank is None:
+                bank = load(path, verify=key not in self.verified)
+                self.verified.add(key)
+            self.mapped[key] = bank, about.st_size  # the last one
+            total = sum(size for _, size in self.mapped.values())
+            while total > MAPPED_BYTES and len(self.mapped) > 1:
+                _, size = self.mapped.pop(next(iter(self.mapped)))
+                total -= size
+        return bank
 
 
-@lru_cache(KEPT)
-def _read_once(path: str, _: int) -> NeighborBank:
-    return load(path)
+SHARDS = Shards()
 
 
 def ask_shard(
@@ -191,7 +214,7 @@ def ask_shard(
 ) -> Any:
     """Answer from one shard; or the error that kept it from answering."""
     try:
-        bank = read_shard(path)
+        bank = SHARDS.read(path)
     except (OSError, ValueError) as error:
         return error
     exclusion = None if ids is None else Exclusion(ids, bank.ids)
@@ -340,7 +363,7 @@ class ShardedNeighbors:
                 yield self.estimator_._embed(block), None
             return
         for path in folder.paths():
-            bank = read_shard(path)
+            bank = SHARDS.read(path)
             for start in range(0, len(bank), QUERY_BLOCK):
                 rows = slice(start, start + QUERY_BLOCK)
                 yield bank.embeddings[rows], bank.ids[rows]
@@ -425,7 +448,7 @@ class ShardedNeighbors:
             here = asked[(asked >= shard["first"]) & (asked <= shard["last"])]
             if len(here) == 0:
                 continue
-            bank = read_shard(path)
+            bank = SHARDS.read(path)
             kept = np.flatnonzero(~np.isin(bank.ids.numpy(), here))
             if len(kept) < len(bank):
                 found.append(bank.ids.numpy()[np.isin(bank.ids.numpy(), here)])
