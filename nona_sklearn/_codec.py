@@ -378,7 +378,8 @@ READERS = {
 
 def _fill(kind: type, state: dict[str, Any]) -> Any:
     """An object with a state, as pickle makes it: its class is not called."""
-    made = kind.__new__(kind)
+    new: Any = kind.__new__
+    made = new(kind)
     if hasattr(made, "__setstate__"):
         made.__setstate__(state)
     else:

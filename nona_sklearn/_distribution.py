@@ -83,14 +83,23 @@ class Exact:
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         """Probabilities not to exceed the points (q, k)."""
+        return self._below(self._cumulated(weights), points)
+
+    def reached(self, weights: Tensor, points: Tensor) -> Tensor:
+        """Weights of values that do not exceed the points (q, k), whatever all sum to."""
+        return self._below(self._sums(weights), points)
+
+    def _below(self, cumulated: Tensor, points: Tensor) -> Tensor:
         values = self._sorted[0].expand(len(points), -1).contiguous()
         count = torch.searchsorted(values, points.contiguous(), right=True)
-        reached = self._cumulated(weights).gather(1, (count - 1).clamp_min(0))
-        return torch.where(count > 0, reached, 0.0)
+        return torch.where(count > 0, cumulated.gather(1, (count - 1).clamp_min(0)), 0.0)
 
     def _cumulated(self, weights: Tensor) -> Tensor:
-        cumulated = weights.gather(1, self._sorted[1].expand_as(weights)).cumsum(dim=1)
+        cumulated = self._sums(weights)
         return cumulated.div_(cumulated[:, -1:].clone())
+
+    def _sums(self, weights: Tensor) -> Tensor:
+        return weights.gather(1, self._sorted[1].expand_as(weights)).cumsum(dim=1)
 
 
 class Noise:
@@ -171,8 +180,12 @@ class Blurred:
         return (variance(weights, self.values) + self.noise.scale**2).sqrt()
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
-        cdf = self.reached(weights)
-        levels = levels.expand(len(weights), -1).contiguous()
+        return self.quantiles_of(self.mass(weights), levels)
+
+    def quantiles_of(self, mass: Tensor, levels: Tensor) -> Tensor:
+        """Quantiles of levels (k,) from what :meth:`mass` says, (q, k)."""
+        cdf = mass @ self.at_points
+        levels = levels.expand(len(cdf), -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
         share = ((levels - low) / (high - low)).nan_to_num(1.0).clamp(0, 1)
@@ -210,6 +223,15 @@ class Blurred:
         return before, share.clamp_(0, 1)
 
 
+def noises_of(calibration: Calibration, reaches: Sequence[float]) -> list[Noise | None]:
+    """The noise that a calibration adds to each output, whose values are so far apart."""
+    scales = calibration.noise or (0.0,) * len(reaches)
+    errors = calibration.errors or (NORMAL,) * len(reaches)
+    return [
+        Noise(*noise) if noise[0] else None for noise in zip(scales, errors, reaches, strict=True)
+    ]
+
+
 def variance(weights: Tensor, values: Tensor) -> Tensor:
     """Variances (q, 1) of values (q, n) or (1, n) with weights (q, n)."""
     deviations = values - weighted_mean(weights, values)
@@ -238,13 +260,8 @@ class Distribution:
     def __init__(self, question: Question, calibration: Calibration):
         self.question, self.power = question, calibration.power
         outputs = question.neighbors.columns.T
-        noises = calibration.noise or (0.0,) * len(outputs)
-        errors = calibration.errors or (NORMAL,) * len(outputs)
         reaches = [float(values.max() - values.min()) for values in outputs]
-        self.noises = [
-            Noise(*noise) if noise[0] else None
-            for noise in zip(noises, errors, reaches, strict=True)
-        ]
+        self.noises = noises_of(calibration, reaches)
         self.at_points = [noise and noise.at_points().to(outputs) for noise in self.noises]
 
     def std(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import accumulate
 from typing import Any
@@ -133,50 +133,58 @@ class Known:
         The sums of weights and values.
     nearest : Tensor of shape (q, 1), optional
         Similarity l2 of the nearest neighbour, where adjustments fade with it.
+    powered : Partial, optional
+        The sum of the weights to a power, of logits relative to `partial`'s peak.
     """
 
     extremes: Extremes | None = None
     partial: Partial | None = None
     nearest: Tensor | None = None
+    powered: Partial | None = None
 
-    def __getitem__(self, queries: slice) -> Known:
+    def __getitem__(self, queries: slice | Tensor) -> Known:
         """Select some of the queries."""
-        return Known(
-            *(
-                part if part is None else type(part)(*(t[queries] for t in vars(part).values()))
-                for part in (self.extremes, self.partial)
-            ),
-            None if self.nearest is None else self.nearest[queries],
-        )
-
-    def merge(self, other: Known) -> Known:
-        """What both say together, of parts of one bank."""
-        ours, theirs = self.nearest, other.nearest
-        return Known(
-            *(
-                mine if mine is None or their is None else mine.merge(their)
-                for mine, their in (
-                    (self.extremes, other.extremes),
-                    (self.partial, other.partial),
-                )
-            ),
-            None if ours is None or theirs is None else torch.maximum(ours, theirs),
-        )
+        return Known._of_each(lambda tensors: tensors[0][queries], [self])
 
     @classmethod
     def join(cls, blocks: Sequence[Known]) -> Known:
         """Put blocks of queries one behind the other."""
+        return cls._of_each(torch.cat, blocks)
 
-        def joined(parts: Sequence) -> Any:
-            if any(part is None for part in parts):
+    @classmethod
+    def _of_each(cls, make: Callable[[list[Tensor]], Tensor], several: Sequence[Known]) -> Known:
+        """Make each tensor from those of several that know the same."""
+
+        def made(parts: Sequence[Any]) -> Any:
+            if parts[0] is None:
                 return None
             if isinstance(parts[0], Tensor):
-                return torch.cat(list(parts))
-            columns = zip(*(vars(part).values() for part in parts), strict=True)
-            return type(parts[0])(*map(torch.cat, columns))
+                return make(list(parts))
+            return type(parts[0])(*map(made, _fields(parts)))
 
-        fields = zip(*(vars(block).values() for block in blocks), strict=True)
-        return cls(*map(joined, fields))
+        fields: list[Any] = [made(parts) for parts in _fields(several)]
+        return cls(*fields)
+
+    def merge(self, other: Known) -> Known:
+        """What both say together, of parts of one bank."""
+
+        def both(mine: Any, their: Any) -> Any:
+            if mine is None:
+                return None
+            return torch.maximum(mine, their) if isinstance(mine, Tensor) else mine.merge(their)
+
+        fields: list[Any] = [both(mine, their) for mine, their in _fields([self, other])]
+        return Known(*fields)
+
+    def updated(self, more: Known) -> Known:
+        """Add what was not known."""
+        fields: list[Any] = [old if new is None else new for old, new in _fields([self, more])]
+        return Known(*fields)
+
+
+def _fields(several: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Each field of several dataclasses."""
+    return zip(*(vars(each).values() for each in several), strict=True)
 
 
 def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Tensor, Tensor]:
@@ -605,7 +613,7 @@ class Tiles:
         """What these neighbours say to whoever merges it with what others say."""
         partial = self.partial(values)
         fades = self.adjusts and bool(self.head.reach.isfinite())
-        return Known(self._known.extremes, partial, self.nearest if fades else None)
+        return Known(partial=partial, nearest=self.nearest if fades else None)
 
     def _answer(
         self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
@@ -744,9 +752,38 @@ class Tiles:
             yield rows, weights.mul_(share.to(weights.dtype))
 
     def whole_logits(self) -> Tensor:
-        """Logarithms of the weights in the whole bank, (q, n), relative to the largest."""
-        logits = in_one_piece(self.logits())
-        return logits.sub_(logits.amax(dim=1, keepdim=True))
+        """Logarithms of all weights, (q, n), relative to the largest in the whole bank."""
+        logits, whole = in_one_piece(self.logits()), self._known.partial
+        return logits.sub_(logits.amax(dim=1, keepdim=True) if whole is None else whole.peak)
+
+    def powered(self, logits: Tensor, power: float) -> Tensor:
+        """Logarithms of weights to a power, (q, n), from :meth:`whole_logits`.
+
+        What rows weigh beforehand is not taken to the power: a row of weight 2 stays two rows.
+        """
+        log_prior = self.neighbors.log_prior
+        logits = logits * power
+        return logits if log_prior is None or power == 1 else logits + (1 - power) * log_prior
+
+    def normalized(self, logits: Tensor, power: float = 1.0) -> Tensor:
+        """Weights to a power, (q, n) in float64, as shares of their sum in the whole bank."""
+        whole = self._known_sum(power)
+        logits = self.powered(logits, power)
+        peak = logits.amax(dim=1, keepdim=True) if whole is None else whole.peak
+        weights = _exp_(logits.sub_(peak)).double()
+        return weights / (weights.sum(dim=1, keepdim=True) if whole is None else whole.total)
+
+    def _known_sum(self, power: float) -> Partial | None:
+        """Sum of weights to a power in the larger bank, of logits relative to the largest."""
+        if power != 1 or self._known.partial is None:
+            return self._known.powered
+        return replace(self._known.partial, peak=torch.zeros_like(self._known.partial.peak))
+
+    def known_powered(self, power: float) -> Known:
+        """What these neighbours say of the sum of weights to a power."""
+        logits = self.powered(self.whole_logits(), power)
+        ones = logits.new_ones(1, logits.shape[1], dtype=torch.float64)
+        return Known(powered=Partial.of_weights(*relative_to_peak_(logits), ones))
 
 
 def in_one_piece(tiles: Iterable[tuple[slice, Tensor]]) -> Tensor:
@@ -820,19 +857,6 @@ def share_of_the_rest(weights: Tensor) -> Tensor:
 def tiles_of(head: NONAHead, *arguments) -> Tiles:
     """Make the tiles of a head, whatever it answers."""
     return (ClassTiles if isinstance(head, ClassHead) else Tiles)(head, *arguments)
-
-
-def weights_of(logits: Tensor, power: float = 1.0, log_prior: Tensor | None = None) -> Tensor:
-    """Weights of all neighbours to a power, (q, n) in float64, from :meth:`Tiles.whole_logits`.
-
-    What they weigh beforehand (n,) is not taken to the power: a row of weight 2 stays two rows.
-    """
-    logits = logits * power
-    if log_prior is not None and power != 1:
-        logits += (1 - power) * log_prior
-        logits -= logits.amax(dim=1, keepdim=True)
-    weights = _exp_(logits).double()
-    return weights / weights.sum(dim=1, keepdim=True)
 
 
 def _exp_(logits: Tensor) -> Tensor:

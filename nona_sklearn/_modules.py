@@ -8,6 +8,7 @@ call of its class.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -70,13 +71,15 @@ def to_data(module: nn.Module | None) -> Any:
         "parameters": _arrays(module._parameters),
         "buffers": _arrays(module._buffers),
         "modules": {
-            name: copy.deepcopy(child).cpu() if name == "extractor" else to_data(child)
+            name: copy.deepcopy(child).cpu()
+            if name == "extractor" and child is not None
+            else to_data(child)
             for name, child in module._modules.items()
         },
     }
 
 
-def _arrays(tensors: dict[str, Tensor | None]) -> dict[str, np.ndarray | None]:
+def _arrays(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | None]:
     return {
         name: None if tensor is None else tensor.detach().cpu().numpy()
         for name, tensor in tensors.items()

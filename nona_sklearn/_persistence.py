@@ -206,7 +206,7 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str
     shapes = {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
     digest = hashlib.sha256(json.dumps([said, shapes], sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(_bytes(tensors[name]))
+        digest.update(_bytes(tensors[name]).data)
     return digest.hexdigest()
 
 

@@ -25,7 +25,6 @@ from ._evaluation import (
     spans,
     tile_shape,
     tiles_of,
-    weights_of,
     with_ones,
 )
 from ._neighbors import Exclusion, Neighbors
@@ -73,6 +72,7 @@ class Question:
         exclusion = self.exclusion
         if exclusion is not None:
             exclusion = replace(exclusion, queries=exclusion.queries[rows])
+        rows = torch.as_tensor(rows)
         known = None if self.known is None else tuple(each[rows] for each in self.known)
         return replace(self, query=self.query[rows], exclusion=exclusion, known=known)
 
@@ -122,8 +122,12 @@ class Question:
         values = with_ones(self.neighbors.columns)
         return self._join(lambda tiles: tiles.known(values))
 
-    def _join(self, say: Callable[[Tiles], Known]) -> tuple[Known, ...]:
-        blocks = self._blocks(lambda _, parts: [say(tiles) for tiles in parts])
+    def powered(self, power: float) -> tuple[Known, ...]:
+        """What the neighbours say of the sum of weights to a power, for each network."""
+        return self._join(lambda tiles: tiles.known_powered(power), whole_rows=True)
+
+    def _join(self, say: Callable[[Tiles], Known], whole_rows: bool = False) -> tuple[Known, ...]:
+        blocks = self._blocks(lambda _, parts: [say(tiles) for tiles in parts], whole_rows)
         return tuple(map(Known.join, zip(*blocks, strict=True)))
 
     def plain_mean(self) -> Tensor:
@@ -400,10 +404,16 @@ class Behind:
         self.parts = parts
         self.logits = [tiles.whole_logits() for tiles in parts]
 
+    def __len__(self) -> int:
+        return len(self.logits[0])
+
     def weights(self, power: float = 1.0) -> Tensor:
         """The mean of the networks' weights, each taken to a power, (q, n)."""
-        log_prior = self.parts[0].neighbors.log_prior
-        return _mean([weights_of(logits, power, log_prior) for logits in self.logits])
+        return _mean(self._of_networks(power))
+
+    def _of_networks(self, power: float = 1.0) -> list[Tensor]:
+        pairs = zip(self.parts, self.logits, strict=True)
+        return [tiles.normalized(logits, power) for tiles, logits in pairs]
 
     @cached_property
     def values(self) -> Tensor:
@@ -412,8 +422,7 @@ class Behind:
         if not self.parts[0].adjusts:
             return values
         everyone = slice(0, values.shape[1])
-        each = torch.stack([weights_of(logits) for logits in self.logits])
-        return _mean_adjusted(self.parts, everyone, each)
+        return _mean_adjusted(self.parts, everyone, torch.stack(self._of_networks()))
 
 
 def _mean_adjusted(parts: list[Tiles], rows: slice | Tensor, weights: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from threading import Lock
@@ -22,12 +22,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ._bank import NeighborBank
-from ._evaluation import Known
+from ._distribution import Calibration
+from ._evaluation import Known, spans
+from ._merged import MergedDistribution
 from ._neighbors import Exclusion
 from ._persistence import load, put_in_place, save, write
 from ._question import Question
+from ._regression import check_levels
 from ._validation import is_whole
 from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
+from .attention import AverageHead, NONAHead
 
 ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
 QUERY_BLOCK = 4096  # queries that are asked about at a time
@@ -203,24 +207,86 @@ class Shards:
 SHARDS = Shards()
 
 
-def ask_shard(
-    path: Path,
-    head: torch.nn.Module,
-    query: Tensor,
-    ids: Tensor | None,
-    known: Any,
-    method: str,
-    *arguments: Any,
-) -> Any:
+def heaviest(question: Question, k: int) -> tuple[Tensor, Tensor]:
+    """Find the k heaviest rows of a shard: their weights and their places."""
+    weights, places, _ = question.heaviest(k)
+    return weights, places
+
+
+class ShardsLostError(Exception):
+    """Some shards did not answer: `errors`, by their paths."""
+
+    def __init__(self, errors: dict[Path, Exception]):
+        super().__init__(errors)
+        self.errors = errors
+
+
+@dataclass
+class Asked:
+    """Some queries, put to shards, and what these said so far.
+
+    Parameters
+    ----------
+    paths : list of Path
+        The shards.
+    n_jobs : int or None
+        How many are asked at a time.
+    head : NONAHead or AverageHead
+        Gives the weights.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    ids : Tensor of shape (q,), optional
+        Their ids, if they are rows of the bank, which do not meet themselves.
+    known : tuple of Known, optional
+        What all shards together say, for each network.
+    """
+
+    paths: list[Path]
+    n_jobs: int | None
+    head: NONAHead | AverageHead
+    query: Tensor
+    ids: Tensor | None = None
+    known: tuple[Known, ...] | None = None
+
+    def __call__(self, function: Callable, *arguments: Any) -> list[Any]:
+        """What a function of a :class:`Question` says of each shard.
+
+        Raises
+        ------
+        ShardsLostError
+            If some did not answer.
+        """
+        ask: Callable = delayed(ask_shard)
+        answers = Parallel(self.n_jobs)(
+            ask(path, self, function, *arguments) for path in self.paths
+        )
+        pairs = zip(self.paths, answers, strict=True)
+        lost = {path: answer for path, answer in pairs if isinstance(answer, Exception)}
+        if lost:
+            raise ShardsLostError(lost)
+        return answers
+
+    def learn(self, function: Callable, *arguments: Any) -> None:
+        """Add what all shards say to what is known."""
+        each_network = zip(*self(function, *arguments), strict=True)
+        more = [reduce(Known.merge, each) for each in each_network]
+        old = self.known or [Known()] * len(more)
+        self.known = tuple(known.updated(new) for known, new in zip(old, more, strict=True))
+
+
+def ask_shard(path: Path, asked: Asked, function: Callable, *arguments: Any) -> Any:
     """Answer from one shard; or the error that kept it from answering."""
     try:
         bank = SHARDS.read(path)
     except (OSError, ValueError) as error:
         return error
-    exclusion = None if ids is None else Exclusion(ids, bank.ids)
-    question = Question(head, bank.neighbors, query, exclusion, known)
-    answer = getattr(question, method)(*arguments)
-    return (*answer[:1], bank.ids[answer[1]]) if method == "heaviest" else answer
+    exclusion = None if asked.ids is None else Exclusion(asked.ids, bank.ids)
+    question = Question(asked.head, bank.neighbors, asked.query, exclusion, asked.known)
+    answer = function(question, *arguments)
+    if function is not heaviest:
+        return answer
+    weights, places = answer
+    return weights, bank.ids[places]
 
 
 class ShardedNeighbors:
@@ -332,69 +398,104 @@ class ShardedNeighbors:
         ids : int ndarray of shape (n_queries, n_neighbors)
             Their ids.
         """
-        folder = Folder.read(self.folder)
-        check_n_neighbors(n_neighbors, len(folder) - (X is None))
-        found = []
-        for query, ids in self._queries(X, folder):
-            known = self._known(folder, query, ids)
-            each = self._ask(folder, query, ids, known, "heaviest", n_neighbors)
+        check_n_neighbors(n_neighbors, len(self) - (X is None))
+
+        def answer(asked):
+            each = asked(heaviest, n_neighbors)
             weights, rows = (torch.cat(parts, dim=1) for parts in zip(*each, strict=True))
             weights, places = weights.topk(n_neighbors, dim=1)
-            found.append((weights.numpy(), rows.gather(1, places).numpy()))
-        weights, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return weights, rows
+            return weights.numpy(), rows.gather(1, places).numpy()
+
+        weights, rows = zip(*self._answers(X, answer), strict=True)
+        return np.concatenate(weights), np.concatenate(rows)
+
+    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+        """Quantiles of each query's predictive distribution, as the regressor's.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries; None as for :meth:`predict`.
+        quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
+            Probabilities, from 0 to 1.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
+            The quantiles. Of a regressor without calibration they may be larger by a
+            thousand-millionth of the targets' range.
+
+        Raises
+        ------
+        ValueError
+            If `quantiles` are not from 0 to 1.
+        """
+        levels = check_levels(quantiles)
+        bank = self.estimator_.bank_
+        calibration = bank.calibration or Calibration()
+
+        def answer(asked):
+            if calibration.power != 1:
+                asked.learn(Question.powered, calibration.power)
+            return MergedDistribution(asked, calibration).quantiles(levels)
+
+        found = torch.cat(list(self._answers(X, answer))).numpy()
+        found = found[..., 0] if bank.targets.ndim == 1 else found
+        return found[:, 0] if np.ndim(quantiles) == 0 else found
 
     def _mean(self, X) -> Tensor:
-        folder, nobody = Folder.read(self.folder), self.estimator_.bank_.neighbors
-        means = []
-        for query, ids in self._queries(X, folder):
-            known = self._known(folder, query, ids)
-            means.append(Question(self._head, nobody, query, known=known).mean())
-        return torch.cat(means)
+        nobody = self.estimator_.bank_.neighbors
 
-    @property
-    def _head(self):
-        return self.estimator_.network_.head
+        def answer(asked):
+            return Question(asked.head, nobody, asked.query, known=asked.known).mean()
 
-    def _queries(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
+        return torch.cat(list(self._answers(X, answer)))
+
+    def _answers(self, X, answer: Callable[[Asked], Any]) -> Iterator[Any]:
+        """Answer for some queries at a time, of whose weights all is known."""
+        paths = Folder.read(self.folder).paths()
+        self.missing_shards_ = []
+        for query, ids in self._queries(X, paths):
+            while True:
+                asked = Asked(paths, self.n_jobs, self.estimator_.network_.head, query, ids)
+                try:
+                    self._weigh(asked)
+                    yield answer(asked)
+                except ShardsLostError as lost:  # what they said may be in what is known
+                    paths = self._without(paths, lost.errors)
+                    continue
+                break
+
+    def _weigh(self, asked: Asked) -> None:
+        """Learn from all shards what the weights depend on."""
+        nobody = self.estimator_.bank_.neighbors
+        if Question(asked.head, nobody, asked.query).needs_extremes:
+            asked.learn(Question.extremes)
+        asked.learn(Question.said)
+
+    def _without(self, paths: list[Path], errors: dict[Path, Exception]) -> list[Path]:
+        """Do without some shards, if that is allowed and others are left."""
+        left = [path for path in paths if path not in errors]
+        if not (self.allow_partial and left):
+            raise next(iter(errors.values()))
+        self.missing_shards_ += [path.name for path in errors]
+        return left
+
+    def _queries(self, X, paths: list[Path]) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Give some queries at a time, and their ids, if they are rows of the bank."""
         if X is not None:
             for block in self.estimator_._take(X):
                 yield self.estimator_._embed(block), None
             return
-        for path in folder.paths():
-            bank = SHARDS.read(path)
-            for start in range(0, len(bank), QUERY_BLOCK):
-                rows = slice(start, start + QUERY_BLOCK)
+        for path in paths:
+            try:
+                bank = SHARDS.read(path)
+            except (OSError, ValueError) as error:
+                if path.name not in self.missing_shards_:
+                    self._without(paths, {path: error})
+                continue
+            for rows in spans(len(bank), QUERY_BLOCK):
                 yield bank.embeddings[rows], bank.ids[rows]
-
-    def _known(self, folder: Folder, query: Tensor, ids: Tensor | None) -> tuple[Known, ...]:
-        """What all shards say of some queries, for each network."""
-        known = None
-        if Question(self._head, self.estimator_.bank_.neighbors, query).needs_extremes:
-            known = self._merged(folder, query, ids, None, "extremes")
-        return self._merged(folder, query, ids, known, "said")
-
-    def _merged(self, folder: Folder, *question: Any) -> tuple[Known, ...]:
-        said = self._ask(folder, *question)
-        return tuple(reduce(Known.merge, each) for each in zip(*said, strict=True))
-
-    def _ask(self, folder: Folder, query, ids, known, method: str, *arguments: Any) -> list[Any]:
-        """Ask each shard: a list of answers."""
-        paths = folder.paths()
-        call: Callable = delayed(ask_shard)
-        answers = Parallel(self.n_jobs)(
-            call(path, self._head, query, ids, known, method, *arguments) for path in paths
-        )
-        lost = {
-            path.name: answer
-            for path, answer in zip(paths, answers, strict=True)
-            if isinstance(answer, Exception)
-        }
-        if lost and (not self.allow_partial or len(lost) == len(paths)):
-            raise next(iter(lost.values()))
-        self.missing_shards_ = list(lost)
-        return [answer for answer in answers if not isinstance(answer, Exception)]
 
     # -- editing -------------------------------------------------------------------------
 

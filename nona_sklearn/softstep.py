@@ -309,7 +309,9 @@ class SoftStep(nn.Module):
         """
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
-        logits = self.logits if self.params == "global" else self._linear(query).T[..., None]
+        logits = self.logits if query is None or self.params == "global" else self._linear(query)
+        if self.params == "pointwise":
+            logits = logits.T[..., None]
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
         eps = max(1e-12, torch.finfo(logits.dtype).eps)  # the published code's, if it has room
         params = logits.sigmoid().clamp(eps, 1 - eps)

@@ -79,6 +79,7 @@ LAYERS = [
     "_codec",
     "_persistence",
     "_onnx",
+    "_merged",
     "_shards",
     "_unwrap",
     "_displays",

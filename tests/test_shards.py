@@ -3,6 +3,7 @@
 import os
 import signal
 import warnings
+from dataclasses import replace
 from functools import reduce
 
 import joblib
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from nona_sklearn import (
+    Calibration,
     NONAClassifier,
     NONARegressor,
     ShardedNeighbors,
@@ -85,6 +87,36 @@ def test_answers_are_the_whole_bank_s(estimator, y, tmp_path):
         assert_same(weights, expected)
         clear = np.diff(expected, axis=1, append=0) < -1e-5  # of rows that weigh alike any may
         assert (ids == rows)[clear].all()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(n_estimators=2, **QUICK), Y),
+        (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
+        (NONARegressor(adjust=False, softstep="s1", similarity="dot", **ONE), Y),
+        (SoftStepKNeighborsRegressor(softstep_on="similarity", **QUICK), Y),
+    ],
+    ids=["networks", "outputs", "dot", "softstep"],
+)
+@pytest.mark.parametrize("power", [None, 1.0, 0.5])
+def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
+    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
+    if power is not None:  # without noise; None is as it was chosen, with noise
+        estimator.bank_ = replace(estimator.bank_, calibration=Calibration(power))
+    sharded = shards(estimator, tmp_path)
+    for queries in (QUERIES, None):
+        levels = [0.01, 0.1, 0.5, 0.77, 0.99]  # at 0 and 1 weights of 1e-17 count
+        ours = sharded.predict_quantiles(queries, levels)
+        assert_same(ours, estimator.predict_quantiles(queries, levels))
+    single = sharded.predict_quantiles(QUERIES, 0.5)
+    assert_same(single, estimator.predict_quantiles(QUERIES, 0.5))
+
+
+def test_quantiles_name_what_is_wrong(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 1.5"):
+        sharded.predict_quantiles(QUERIES, 1.5)
 
 
 @pytest.mark.parametrize("n_shards", [1, 7, 150])
@@ -300,7 +332,9 @@ def cluster():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with (
-            distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as local,
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None
+            ) as local,
             distributed.Client(local) as client,
         ):
             yield client
