@@ -25,6 +25,8 @@ BENCHMARKS = {
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
     "fit": ["pandas", "pyarrow", "catboost", "pytabkit"],
+    "large": [],
+    "latency": [],
     "memory": [],
     "paper_ablation": ["pandas"],
     "pictures": ["matplotlib"],

@@ -4,7 +4,7 @@ Each measurement runs in a process of its own, whose peak resident memory the sy
 """
 
 import argparse
-import resource
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +36,8 @@ HEADS = {
 
 def peak():
     """Peak resident memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    status = Path("/proc/self/status").read_text()  # getrusage counts what the parent had, too
+    return int(re.search(r"VmHWM:\s+(\d+)", status).group(1)) / 1024
 
 
 def measure(head, n_bank, n_queries):
@@ -54,10 +55,11 @@ def measure(head, n_bank, n_queries):
 
 
 def measure_apart(name, *what):
-    """Let a benchmark measure in a new process; returns MB."""
+    """Let a benchmark measure in a new process; returns what it prints, in MB or a tuple."""
     command = [sys.executable, "-m", __package__, name, "--measure", *map(str, what)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    return float(done.stdout)
+    numbers = tuple(map(float, done.stdout.split()))
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def sizes(n_queries):

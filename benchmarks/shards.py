@@ -4,7 +4,6 @@ A million rows × 32 dimensions of embedding, 2,000 queries, one network. Worker
 each. What a worker's memory grows by is beyond what it takes with the libraries loaded.
 """
 
-import re
 import tempfile
 import warnings
 from pathlib import Path
@@ -15,17 +14,17 @@ from distributed import Client, LocalCluster
 
 from nona_sklearn import NONARegressor, ShardedNeighbors, save_shards
 
+from .memory import peak
 from .predict import fit_quickly, make_rows
 from .timing import timed
 
 N_BANK, N_QUERIES, N_WORKERS = 1_000_000, 2_000, 4
 
 
-def peak():
-    """Peak resident memory of this process, with the libraries loaded, in MB."""
+def loaded_peak():
+    """Peak memory of a worker with the libraries loaded, in MB."""
     NONARegressor()
-    status = Path("/proc/self/status").read_text()  # getrusage counts what the parent had
-    return int(re.search(r"VmHWM:\s+(\d+)", status).group(1)) / 1024
+    return peak()
 
 
 def run(args):
@@ -44,7 +43,7 @@ def run(args):
             ) as cluster,
             Client(cluster) as client,
         ):
-            before = client.run(peak)
+            before = client.run(loaded_peak)
             with joblib.parallel_config("dask"):
                 said = sharded.predict(queries)  # maps the shards
                 expected = model.predict(queries)
@@ -55,7 +54,7 @@ def run(args):
                     )
                     for _ in range(repeats)
                 ]
-            after = client.run(peak)
+            after = client.run(loaded_peak)
     distributed, alone = np.median(ratios, axis=0)
     difference = np.abs(said - expected).max() / np.abs(expected).max()
     share = model.bank_.embeddings.numel() * 4 / N_WORKERS / 2**20

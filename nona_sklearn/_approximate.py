@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ._bank import NeighborBank
 from ._evaluation import spans
+from ._neighbors import Neighbors
 from ._regression import NeighborRegressor
 from .attention import AverageHead, NONAHead, adjusted_mean
 from .ranking import largest
@@ -116,7 +117,7 @@ class ApproximateNeighborsRegressor(
         regressor = clone(self.regressor)
         _check_indexable(regressor)
         regressor.fit(X, y)
-        self.regressor_, self._index = regressor, Index.of(regressor)
+        self.regressor_, self._index = regressor, Index.of(*_head_and_bank(regressor))
         return self
 
     def predict(self, X):
@@ -133,8 +134,8 @@ class ApproximateNeighborsRegressor(
             Predictions.
         """
         index, query = self._ask(X)
-        mean = _mean(index, query, self._candidates(index, query))
-        return self.regressor_.targets_.decode(mean)
+        found = index.search(query, self.n_candidates)
+        return self.regressor_.targets_.decode(found.mean(index.head, query))
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -153,12 +154,13 @@ class ApproximateNeighborsRegressor(
             mean squared difference of the predictions, in units of the target.
         """
         index, query = self._ask(X)
-        candidates = self._candidates(index, query)
-        exact = index.bank.ask(self.regressor_.network_.head, query).mean()
+        candidates = index.search(query, self.n_candidates)
+        exact = index.bank.ask(index.head, query).mean()
         decode = self.regressor_.targets_.decode
-        difference = decode(_mean(index, query, candidates)) - decode(exact)
+        difference = decode(candidates.mean(index.head, query)) - decode(exact)
         recalls, shares, prior = [], [], index.bank.neighbors.log_prior
-        for (head, q, neighbors), (_, rows) in zip(index.parts(query), candidates, strict=True):
+        parts = index.head.parts(query, index.bank.embeddings)
+        for (head, q, neighbors), rows in zip(parts, candidates.rows, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()
                 heaviest = torch.zeros_like(weights, dtype=torch.bool)
@@ -179,24 +181,8 @@ class ApproximateNeighborsRegressor(
         query = self.regressor_._validate_and_embed(X)
         index = self._index
         if index is None or index.bank is not self.regressor_.bank_:
-            index = self._index = Index.of(self.regressor_)
+            index = self._index = Index.of(*_head_and_bank(self.regressor_))
         return index, query
-
-    @torch.no_grad()
-    def _candidates(self, index: Index, query: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Find weights and row numbers, (q, k) each, of each network's candidates."""
-        k, prior = min(self.n_candidates, len(index.bank)), index.bank.neighbors.log_prior
-        found = []
-        for (head, q, neighbors), graph in zip(index.parts(query), index.graphs, strict=True):
-            graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
-            q, neighbors = head.compared(q), head.compared(neighbors)
-            rows = torch.from_numpy(graph.search(np.ascontiguousarray(q.cpu()), k)[1])
-            weights = [
-                _weigh(head, q[block], neighbors, rows[block].to(q.device), prior)
-                for block in spans(len(query), QUERY_BLOCK)
-            ]
-            found.append((torch.cat([q.new_zeros(0, k), *weights]).double().cpu(), rows))
-        return found
 
     @property
     def n_features_in_(self):
@@ -215,7 +201,12 @@ class ApproximateNeighborsRegressor(
     def __setstate__(self, state):
         super().__setstate__(state)
         if state.get("_index") is not None:
-            self._index = Index.restored(state["_index"], self.regressor_)
+            graphs = read_graphs(state["_index"])
+            self._index = Index(*_head_and_bank(self.regressor_), graphs)
+
+
+def _head_and_bank(regressor) -> tuple[NONAHead | AverageHead, NeighborBank]:
+    return regressor.network_.head, regressor.bank_
 
 
 @dataclass(frozen=True)
@@ -237,25 +228,105 @@ class Index:
     graphs: list
 
     @classmethod
-    def of(cls, regressor) -> Index:
-        """Build the graphs of a fitted regressor's bank."""
-        head, bank = regressor.network_.head, regressor.bank_
+    def of(cls, head: NONAHead | AverageHead, bank: NeighborBank) -> Index:
+        """Build the graphs of a bank."""
         parts = head.parts(bank.embeddings[:0], bank.embeddings)
         return cls(head, bank, [_build_graph(own.compared(z).cpu()) for own, _, z in parts])
 
-    def parts(self, query: Tensor) -> list[tuple[NONAHead, Tensor, Tensor]]:
-        """List each head with its slices of queries and bank."""
-        return self.head.parts(query, self.bank.embeddings)
+    def search(self, query: Tensor, n_candidates: int) -> Candidates:
+        """Find the rows that each network's graph leads to from some queries (q, d)."""
+        k, rows, squares = min(n_candidates, len(self.bank)), [], []
+        parts = self.head.parts(query, self.bank.embeddings)
+        for (head, q, _), graph in zip(parts, self.graphs, strict=True):
+            graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
+            found = graph.search(np.ascontiguousarray(head.compared(q).cpu()), k)
+            squares.append(torch.from_numpy(found[0]))
+            rows.append(torch.from_numpy(found[1]))
+        return Candidates(self.bank.neighbors, rows, squares)
 
     def serialized(self) -> list[np.ndarray]:
-        """Give the graphs as arrays of bytes."""
+        """Give the graphs as arrays of bytes, for :func:`read_graphs`."""
         return [_import_faiss().serialize_index(graph) for graph in self.graphs]
 
-    @classmethod
-    def restored(cls, arrays: list[np.ndarray], regressor) -> Index:
-        """Take the graphs of a fitted regressor's bank from arrays of bytes."""
-        graphs = [_import_faiss().deserialize_index(array) for array in arrays]
-        return cls(regressor.network_.head, regressor.bank_, graphs)
+
+@dataclass(frozen=True)
+class Candidates:
+    """Rows that queries are to weigh, for each network.
+
+    Parameters
+    ----------
+    neighbors : Neighbors
+        Rows, among which these are.
+    rows : list of int Tensor of shape (q, k)
+        Which they are, for each network, nearest first.
+    squares : list of Tensor of shape (q, k)
+        Their squared distances.
+    """
+
+    neighbors: Neighbors
+    rows: list[Tensor]
+    squares: list[Tensor]
+
+    def without_others(self) -> Candidates:
+        """Leave out the rows that are no query's."""
+        kept, places = torch.cat([rows.flatten() for rows in self.rows]).unique(
+            return_inverse=True
+        )
+        places = places.split([rows.numel() for rows in self.rows])
+        rows = [place.reshape(each.shape) for place, each in zip(places, self.rows, strict=True)]
+        return Candidates(self.neighbors[kept], rows, self.squares)
+
+    def join(self, others: Candidates) -> Candidates:
+        """The candidates of both, of different rows."""
+        behind = [rows + len(self.neighbors) for rows in others.rows]
+        each = zip(self.rows + self.squares, behind + others.squares, strict=True)
+        joined = [torch.cat(pair, dim=1) for pair in each]
+        n_networks = len(self.rows)
+        neighbors = self.neighbors.join(others.neighbors)
+        return Candidates(neighbors, joined[:n_networks], joined[n_networks:])
+
+    def nearest(self, k: int) -> Candidates:
+        """The k nearest of each query's, or all, if there are fewer."""
+        squares, places = zip(
+            *(each.topk(min(k, each.shape[1]), dim=1, largest=False) for each in self.squares),
+            strict=True,
+        )
+        rows = [each.gather(1, place) for each, place in zip(self.rows, places, strict=True)]
+        return Candidates(self.neighbors, rows, list(squares))
+
+    @torch.no_grad()
+    def mean(self, head: NONAHead | AverageHead, query: Tensor) -> Tensor:
+        """Average the candidates' adjusted values by their weights, then the networks."""
+        parts = head.parts(query, self.neighbors.embeddings)
+        means = [
+            self._mean_of_network(*part, rows) for part, rows in zip(parts, self.rows, strict=True)
+        ]
+        shape = len(query), *self.neighbors.values.shape[1:]
+        return torch.stack(means).mean(dim=0).reshape(shape)
+
+    def _mean_of_network(
+        self, head: NONAHead, query: Tensor, neighbors: Tensor, rows: Tensor
+    ) -> Tensor:
+        values, unit = self.neighbors.columns.cpu(), self.neighbors.unit
+        q, z = head.compared(query), head.compared(neighbors)
+        weights = torch.cat(
+            [
+                q.new_zeros(0, rows.shape[1]),
+                *(
+                    _weigh(head, q[block], z, rows[block].to(q.device), self.neighbors.log_prior)
+                    for block in spans(len(query), QUERY_BLOCK)
+                ),
+            ]
+        )
+        weights = weights.double().cpu()
+        mean = torch.einsum("qk,qkc->qc", weights, values[rows])
+        if head.n_adjusted and unit is not None:
+            own, theirs = (unit * head.adjustments(each).double() for each in (query, neighbors))
+            expected = torch.einsum("qk,qkc->qc", weights, theirs.cpu()[rows])
+            distance = torch.linalg.vector_norm(q.cpu() - z.cpu()[rows[:, 0]], dim=1)
+            fade = head.fade(distance[:, None].to(own)).cpu()
+            mean = adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
+        return mean
 
 
 def _import_faiss():
@@ -283,6 +354,11 @@ def _check_indexable(regressor):
         )
 
 
+def read_graphs(arrays: list[np.ndarray]) -> list:
+    """Take an index's graphs from arrays of bytes."""
+    return [_import_faiss().deserialize_index(array) for array in arrays]
+
+
 def _build_graph(embeddings: Tensor):
     graph = _import_faiss().IndexHNSWFlat(embeddings.shape[1], N_LINKS)
     graph.add(np.ascontiguousarray(embeddings))
@@ -296,20 +372,3 @@ def _weigh(
     candidates, prior = neighbors[rows], None if log_prior is None else log_prior[rows]
     similarity = SIMILARITIES[head.similarity](query[:, None].double(), candidates.double())
     return head.weigh(similarity[:, 0].float(), query, candidates, log_prior=prior)
-
-
-def _mean(index: Index, query: Tensor, candidates: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Average the candidates' adjusted values by their weights, then the networks."""
-    values, unit = index.bank.neighbors.columns.cpu(), index.bank.neighbors.unit
-    means = []
-    for (head, q, neighbors), (weights, rows) in zip(index.parts(query), candidates, strict=True):
-        mean = torch.einsum("qk,qkc->qc", weights, values[rows])
-        if head.n_adjusted and unit is not None:
-            own, theirs = (unit * head.adjustments(z).double() for z in (q, neighbors))
-            expected = torch.einsum("qk,qkc->qc", weights, theirs.cpu()[rows])
-            nearest = head.compared(neighbors).cpu()[rows[:, 0]]
-            distance = torch.linalg.vector_norm(head.compared(q).cpu() - nearest, dim=1)
-            fade = head.fade(distance[:, None].to(own)).cpu()
-            mean = adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
-        means.append(mean)
-    return torch.stack(means).mean(dim=0).reshape(len(query), *index.bank.targets.shape[1:])

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,6 +21,7 @@ from joblib import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ._approximate import ApproximateNeighborsRegressor, Candidates, Index, read_graphs
 from ._bank import NeighborBank
 from ._distribution import Calibration
 from ._evaluation import Known, spans
@@ -43,8 +44,8 @@ def save_shards(estimator, folder, n_shards):
 
     Parameters
     ----------
-    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
-            SoftStepKNeighborsClassifier
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
+            SoftStepKNeighborsClassifier or ApproximateNeighborsRegressor
         Fitted, with weights that depend on each neighbour by itself, as for
         :func:`~nona_sklearn.export_onnx`.
     folder : str or path-like
@@ -80,28 +81,37 @@ def save_shards(estimator, folder, n_shards):
     >>> bool(abs(sharded.predict(X[400:]) - reg.predict(X[400:])).max() < 1e-3)
     True
     """
-    if not isinstance(estimator, NeighborEstimator):
-        raise TypeError(
-            f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
-        )
-    check_is_fitted(estimator)
-    bank, folder = estimator.bank_, Path(folder)
+    exact = exact_of(estimator)
+    check_is_fitted(exact)
+    bank, folder = exact.bank_, Path(folder)
     if not is_whole(n_shards, 1, len(bank)):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    check_streams(estimator)
+    check_streams(exact)
     folder.mkdir(parents=True)  # fails if it is there
     whole = Folder(folder)
     for rows in np.array_split(np.arange(len(bank)), n_shards):
-        whole.put(bank.in_order(rows))
-    state = vars(estimator).copy()
+        whole.put(Shard.of(bank.in_order(rows), estimator))
+    state = vars(exact).copy()
     try:
-        estimator.bank_ = replace(bank.in_order(np.arange(0)), groups=None)
+        exact.bank_ = replace(bank.in_order(np.arange(0)), groups=None)
         save(estimator, folder / ESTIMATOR)
     finally:
-        vars(estimator).update(state)
+        vars(exact).update(state)
     whole.write_manifest()
+
+
+def exact_of(estimator) -> NeighborEstimator:
+    """The estimator whose bank it is: the fitted regressor of an approximate one."""
+    if isinstance(estimator, ApproximateNeighborsRegressor):
+        check_is_fitted(estimator)
+        estimator = estimator.regressor_
+    if not isinstance(estimator, NeighborEstimator):
+        raise TypeError(
+            f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
+        )
+    return estimator
 
 
 def check_streams(estimator: NeighborEstimator) -> None:
@@ -112,6 +122,30 @@ def check_streams(estimator: NeighborEstimator) -> None:
             "a neighbour's weight must depend on its similarity alone, got "
             f"weighting={estimator.weighting!r}, and a step on ranks or a number of neighbours"
         )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some rows of a bank, and an index of them, if answers are to be approximate."""
+
+    bank: NeighborBank
+    graphs: list[np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, bank: NeighborBank, estimator: Any) -> Shard:
+        """Make what an estimator asks."""
+        if not isinstance(estimator, ApproximateNeighborsRegressor):
+            return cls(bank)
+        return cls(bank, Index.of(estimator.regressor_.network_.head, bank).serialized())
+
+    @cached_property
+    def _graphs(self) -> list:
+        assert self.graphs is not None
+        return read_graphs(self.graphs)
+
+    def index(self, head: NONAHead | AverageHead) -> Index:
+        """Give the index, for a head."""
+        return Index(head, self.bank, self._graphs)
 
 
 class Folder:
@@ -141,17 +175,17 @@ class Folder:
         folder.shards, folder.next_number = manifest["shards"], manifest["next_number"]
         return folder
 
-    def put(self, bank: NeighborBank, place: int | None = None) -> None:
+    def put(self, shard: Shard, place: int | None = None) -> None:
         """Write a shard, a new one or in the place of another; the manifest does not know yet."""
-        name = f"shard-{self.next_number:05d}.safetensors"
-        write(bank, self.path / name)
-        shard = {"name": name, "first": int(bank.ids[0]), "last": int(bank.ids[-1])}
-        shard["n_rows"] = len(bank)
+        name, bank = f"shard-{self.next_number:05d}.safetensors", shard.bank
+        write({"bank": bank, "graphs": shard.graphs}, self.path / name)
+        entry = {"name": name, "first": int(bank.ids[0]), "last": int(bank.ids[-1])}
+        entry["n_rows"] = len(bank)
         self.next_number += 1
         if place is None:
-            self.shards.append(shard)
+            self.shards.append(entry)
         else:
-            self.shards[place] = shard
+            self.shards[place] = entry
 
     def write_manifest(self) -> None:
         """List the shards as they are now, and delete files that are no longer listed."""
@@ -180,11 +214,11 @@ class Shards:
     """
 
     def __init__(self) -> None:
-        self.mapped: dict[tuple[Path, int], tuple[NeighborBank, int]] = {}
+        self.mapped: dict[tuple[Path, int], tuple[Shard, int]] = {}
         self.verified: set[tuple[Path, int]] = set()
         self.lock = Lock()
 
-    def read(self, path: Path) -> NeighborBank:
+    def read(self, path: Path) -> Shard:
         """Map a shard into memory."""
         try:
             about = os.stat(path)
@@ -192,25 +226,19 @@ class Shards:
             raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
         key = path, about.st_mtime_ns
         with self.lock:
-            bank, _ = self.mapped.pop(key, (None, 0))
-            if bank is None:
-                bank = load(path, verify=key not in self.verified)
+            shard, _ = self.mapped.pop(key, (None, 0))
+            if shard is None:
+                shard = Shard(**load(path, verify=key not in self.verified))
                 self.verified.add(key)
-            self.mapped[key] = bank, about.st_size  # the last one
+            self.mapped[key] = shard, about.st_size  # the last one
             total = sum(size for _, size in self.mapped.values())
             while total > MAPPED_BYTES and len(self.mapped) > 1:
                 _, size = self.mapped.pop(next(iter(self.mapped)))
                 total -= size
-        return bank
+        return shard
 
 
 SHARDS = Shards()
-
-
-def heaviest(question: Question, k: int) -> tuple[Tensor, Tensor]:
-    """Find the k heaviest rows of a shard: their weights and their places."""
-    weights, places, _ = question.heaviest(k)
-    return weights, places
 
 
 class ShardsLostError(Exception):
@@ -249,7 +277,7 @@ class Asked:
     known: tuple[Known, ...] | None = None
 
     def __call__(self, function: Callable, *arguments: Any) -> list[Any]:
-        """What a function of a :class:`Question` says of each shard.
+        """What a function says of each shard: of a :class:`Question`, or one of OF_SHARDS.
 
         Raises
         ------
@@ -266,6 +294,11 @@ class Asked:
             raise ShardsLostError(lost)
         return answers
 
+    def of(self, shard: Shard) -> Question:
+        """Ask a shard's rows."""
+        exclusion = None if self.ids is None else Exclusion(self.ids, shard.bank.ids)
+        return Question(self.head, shard.bank.neighbors, self.query, exclusion, self.known)
+
     def learn(self, function: Callable, *arguments: Any) -> None:
         """Add what all shards say to what is known."""
         each_network = zip(*self(function, *arguments), strict=True)
@@ -277,32 +310,44 @@ class Asked:
 def ask_shard(path: Path, asked: Asked, function: Callable, *arguments: Any) -> Any:
     """Answer from one shard; or the error that kept it from answering."""
     try:
-        bank = SHARDS.read(path)
+        shard = SHARDS.read(path)
     except (OSError, ValueError) as error:
         return error
-    exclusion = None if asked.ids is None else Exclusion(asked.ids, bank.ids)
-    question = Question(asked.head, bank.neighbors, asked.query, exclusion, asked.known)
-    answer = function(question, *arguments)
-    if function is not heaviest:
-        return answer
-    weights, places = answer
-    return weights, bank.ids[places]
+    if function in OF_SHARDS:
+        return function(asked, shard, *arguments)
+    return function(asked.of(shard), *arguments)
+
+
+def heaviest(asked: Asked, shard: Shard, k: int) -> tuple[Tensor, Tensor]:
+    """Find the k heaviest rows of a shard: their weights and ids."""
+    weights, places, _ = asked.of(shard).heaviest(k)
+    return weights, shard.bank.ids[places]
+
+
+def candidates(asked: Asked, shard: Shard, k: int) -> Candidates:
+    """Find the k rows of a shard that are nearest, by its index."""
+    return shard.index(asked.head).search(asked.query, k).without_others()
+
+
+OF_SHARDS = heaviest, candidates  # the others are of a question to a shard's rows
 
 
 class ShardedNeighbors:
     """Predictions from a bank that lies in files, one for each shard.
 
-    Answers are those of the estimator with the whole bank, to rounding. Memory is that of what a
-    shard says of some thousand queries, however large the bank: rows are mapped from the files.
+    Answers are those of the estimator with the whole bank, to rounding; what an approximate one
+    predicts weighs the nearest candidates of all shards' indexes, and the rest is exact. Memory
+    is that of what a shard says of some thousand queries, however large the bank: rows are
+    mapped from the files.
 
     Parameters
     ----------
     folder : str or path-like
         What :func:`save_shards` wrote.
     n_jobs : int, optional
-        How many shards are asked at a time, by joblib: in processes of this machine or, within
-        ``joblib.parallel_config("dask")``, on the workers of a Dask cluster, all of which must
-        see the folder. A worker that dies costs a retry. None: one after another.
+        How many shards are asked at a time, by joblib, in processes of this machine. None: one
+        after another. Within ``joblib.parallel_config("dask")``, all workers of a Dask cluster
+        are asked, each of which must see the folder; one that dies costs a retry.
     allow_partial : bool, default=False
         Whether to answer without shards that are missing or damaged, which
         :attr:`missing_shards_` then names.
@@ -340,6 +385,7 @@ class ShardedNeighbors:
         self.allow_partial = allow_partial
         Folder.read(self.folder)
         self.estimator_ = load(self.folder / ESTIMATOR, **handed)
+        self._exact = exact_of(self.estimator_)
         self.missing_shards_: list[str] = []
 
     def __len__(self) -> int:
@@ -362,7 +408,9 @@ class ShardedNeighbors:
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
         """
-        return self.estimator_.targets_.decode(self._mean(X))
+        indexed = X is not None and self._exact is not self.estimator_
+        mean = self._approximate_mean(X) if indexed else self._mean(X)
+        return self._exact.targets_.decode(mean)
 
     def predict_proba(self, X=None):
         """Predict how probable each class is, as the classifier does.
@@ -377,7 +425,7 @@ class ShardedNeighbors:
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``estimator_.classes_``.
         """
-        targets = self.estimator_.targets_
+        targets = self._exact.targets_
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
 
@@ -431,7 +479,7 @@ class ShardedNeighbors:
             If `quantiles` are not from 0 to 1.
         """
         levels = check_levels(quantiles)
-        bank = self.estimator_.bank_
+        bank = self._exact.bank_
         calibration = bank.calibration or Calibration()
 
         def answer(asked):
@@ -444,22 +492,32 @@ class ShardedNeighbors:
         return found[:, 0] if np.ndim(quantiles) == 0 else found
 
     def _mean(self, X) -> Tensor:
-        nobody = self.estimator_.bank_.neighbors
+        nobody = self._exact.bank_.neighbors
 
         def answer(asked):
             return Question(asked.head, nobody, asked.query, known=asked.known).mean()
 
         return torch.cat(list(self._answers(X, answer)))
 
-    def _answers(self, X, answer: Callable[[Asked], Any]) -> Iterator[Any]:
-        """Answer for some queries at a time, of whose weights all is known."""
+    def _approximate_mean(self, X) -> Tensor:
+        k = self.estimator_.n_candidates
+
+        def answer(asked):
+            found = reduce(Candidates.join, asked(candidates, k))
+            return found.nearest(k).mean(asked.head, asked.query)
+
+        return torch.cat(list(self._answers(X, answer, weigh=False)))
+
+    def _answers(self, X, answer: Callable[[Asked], Any], weigh: bool = True) -> Iterator[Any]:
+        """Answer for some queries at a time, of whose weights all is known by then."""
         paths = Folder.read(self.folder).paths()
         self.missing_shards_ = []
         for query, ids in self._queries(X, paths):
             while True:
-                asked = Asked(paths, self.n_jobs, self.estimator_.network_.head, query, ids)
+                asked = Asked(paths, self.n_jobs, self._exact.network_.head, query, ids)
                 try:
-                    self._weigh(asked)
+                    if weigh:
+                        self._weigh(asked)
                     yield answer(asked)
                 except ShardsLostError as lost:  # what they said may be in what is known
                     paths = self._without(paths, lost.errors)
@@ -468,7 +526,7 @@ class ShardedNeighbors:
 
     def _weigh(self, asked: Asked) -> None:
         """Learn from all shards what the weights depend on."""
-        nobody = self.estimator_.bank_.neighbors
+        nobody = self._exact.bank_.neighbors
         if Question(asked.head, nobody, asked.query).needs_extremes:
             asked.learn(Question.extremes)
         asked.learn(Question.said)
@@ -484,12 +542,12 @@ class ShardedNeighbors:
     def _queries(self, X, paths: list[Path]) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Give some queries at a time, and their ids, if they are rows of the bank."""
         if X is not None:
-            for block in self.estimator_._take(X):
-                yield self.estimator_._embed(block), None
+            for block in self._exact._take(X):
+                yield self._exact._embed(block), None
             return
         for path in paths:
             try:
-                bank = SHARDS.read(path)
+                bank = SHARDS.read(path).bank
             except (OSError, ValueError) as error:
                 if path.name not in self.missing_shards_:
                     self._without(paths, {path: error})
@@ -512,13 +570,13 @@ class ShardedNeighbors:
         ndarray of shape (n_samples,)
             Their ids, which no other row had or will have.
         """
-        folder, estimator = Folder.read(self.folder), self.estimator_
+        folder, estimator = Folder.read(self.folder), self._exact
         empty = estimator.bank_
         try:
             ids = estimator.add_neighbors(X, y, sample_weight)
-            folder.put(estimator.bank_)
+            folder.put(Shard.of(estimator.bank_, self.estimator_))
             estimator.bank_ = estimator.bank_.in_order(np.arange(0))
-            write(estimator, self.folder / ESTIMATOR, overwrite=True)
+            write(self.estimator_, self.folder / ESTIMATOR, overwrite=True)
         except BaseException:
             estimator.bank_ = empty
             raise
@@ -549,7 +607,7 @@ class ShardedNeighbors:
             here = asked[(asked >= shard["first"]) & (asked <= shard["last"])]
             if len(here) == 0:
                 continue
-            bank = SHARDS.read(path)
+            bank = SHARDS.read(path).bank
             kept = np.flatnonzero(~np.isin(bank.ids.numpy(), here))
             if len(kept) < len(bank):
                 found.append(bank.ids.numpy()[np.isin(bank.ids.numpy(), here)])
@@ -562,7 +620,7 @@ class ShardedNeighbors:
         emptied = [place for place, _, kept in rest if len(kept) == 0]
         for place, bank, kept in rest:
             if len(kept):
-                folder.put(bank.in_order(kept), place)
+                folder.put(Shard.of(bank.in_order(kept), self.estimator_), place)
         folder.shards = [s for place, s in enumerate(folder.shards) if place not in emptied]
         folder.write_manifest()
         return self

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import time
 import warnings
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import reduce
+from threading import Timer
 
 import joblib
 import numpy as np
@@ -14,8 +17,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 from nona_sklearn import (
+    ApproximateNeighborsRegressor,
     Calibration,
     NONAClassifier,
     NONARegressor,
@@ -113,9 +118,27 @@ def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
     assert_same(single, estimator.predict_quantiles(QUERIES, 0.5))
 
 
+@pytest.mark.parametrize("similarity", ["l2", "log_l2"])
+def test_an_approximate_regressor_has_an_index_in_each_shard(similarity, tmp_path):
+    pytest.importorskip("faiss")
+    inner = NONARegressor(n_estimators=2, similarity=similarity, **QUICK)
+    fast = ApproximateNeighborsRegressor(inner, n_candidates=20).fit(X, Y)
+    sharded = shards(fast, tmp_path)
+    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))  # few rows: recall is 1
+    assert_same(sharded.predict(None), fast.regressor_.predict(None))
+    ids = sharded.add_neighbors(QUERIES[-2:], [50.0, 60.0])
+    fast.regressor_.add_neighbors(QUERIES[-2:], [50.0, 60.0])
+    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
+    sharded.remove_neighbors([*ids, 3])
+    fast.regressor_.remove_neighbors([*ids, 3])
+    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
+    again = ShardedNeighbors(tmp_path / "bank", n_jobs=1)
+    assert_same(again.predict(QUERIES), fast.predict(QUERIES))
+
+
 def test_quantiles_name_what_is_wrong(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 1.5"):
+    with pytest.raises(ValueError, match=r"quantiles must be from 0 to 1, got 1\.5"):
         sharded.predict_quantiles(QUERIES, 1.5)
 
 
@@ -340,7 +363,6 @@ def cluster():
             yield client
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_workers_answer_and_one_that_dies_costs_a_retry(cluster, tmp_path, monkeypatch):
     estimator = NONARegressor(n_estimators=2, **QUICK).fit(X, Y)
@@ -352,3 +374,36 @@ def test_dask_workers_answer_and_one_that_dies_costs_a_retry(cluster, tmp_path, 
     with joblib.parallel_config("dask"):
         assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
     assert list((tmp_path / "bank").glob("*.died"))
+
+
+def wait(*asked):
+    """Answer, but late."""
+    time.sleep(3)
+    return ANSWER(*asked)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_fits_its_candidates_on_dask_workers(cluster):
+    grid = {"learning_rate_init": [0.003, 0.03]}
+    search = GridSearchCV(NONARegressor(**ONE), grid, cv=2)
+    expected = clone(search).fit(X, Y).cv_results_["mean_test_score"]
+    with joblib.parallel_config("dask"):
+        scores = search.fit(X, Y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+
+
+@pytest.mark.slow  # Dask's workers look for it for half a minute
+@pytest.mark.filterwarnings("ignore")
+def test_a_lost_scheduler_is_an_error_and_the_next_answer_is_right(cluster, tmp_path, monkeypatch):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    scheduler, loop = cluster.cluster.scheduler, cluster.loop
+    with monkeypatch.context() as patched, joblib.parallel_config("dask"):
+        patched.setattr(_shards, "ask_shard", wait)
+        timer = Timer(1, loop.add_callback, [scheduler.close])
+        timer.start()
+        with pytest.raises(CancelledError, match="scheduler"):
+            sharded.predict(QUERIES)
+        timer.join()
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
