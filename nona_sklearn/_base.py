@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import (
@@ -253,9 +254,10 @@ class NetworkEstimator(
         n_workers = effective_n_jobs(n_jobs)
         # Tensors of a step are too small to share among torch's threads.
         in_threads = n_workers == 1 and n_threads > 1 and self._trains_in_threads(device)
-        budget = Budget.from_now(
-            self.max_time, len(networks), len(networks) if in_threads else n_workers
-        )
+        n_at_a_time = len(networks) if in_threads else n_workers
+        if n_workers > 1 and get_active_backend()[0].uses_threads and self._trains_alone():
+            n_at_a_time = 1
+        budget = Budget.from_now(self.max_time, len(networks), n_at_a_time)
         with Progress(budget, self.max_iter, self._shows_progress()) as progress:
             trainings = [
                 partial(
@@ -278,6 +280,10 @@ class NetworkEstimator(
     def _trains_in_threads(self, device):
         """Whether networks may train at the same time in one process."""
         return device.type == "cpu" and self.verbose <= 1  # skorch's tables would mix
+
+    def _trains_alone(self):
+        """Whether networks of one process wait for each other."""
+        return False
 
     def _shows_progress(self):
         """Whether a line says how far training is, in this process."""

@@ -194,11 +194,11 @@ class NONANetworks(NetworkEstimator):
         return "batch" if self.micro_batch_size is None else "memory"
 
     def _train(self, *arguments, seed, device, **kwargs):
-        surroundings = nullcontext()
-        if self.feature_extractor is not None:  # dropout draws from torch's global generator
-            surroundings = local_seed(seed, device)
-        with surroundings:
+        with local_seed(seed, device) if self._trains_alone() else nullcontext():
             return super()._train(*arguments, seed=seed, device=device, **kwargs)
+
+    def _trains_alone(self):
+        return self.feature_extractor is not None  # dropout draws from torch's global generator
 
     def _trains_in_threads(self, device):
         # An extractor may draw from torch's global generator, and its tensors are large; a

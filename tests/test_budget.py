@@ -9,6 +9,7 @@ from unittest.mock import patch
 import joblib
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -115,8 +116,13 @@ def test_no_budget_never_ends():
     assert Budget.from_now(None, 3, 2).deadline(1) == math.inf
 
 
-@pytest.mark.parametrize(("n_jobs", "shares"), [(1, [4, 6, 12]), (2, [6, 12, 12])])
-def test_who_trains_at_the_same_time_has_more_time(plane, monkeypatch, clock, n_jobs, shares):
+@pytest.mark.parametrize(
+    ("n_jobs", "extractor", "shares"),
+    [(1, None, [4, 6, 12]), (2, None, [6, 12, 12]), (2, torch.nn.Identity, [4, 6, 12])],
+)
+def test_who_trains_at_the_same_time_has_more_time(
+    plane, monkeypatch, clock, n_jobs, extractor, shares
+):
     """As the deadlines of three networks show, in a fit for which time stands still."""
     seen, train_network = [], _base.train_network
 
@@ -126,7 +132,7 @@ def test_who_trains_at_the_same_time_has_more_time(plane, monkeypatch, clock, n_
 
     monkeypatch.setattr(_base, "train_network", spy)
     with joblib.parallel_config("threading", n_jobs=n_jobs):
-        fit(nona(n_estimators=3, max_iter=1, max_time=12.0), plane)
+        fit(nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0), plane)
     assert sorted(seen) == shares
 
 
