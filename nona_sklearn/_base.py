@@ -331,7 +331,7 @@ class NetworkEstimator(
         """Embed queries once, to ask several things about them.
 
         What it returns stands for `X` wherever this estimator asks for queries: in
-        :meth:`predict`, :meth:`kneighbors`, :meth:`predict_quantiles` and so on. It spares the
+        :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and so on. It spares the
         time of a large feature extractor.
 
         Parameters

@@ -350,7 +350,7 @@ class ShardedNeighbors:
         are asked, each of which must see the folder; one that dies costs a retry.
     allow_partial : bool, default=False
         Whether to answer without shards that are missing or damaged, which
-        :attr:`missing_shards_` then names.
+        ``missing_shards_`` then names.
     **handed : object
         Parameters that a file cannot hold: see :func:`load`.
 

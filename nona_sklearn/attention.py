@@ -200,7 +200,7 @@ class NONAHead(nn.Module):
     step : SoftStep, optional
         Learned mask on the similarities; None is plain NONA.
     weighting : str or Weighting, default='softmax'
-        How a similarity becomes a weight, by a name in :data:`nona_sklearn.weighting.WEIGHTINGS`:
+        How a similarity becomes a weight, by a name in ``nona_sklearn.weighting.WEIGHTINGS``:
         'softmax' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
         by the step alone, as k-NN with a soft k.
     learn_temperature : bool, default=False

@@ -152,7 +152,7 @@ class ASSoftmaxLoss(nn.Module):
 
 
 class MultilabelASSoftmaxLoss(nn.Module):
-    """The loss of :class:`ASSoftmaxLoss` where each output says whether a row has a label.
+    """``ASSoftmaxLoss`` where each output says whether a row has a label.
 
     In training, a row's labels compete with each other: by z, the logarithms of their odds, and
     p, the softmax of z. A label that the row lacks is left out if p of all labels that it has are

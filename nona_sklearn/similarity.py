@@ -175,7 +175,7 @@ def l1(query: Tensor, neighbors: Tensor) -> Tensor:
 
 
 def dot(query: Tensor, neighbors: Tensor) -> Tensor:
-    """Dot product divided by the number of dimensions, ``z . z' / d``.
+    """Dot product divided by the number of dimensions, ``z · z' / d``.
 
     Parameters and return value as for :func:`l2`.
 

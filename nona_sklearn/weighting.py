@@ -117,7 +117,7 @@ class Weighting(nn.Module):
         s : Tensor of shape (q, n)
             Similarities over the temperature.
         nearest : Tensor of shape (q, 1), optional
-            The largest of the admitted ones, where :attr:`needs_nearest` asks for it.
+            The largest of the admitted ones, where ``needs_nearest`` asks for it.
 
         Returns
         -------
@@ -620,7 +620,7 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
     Parameters
     ----------
     weighting : str or Weighting
-        A name in :data:`WEIGHTINGS`, or what is to be copied.
+        A name in ``WEIGHTINGS``, or what is to be copied.
 
     Returns
     -------

@@ -1,0 +1,119 @@
+"""The site: ``python -m sphinx -W docs docs/_build/html``."""
+
+import zlib
+from pathlib import Path
+
+import nona_sklearn
+
+project = "nona_sklearn"
+copyright = "nona_sklearn developers"
+version = release = nona_sklearn.__version__
+
+templates_path = ["_templates"]
+HERE = Path(__file__).parent
+INVENTORIES = HERE / "generated" / "inventories"
+
+extensions = [
+    "myst_nb",  # Markdown pages, and notebooks as they were run
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = [
+    *("_build", "_templates", "**/sg_execution_times.rst"),
+    *(f"generated/gallery/*{kind}" for kind in (".py", ".ipynb", ".json", ".md5")),
+]
+
+# -- pages ------------------------------------------------------------------------------------
+nb_execution_mode = "off"  # notebooks ship with their output, and run as tests
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# -- reference --------------------------------------------------------------------------------
+autosummary_generate = True
+numpydoc_show_class_members = False  # the templates list them
+numpydoc_xref_param_type = False
+autodoc_typehints = "none"  # docstrings say more
+# What we refer to, by name: a build has no network, so it cannot ask the others' sites.
+intersphinx_mapping = {
+    path.stem: (path.read_text().splitlines()[0], str(INVENTORIES / f"{path.stem}.inv"))
+    for path in sorted(HERE.glob("inventories/*.txt"))
+}
+
+# -- gallery ----------------------------------------------------------------------------------
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "generated/gallery",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("nona_sklearn",),
+    "filename_pattern": "/plot_",
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 1000,
+    "remove_config_comments": True,
+    "plot_gallery": True,
+    "abort_on_example_error": True,
+}
+
+# -- looks ------------------------------------------------------------------------------------
+html_theme = "pydata_sphinx_theme"
+html_title = "nona_sklearn"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "navbar_align": "left",
+    "show_prev_next": True,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+OUTSIDE = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
+
+
+def _lead_inside(app, page, source):
+    """Let links that lead out of this folder on disk lead to the site's own pages."""
+    text = source[0]
+    for file, own in OUTSIDE.items():
+        text = text.replace(f"](../{file}.md", f"]({own}.md")
+    text = text.replace("](../examples/README.rst", "](generated/gallery/index.rst")
+    source[0] = text.replace("](../notebooks/", "](generated/notebooks/")
+
+
+def _copy_notebooks(app):
+    """Sphinx reads only what lies in its folder."""
+    folder = HERE / "generated" / "notebooks"
+    folder.mkdir(parents=True, exist_ok=True)
+    for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+        text = notebook.read_text().replace("](../docs/", "](../../")
+        (folder / notebook.name).write_text(text.replace("](../README.md", "](../../index.md"))
+
+
+def _write_inventories():
+    """Make of each list of names the file that Sphinx reads."""
+    INVENTORIES.mkdir(parents=True, exist_ok=True)
+    for path in HERE.glob("inventories/*.txt"):
+        header = f"# Sphinx inventory version 2\n# Project: {path.stem}\n# Version: \n"
+        header += "# The remainder of this file is compressed using zlib.\n"
+        names = "".join(f"{line}\n" for line in path.read_text().splitlines()[1:])
+        content = header.encode() + zlib.compress(names.encode())
+        (INVENTORIES / f"{path.stem}.inv").write_bytes(content)
+
+
+_write_inventories()
+
+
+def setup(app):
+    """Register what is done to pages before they are read."""
+    app.connect("builder-inited", _copy_notebooks)
+    app.connect("source-read", _lead_inside)
