@@ -1,5 +1,6 @@
 """The site: ``python -m sphinx -W docs docs/_build/html``."""
 
+import os
 import zlib
 from pathlib import Path
 
@@ -24,7 +25,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = [
-    *("_build", "_templates", "**/sg_execution_times.rst"),
+    *("_build", "_templates"),
     *(f"generated/gallery/*{kind}" for kind in (".py", ".ipynb", ".json", ".md5")),
 ]
 
@@ -57,7 +58,8 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "min_reported_time": 1000,
     "remove_config_comments": True,
-    "plot_gallery": True,
+    "plot_gallery": os.environ.get("NONA_GALLERY") != "quick",  # without running the scripts
+    "write_computation_times": False,
     "abort_on_example_error": True,
 }
 

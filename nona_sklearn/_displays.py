@@ -231,8 +231,8 @@ class NeighborsDisplay(Display):
             Number of neighbours to draw; all, if the bank holds fewer.
         row_names : array-like of shape (n_samples,), optional
             Names of the rows given to fit, and of added ones if it is longer. By default, and
-            for rows behind its end, those that :meth:`~nona_sklearn.NONARegressor.explain` gives: of the index of their
-            DataFrame, or their numbers.
+            for rows behind its end, those that :meth:`~nona_sklearn.NONARegressor.explain`
+            gives: of the index of their DataFrame, or their numbers.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
 

@@ -1,0 +1,10 @@
+"""
+A
+=
+
+B.
+"""
+
+import matplotlib.pyplot as plt
+
+plt.plot([0, 1])

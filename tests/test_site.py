@@ -1,0 +1,101 @@
+"""The site, as it is built: no warning, no name left out, ten answers within two clicks."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+
+import nona_sklearn
+
+ROOT = Path(__file__).parents[1]
+#: What newcomers ask, a word that they search for, and the page and heading that answer.
+ANSWERS = [
+    ("use a GPU", "gpu", "install.html", "Use a GPU"),
+    ("n_jobs", "n_job", "faster.html", "Threads and processes"),
+    ("what to search for", "grid", "user_guide.html", "Tune"),
+    ("categories", "categori", "tables.html", "Raw tables"),
+    ("names of rows", "name", "neighbors.html", "Which rows"),
+    ("save", "save", "saving.html", "Save and load"),
+    ("make it faster", "faster", "faster.html", "Make it faster"),
+    ("weights of rows", "sample_weight", "user_guide.html", "Sample weights"),
+    ("forget a row", "forget", "editing.html", "bank"),
+    ("classify", "class", "classes.html", "Classes"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site, without the gallery's pictures."""
+    pytest.importorskip("sphinx")
+    copy = tmp_path_factory.mktemp("site")  # a build writes beside the pages
+    for part in ("docs", "examples", "notebooks"):
+        shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("generated"))
+    for page in ROOT.glob("*.md"):
+        shutil.copy(page, copy)
+    built = copy / "built"
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going"]
+    command += ["docs", str(built)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NONA_GALLERY": "quick"}
+    done = subprocess.run(
+        command, cwd=copy, capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return built
+
+
+def links(site, page):
+    """Pages of the site that a page links to."""
+    hrefs = re.findall(r'href="([^"#:]+\.html)', (site / page).read_text())
+    return {urljoin(page, unescape(href)) for href in hrefs}
+
+
+@pytest.mark.slow
+def test_ten_answers_are_within_two_clicks_of_the_start(site):
+    one = links(site, "index.html")
+    two = one.union(*(links(site, page) for page in one if (site / page).exists()))
+    for question, _, page, heading in ANSWERS:
+        assert page in two, question
+        headings = re.findall(r"<h[123]>(.*?)<", (site / page).read_text())
+        assert any(heading in unescape(each) for each in headings), (question, headings)
+
+
+@pytest.mark.slow
+def test_ten_answers_are_found_by_the_search(site):
+    text = (site / "searchindex.js").read_text()
+    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    for question, word, page, _ in ANSWERS:
+        document = index["docnames"].index(page.removesuffix(".html"))
+        found = [
+            where
+            for part in ("terms", "titleterms")
+            for term, where in index[part].items()
+            if term.startswith(word)
+        ]
+        assert any(document in ([w] if isinstance(w, int) else w) for w in found), question
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", nona_sklearn.__all__)
+def test_every_public_name_has_a_page_with_its_parameters(site, name):
+    if name.startswith("__"):
+        return
+    page = (site / "generated" / "api" / f"nona_sklearn.{name}.html").read_text()
+    assert f'id="nona_sklearn.{name}"' in page
+    assert "Examples" in page
+    if "Parameters" in (getattr(nona_sklearn, name).__doc__ or ""):
+        assert "Parameters" in page
+
+
+@pytest.mark.slow
+def test_links_of_the_site_lead_to_its_pages(site):
+    for path in site.rglob("*.html"):
+        page = path.relative_to(site).as_posix()
+        for link in links(site, page):
+            assert (site / link).exists(), f"{page} links to {link}"
