@@ -45,6 +45,8 @@ from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 from .weighting import WEIGHTINGS, Weighting
 
+MOST = 2**62  # of a number that others keep in 64 bits
+
 
 class NetworkEstimator(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, metaclass=ABCMeta
@@ -64,11 +66,11 @@ class NetworkEstimator(
         "activation": [StrOptions(ACTIVATIONS.keys())],
         "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
         "pool_size": [Interval(Integral, 2, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
+        "batch_size": [Interval(Integral, 2, MOST, closed="both"), StrOptions({"auto"})],
         "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "max_time": [Interval(Real, 0, None, closed="neither"), None],
+        "max_time": [Interval(Real, 0, MOST, closed="right"), None],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
@@ -255,7 +257,11 @@ class NetworkEstimator(
         # Tensors of a step are too small to share among torch's threads.
         in_threads = n_workers == 1 and n_threads > 1 and self._trains_in_threads(device)
         n_at_a_time = len(networks) if in_threads else n_workers
-        if n_workers > 1 and get_active_backend()[0].uses_threads and self._trains_alone():
+        if (
+            n_workers > 1
+            and getattr(get_active_backend()[0], "uses_threads", False)
+            and self._trains_alone()
+        ):
             n_at_a_time = 1
         budget = Budget.from_now(self.max_time, len(networks), n_at_a_time)
         with Progress(budget, self.max_iter, self._shows_progress()) as progress:
@@ -455,8 +461,18 @@ def _fit_scaler(scaler, X):
 @np.errstate(over="ignore", invalid="ignore")
 def _to_tensor(X, scaler) -> Tensor:
     """Scaled values as a new float32 tensor, shape (n, columns); an error if out of range."""
-    X = X if scaler is None else scaler.transform(X)
-    return torch.tensor(check_array(X, dtype=np.float32, ensure_min_samples=0, input_name="X"))
+    scaled = X if scaler is None else scaler.transform(X)
+    scaled = check_array(scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False)
+    scaled = torch.tensor(scaled)
+    beyond = (~scaled.isfinite()).nonzero()
+    if len(beyond):
+        values = np.abs(np.asarray(X)[:, int(beyond[0, 1])])  # a mean of them may be infinite
+        row = int(np.nanargmax(values))
+        raise ValueError(
+            f"Input X contains infinity or a value too large for float32: {values[row]:g} in "
+            f"row {row}"
+        )
+    return scaled
 
 
 def _resolve_device(device):

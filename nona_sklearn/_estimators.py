@@ -177,7 +177,7 @@ class NONANetworks(NetworkEstimator):
 
     def _count_networks(self, n_samples):
         if self.n_estimators != "auto":
-            return self.n_estimators
+            return int(self.n_estimators)
         if self.warm_start and hasattr(self, "network_"):
             return len(self.validation_indices_)  # go on with those that there are
         return 1 if self.feature_extractor is not None else count_networks(n_samples)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import skorch
@@ -286,6 +286,20 @@ def why_stopped(callback: Callback) -> str | None:
     return None
 
 
+def _check_convergence(
+    numbers: Iterable[Tensor],
+    learning_rate_init: float,
+    weight_decay: float,
+    cause: Exception | None = None,
+) -> None:
+    """Say that training diverged, if some numbers are not finite."""
+    if not all(each.isfinite().all() for each in numbers):
+        raise ValueError(
+            f"training diverged with learning_rate_init={learning_rate_init} and "
+            f"weight_decay={weight_decay}: its loss is no longer finite; try smaller ones"
+        ) from cause
+
+
 def train_network(
     network: NeighborNetwork,
     train: tuple[Tensor | Rows, *tuple[Tensor, ...]],
@@ -432,15 +446,17 @@ def train_network(
         **options,
     )
     network.train()  # once: validation puts it back
-    net.fit(_numbered(y), None)
+    try:
+        net.fit(_numbered(y), None)
+    except (RuntimeError, ValueError) as error:  # what is not finite may end in any error
+        embedded = [network.embed(X)] if isinstance(X, Tensor) else []
+        numbers = [*network.parameters(), *embedded]
+        _check_convergence(numbers, learning_rate_init, weight_decay, error)
+        raise
     if net.interrupted_ is not None:
         raise net.interrupted_
     network.zero_grad(set_to_none=True)
-    if not all(weight.isfinite().all() for weight in network.parameters()):
-        raise ValueError(
-            f"training diverged with learning_rate_init={learning_rate_init}: "
-            "its loss is no longer finite; try a smaller learning_rate_init"
-        )
+    _check_convergence(network.parameters(), learning_rate_init, weight_decay)
     if isinstance(network.head, NONAHead):
         refined = X_valid is not None or (refine_on_training and len(X) > pool_size)
         if network.head.n_adjusted or refined:

@@ -137,6 +137,28 @@ def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
     torch.testing.assert_close(comparison.ask(query).from_order(order).double(), ours)
 
 
+@pytest.mark.parametrize(("of_query", "of_neighbors"), [(1e25, 1.0), (1.0, 1e25), (1e-25, 1e25)])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_lengths_far_apart_stay_in_range(of_query, of_neighbors, sign):
+    query = of_query * numbers(9, 5)
+    neighbors = sign * of_neighbors * (1 + numbers(30, 5, seed=1).abs())
+    ours = compare("l2", neighbors).ask(query).of(slice(0, 30)).double()
+    exact = SIMILARITIES["l2"](query.double(), neighbors.double())
+    torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=0)
+
+
+def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
+    neighbors = numbers(10, 3)
+    assert compare("l2", neighbors, 8 * 10 * 5).kept is not None
+    assert compare("l2", neighbors, 8 * 10 * 5 - 1).kept is None
+
+
+def test_memory_of_one_tile_serves_the_next():
+    similarities = compare("l2", numbers(20, 3)).ask(numbers(4, 3, seed=1))
+    first, second = (similarities.of(slice(i, i + 10)) for i in (0, 10))
+    assert first.data_ptr() == second.data_ptr()
+
+
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_similarities_do_not_depend_on_company(similarity):
     """To the rounding of float64 beside float32: hardly ever another last digit."""

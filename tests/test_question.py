@@ -1,12 +1,13 @@
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from nona_sklearn import NONAHead, SoftStep, _evaluation
+from nona_sklearn import NONAHead, SoftStep, _evaluation, _question
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._question import Question
@@ -217,3 +218,66 @@ def test_a_similarity_put_in_place_of_another_is_the_one_that_counts(bank, monke
     monkeypatch.setitem(SIMILARITIES, "l2", SIMILARITIES["l1"])
     ours = bank.ask(NONAHead("l2"), queries(5)).mean()
     torch.testing.assert_close(ours, bank.ask(NONAHead("l1"), queries(5)).mean())
+
+
+# -- whole rows, and what is kept --------------------------------------------------------------
+
+
+def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
+    """Of tiles of one width, whose memory serves one after the other."""
+    head, query = head.eval(), queries(6)
+    expected = head.neighbor_weights(query, bank.embeddings).double()
+    changes = bank.ask(head, query).influence()
+    monkeypatch.setitem(_evaluation.TILE, "cpu", (4, 8))
+    question = bank.ask(head, query)
+    behind = torch.cat(question.behind(lambda _, behind: behind.weights()))
+    torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(question.influence(), changes, rtol=0, atol=1e-6)
+
+
+def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypatch):
+    monkeypatch.setattr(_question, "WHOLE_ENTRIES", 2 * len(bank))
+    ranked = SoftStep("s1", on="rank")
+    for head, most in [(NONAHead(step=ranked), 2), (NONAHead(), 9)]:
+        sizes = bank.ask(head, queries(9))._blocks(lambda block, _: block.stop - block.start)
+        assert max(sizes) == most
+
+
+def test_so_few_queries_are_not_asked_by_several_threads(bank, monkeypatch):
+    monkeypatch.setattr(_question, "WHOLE_ENTRIES", len(bank))
+    seen = []
+    monkeypatch.setattr(
+        _question, "WORKERS", SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or [])
+    )
+    torch.set_num_threads(2)
+    bank.ask(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._blocks(lambda *_: None)
+    assert seen == [1]
+
+
+def test_another_head_of_as_many_networks_compares_by_itself(bank):
+    fresh = make_bank(bank.embeddings, bank.targets)
+    bank.ask(NONAHead("l2"), queries(5)).mean()
+    torch.testing.assert_close(
+        bank.ask(NONAHead("log_l2"), queries(5)).mean(),
+        fresh.ask(NONAHead("log_l2"), queries(5)).mean(),
+        rtol=0,
+        atol=0,
+    )
+
+
+def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
+    one = 8 * 40 * 5
+    for room, kept in [(2 * one, True), (2 * one - 1, False)]:
+        monkeypatch.setattr(_question, "KEPT_BYTES", room)
+        fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
+        head = AverageHead([NONAHead(), NONAHead()])
+        question = fresh.ask(head, torch.cat([queries(5)] * 2, dim=1))
+        comparisons = question._comparisons(question.parts)
+        assert [each.kept is not None for each in comparisons] == [kept] * 2
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_answers_may_take_part_in_training(bank, n_threads):
+    """They are no tensors of inference mode, unless the caller is in it."""
+    torch.set_num_threads(n_threads)
+    assert not bank.ask(NONAHead(), queries(80)).mean().is_inference()

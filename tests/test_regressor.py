@@ -495,6 +495,8 @@ def test_bad_data(estimator, X, y, error, message, monkeypatch):
         ("neighbor_pool", "all"),
         ("pool_size", 0),
         ("batch_size", 1),
+        ("batch_size", 2**70),
+        ("max_time", 10**400),
         ("learning_rate_init", 0),
         ("weight_decay", -1.0),
         ("max_iter", 0),
@@ -576,8 +578,16 @@ def test_extreme_values_are_bent_back_or_refused(plane):
     assert np.isfinite(reg.predict(1e60 * X_test)).all()
     for learned in (False, True):
         reg = softstep_knn(learn_feature_weights=learned).fit(X, y)
-        with pytest.raises(ValueError, match="Input X contains infinity or a value too large"):
+        with pytest.raises(ValueError, match=r"too large for float32: [\d.e+]* in row \d"):
             reg.predict(1e60 * X_test)
+    with pytest.raises(ValueError, match=r"value too large for float32: 1e\+300 in row 120"):
+        softstep_knn().fit(np.r_[X, [[1e300, 0]]], np.r_[y, 0])
+
+
+def test_numbers_of_numpy_and_truth_values_count_as_scikit_learn_takes_them(plane):
+    X, _, y, _ = plane
+    for one in (True, np.int64(1), np.uint8(1)):
+        assert len(nona(n_estimators=one).fit(X, y).validation_indices_) == 1
 
 
 @BOTH

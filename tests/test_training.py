@@ -5,11 +5,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from skorch.callbacks import Callback
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from nona_sklearn import MLPEmbedding, NONAHead, SoftStep, _training
+from nona_sklearn import (
+    MLPEmbedding,
+    NONAHead,
+    SoftStep,
+    SoftStepKNeighborsRegressor,
+    _training,
+)
 from nona_sklearn._averaging import WeightAveraging
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._network import NeighborNetwork
@@ -231,7 +238,7 @@ def test_batches_hold_each_row_once(n, batch_size, sizes):
         assert torch.equal(targets, y[rows])
 
 
-@pytest.mark.parametrize(("n", "batch_size"), [(30, 8), (31, 8), (25, 8), (3, 8)])
+@pytest.mark.parametrize(("n", "batch_size"), [(30, 8), (31, 8), (25, 8), (26, 8), (3, 8)])
 def test_processes_share_each_batch(n, batch_size):
     data = TensorDataset(*make_data(n))
     shares = [list(RowBatches(data, batch_size, generator(), i, 3)) for i in range(3)]
@@ -375,6 +382,23 @@ def test_an_epoch_of_many_rows_takes_some_of_them_anew():
     assert set(first.tolist()) != set(second.tolist())
 
 
+@pytest.mark.parametrize(("extracts", "n_seen"), [(False, 8), (True, 40)])
+def test_with_an_extractor_an_epoch_takes_all_rows(monkeypatch, extracts, n_seen):
+    """Its epochs are long, and users count in them."""
+    monkeypatch.setattr(_training, "EPOCH_ROWS", 8)
+    rows, taken = [], RowBatches.__iter__
+
+    def spy(self):
+        for batch in taken(self):
+            rows.append(len(batch[0]))
+            yield batch
+
+    monkeypatch.setattr(RowBatches, "__iter__", spy)
+    rate = {"extractor_learning_rate": 1e-3 if extracts else None}
+    train(make_network(), make_data(40), max_iter=1, batch_size=4, **rate)
+    assert sum(rows) == n_seen
+
+
 def test_batch_size_follows_the_rows():
     of_tables, of_extractors = (
         [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 1_000_000)]
@@ -446,6 +470,16 @@ def test_divergence_is_an_error():
     X, y = make_data()
     with pytest.raises(ValueError, match=r"diverged with learning_rate_init=1e\+30"):
         train(make_network(), (X, y), learning_rate_init=1e30)
+
+
+@pytest.mark.parametrize(
+    "params", [{"learning_rate_init": 1000.0}, {"learning_rate_init": 20.0}, {"weight_decay": 1e3}]
+)
+def test_divergence_of_a_step_on_ranks_is_the_same_error(params, plane):
+    knn = SoftStepKNeighborsRegressor(max_iter=20, random_state=0, **params)
+    with pytest.raises(ValueError, match=r"diverged with learning_rate_init=.* weight_decay="):
+        knn.fit(plane[0], plane[2])
+    assert vars(knn) == vars(clone(knn))
 
 
 def test_the_head_is_not_decayed():
