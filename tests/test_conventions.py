@@ -203,6 +203,12 @@ def test_changelog_has_this_version():
     assert f"## {nona_sklearn.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_spelling():
+    command = [sys.executable, "-m", "codespell_lib", "."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_ruff():
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(

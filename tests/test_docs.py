@@ -61,6 +61,7 @@ def test_sdist_and_wheel_build_and_install(tmp_path):
     """The wheel is built from the sdist, holds every module, and imports where it lands."""
     run = partial(subprocess.run, check=True, capture_output=True, text=True)
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, ROOT])
+    run([sys.executable, "-m", "twine", "check", "--strict", *tmp_path.iterdir()])
     (wheel,) = tmp_path.glob("*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nona_sklearn/")}
     source = {f"nona_sklearn/{p.name}" for p in (ROOT / "nona_sklearn").iterdir() if p.is_file()}
