@@ -1,6 +1,6 @@
 """Make a release: ``python .ci/release.py 0.2.0``.
 
-Writes the version and the date where they belong, builds the sdist and the wheel from a clean copy,
+Writes the version and the date where they belong, builds sdist and wheel from a clean copy,
 checks them, tries the wheel in an empty environment, commits and tags. Nothing is uploaded.
 """
 
