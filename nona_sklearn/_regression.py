@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -57,7 +58,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
             return self.predict_quantiles(X, quantiles)
         bank, questions = self._ask_by_blocks(X)
         if not return_std:
-            return self.targets_.decode(torch.cat([question.mean() for question in questions]))
+            answers = (self.targets_.decode(question.mean()) for question in questions)
+            return one_behind_the_other(answers)
         calibration = bank.calibration or Calibration()
         mean, std = zip(
             *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in questions), strict=True
@@ -264,3 +266,11 @@ def check_numbers(values, name) -> Tensor:
     if values.ndim != 1:
         raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
     return torch.from_numpy(values)
+
+
+def one_behind_the_other(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Join arrays of numbers as they come: small ones that are kept would split the heap."""
+    numbers = bytearray()
+    for part in parts:
+        numbers += part.tobytes()
+    return np.frombuffer(numbers, part.dtype).reshape(-1, *part.shape[1:])
