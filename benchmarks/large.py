@@ -20,7 +20,7 @@ from .memory import measure_apart, peak
 
 N_ROWS, N_FEATURES, BLOCK = 10_000_000, 20, 100_000
 KINDS = "array", "dataset"
-LIMIT = {"array": 1_400, "dataset": 1_000}  # bytes a row
+LIMIT = {"array": 1_400, "dataset": 700}  # bytes a row
 
 
 class Files(torch.utils.data.Dataset):

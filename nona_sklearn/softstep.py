@@ -309,12 +309,10 @@ class SoftStep(nn.Module):
         """
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
-        logits = self.logits if query is None or self.params == "global" else self._linear(query)
-        if self.params == "pointwise":
-            logits = logits.T[..., None]
+        shares = self._shares(query)
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
-        eps = max(1e-12, torch.finfo(logits.dtype).eps)  # the published code's, if it has room
-        params = logits.sigmoid().clamp(eps, 1 - eps)
+        eps = max(1e-12, torch.finfo(shares.dtype).eps)  # the published code's, if it has room
+        params = shares.clamp(eps, 1 - eps)
         if self.step == "s2":
             b, t = params
             return self._narrowed(b), t
@@ -322,11 +320,14 @@ class SoftStep(nn.Module):
         a = a - eps
         return self._narrowed(a), self._narrowed(a + b * (1 - a)), t
 
-    def _linear(self, query: Tensor) -> Tensor:
-        """The linear map, (q, n_params), in float64: else a row would depend on its company."""
+    def _shares(self, query: Tensor | None) -> Tensor:
+        """Sigmoids of the parameters, (n_params,) or (n_params, q, 1)."""
+        if self.params == "global" or query is None:
+            return self.logits.sigmoid()
+        # In float64: else a row would depend on its company.
         layer = self.linear
         mapped = F.linear(query.double(), layer.weight.double(), layer.bias.double())
-        return mapped.to(query.dtype)
+        return mapped.sigmoid().to(query.dtype).T[..., None]
 
     def _narrowed(self, threshold: Tensor) -> Tensor:
         narrowed = threshold + (1 - self.narrowing) * (1 - threshold)

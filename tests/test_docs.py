@@ -1,5 +1,7 @@
 """What the reader is told, executed. Docstrings and Markdown run as doctests beside this."""
 
+import csv
+import math
 import os
 import re
 import subprocess
@@ -76,3 +78,43 @@ def test_sdist_and_wheel_build_and_install(tmp_path):
         cwd=tmp_path,
     )
     assert done.stdout.strip() == str(site / "nona_sklearn" / "__init__.py")
+
+
+# -- what the front page claims ------------------------------------------------------------
+
+
+LEDGER_NAMES = {
+    "NONARegressor": "NONA",
+    "SoftStepKNeighborsRegressor": "SoftStep k-NN",
+    "tuned k-NN": "k-NN, tuned",
+}
+
+
+def rows_of_table(text, head):
+    """Cells of the Markdown table whose header begins so, row by row."""
+    lines = text[text.index(head) :].splitlines()
+    table = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return table[: next(i for i, line in enumerate(lines[2:]) if not line.startswith("|"))]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/accuracy.md"])
+def test_the_accuracy_table_is_the_ledger_s(page):
+    with open(ROOT / "benchmarks" / "results" / "accuracy.csv") as file:
+        ledger = list(csv.DictReader(file))
+    sets = "diabetes concrete energy power_plant abalone red_wine california ames diamonds"
+    sets = [name.replace("_", " ") for name in sets.split()]
+
+    def mean(model, name):
+        errors = [float(r["nrmse"]) for r in ledger if (r["model"], r["set"]) == (model, name)]
+        return sum(errors) / len(errors)
+
+    text = (ROOT / page).read_text()
+    rows = rows_of_table(text, "| | diabetes | concrete | energy |")
+    assert len(rows) >= 8
+    for name, *cells in rows:
+        model = LEDGER_NAMES.get(name, name.removeprefix("the same network, "))
+        means = [mean(model, each) for each in sets]
+        assert cells[: len(sets)] == [f"{m:.3f}".removeprefix("0") for m in means], name
+        ratios = [m / mean("HistGradientBoosting", s) for m, s in zip(means, sets, strict=True)]
+        geometric = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        assert cells[len(sets)] == f"{geometric:.3f}".removeprefix("0"), name

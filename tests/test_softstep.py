@@ -362,3 +362,16 @@ def test_a_step_on_ranks_is_the_step_of_the_ranks(seed, a, step, some_excluded, 
     ours = module(similarity, query, excluded)
     expected = STEPS[step](rank_similarity(similarity, excluded), *module.thresholds(query))
     torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("step", ["s1", "s2"])
+def test_pointwise_thresholds_do_not_depend_on_company(step):
+    """To the last bit: what float64 rounds otherwise, float32 does once in 10⁸ times."""
+    module = SoftStep(step, "pointwise", embedding_dim=5)
+    generator = torch.Generator().manual_seed(0)
+    torch.nn.init.normal_(module.linear.weight, generator=generator)
+    query = torch.randn(37, 5, generator=generator)
+    whole = module.thresholds(query)
+    for rows in (torch.randperm(37, generator=generator), torch.arange(36, 37), torch.arange(9)):
+        for ours, expected in zip(module.thresholds(query[rows]), whole, strict=True):
+            assert torch.equal(ours, expected[rows])

@@ -1,0 +1,29 @@
+"""
+Images that answered
+====================
+
+Four digits that the classifier has not seen, and beside each the training images that weigh most.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_digits
+
+from nona_sklearn import NONAClassifier
+
+digits = load_digits()
+X, y = digits.data, digits.target
+clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:1200], y[:1200])
+queries = [1203, 1211, 1225, 1250]
+weights, rows = clf.kneighbors(X[queries], n_neighbors=6)
+answers = clf.predict(X[queries])
+
+figure, axes = plt.subplots(4, 7, figsize=(8, 5.4), layout="constrained")
+for line, query, weight, row, answer in zip(axes, queries, weights, rows, answers, strict=True):
+    line[0].imshow(digits.images[query], cmap="gray_r")
+    line[0].set_title(f"new: {answer}?", fontsize=10)
+    for ax, w, i in zip(line[1:], weight, row, strict=True):
+        ax.imshow(digits.images[i], cmap="gray_r")
+        ax.set_title(f"a {y[i]}, {w:.0%}", fontsize=10)
+for ax in axes.flat:
+    ax.set_axis_off()
+figure.suptitle("The query, and the rows that weigh most")

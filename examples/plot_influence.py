@@ -1,0 +1,36 @@
+"""
+A wrong target is found by its influence
+========================================
+
+`influence` says what each row does to the predictions, without another fit. A target that was
+typed wrong stands out.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_diabetes
+
+from nona_sklearn import NONARegressor
+
+X, y = load_diabetes(return_X_y=True, scaled=False)
+X, y = X[:300], y[:300].copy()
+y[42] *= 10  # a typing error
+
+reg = NONARegressor(n_estimators=1, random_state=0).fit(X, y)
+change = np.sqrt(reg.influence()["change"].to_numpy())
+
+figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+ax.scatter(y, change, s=18, color="#0072B2")
+ax.annotate(
+    "row 42",
+    (y[42], change[42]),
+    xytext=(-12, 0),
+    textcoords="offset points",
+    ha="right",
+    va="center",
+)
+ax.set(
+    xlabel="target of a row: progression of diabetes",
+    ylabel="change of the predictions without it\n(root mean square, units of the target)",
+    title="What each row does to the predictions of the others",
+)
