@@ -1,6 +1,5 @@
 """The site: ``python -m sphinx -W docs docs/_build/html``."""
 
-import os
 import zlib
 from pathlib import Path
 
@@ -58,7 +57,6 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "min_reported_time": 1000,
     "remove_config_comments": True,
-    "plot_gallery": os.environ.get("NONA_GALLERY") != "quick",  # without running the scripts
     "write_computation_times": False,
     "abort_on_example_error": True,
 }

@@ -35,7 +35,7 @@ ax.hlines(place, table["target"], table["adjusted_target"], color="0.6", zorder=
 ax.scatter(
     table["target"], place, marker="o", facecolor="white", edgecolor="#0072B2", label="sold"
 )
-sizes = 900 * table["weight"]
+sizes = 2000 * table["weight"]
 ax.scatter(
     table["adjusted_target"], place, s=sizes, color="#D55E00", label="adjusted (area: weight)"
 )
@@ -46,4 +46,4 @@ ax.set(xlabel="price (thousand dollars)", title="The eight houses that weigh mos
 ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), markerscale=0.6)
 
 # %%
-# The prices of these houses lie far apart. Adjusted, they agree.
+# A line leads from what a house was sold for to what it says of the house in question.

@@ -19,7 +19,14 @@ weights, rows = clf.kneighbors(query, n_neighbors=20)
 
 figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 boundary = DecisionBoundaryDisplay.from_estimator(
-    clf, X, response_method="predict_proba", class_of_interest=1, cmap="cividis", alpha=0.7, ax=ax
+    clf,
+    X,
+    response_method="predict_proba",
+    class_of_interest=1,
+    cmap="cividis",
+    alpha=0.7,
+    eps=0.2,
+    ax=ax,
 )
 for label, marker in enumerate("os"):
     ax.scatter(

@@ -2,8 +2,8 @@
 A wrong target is found by its influence
 ========================================
 
-`influence` says what each row does to the predictions, without another fit. A target that was
-typed wrong stands out.
+`influence` says what each row does to the predictions, without another fit. Of the rows that were
+added to the bank one was typed wrong: it stands out.
 """
 
 import matplotlib.pyplot as plt
@@ -13,17 +13,16 @@ from sklearn.datasets import load_diabetes
 from nona_sklearn import NONARegressor
 
 X, y = load_diabetes(return_X_y=True, scaled=False)
-X, y = X[:300], y[:300].copy()
-y[42] *= 10  # a typing error
-
-reg = NONARegressor(n_estimators=1, random_state=0).fit(X, y)
+reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:300], y[:300])
+reg.add_neighbors(X[300:330], np.r_[y[300:329], 10 * y[329]])  # new rows, one with a typing error
+targets = reg.bank_.targets.numpy()
 change = np.sqrt(reg.influence()["change"].to_numpy())
 
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-ax.scatter(y, change, s=18, color="#0072B2")
+ax.scatter(targets, change, s=18, color="#0072B2")
 ax.annotate(
-    "row 42",
-    (y[42], change[42]),
+    "row 329",
+    (targets[329], change[329]),
     xytext=(-12, 0),
     textcoords="offset points",
     ha="right",

@@ -12,6 +12,7 @@ from sklearn.datasets import load_diabetes
 from nona_sklearn import IntervalDisplay, NONARegressor
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+y = y.rename("progression of diabetes")
 reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:350], y[:350])
 
 low, high = reg.predict_quantiles(X[350:], [0.05, 0.95]).T

@@ -32,4 +32,4 @@ ax.set(
     ylabel="wrong labels among them, of 40",
     title="Digits: 40 of 800 labels are wrong",
 )
-ax.legend(loc="lower right", bbox_to_anchor=(1, 0.1))
+ax.legend(loc="center right")

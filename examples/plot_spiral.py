@@ -20,11 +20,11 @@ models = {
     "MLPRegressor": MLPRegressor(max_iter=2000, random_state=0),
     "NONARegressor": NONARegressor(n_estimators=1, random_state=0),
 }
-figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(14, 3.8), layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     model.fit(X_train, y_train)
     SurfaceDisplay.from_estimator(model, X_train, ax=ax)
-    ax.set_title(f"{name}: R² {model.score(X_test, y_test):.2f}")
+    ax.set_title(f"{name}\nR² {model.score(X_test, y_test):.2f}")
     ax.set_aspect("equal")
 
 # %%

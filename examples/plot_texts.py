@@ -16,13 +16,13 @@ from nona_sklearn import NONARegressor
 praise = ["great", "lovely", "excellent", "wonderful"]
 blame = ["poor", "dirty", "terrible", "noisy"]
 things = ["room", "breakfast", "staff", "view", "bath", "garden"]
-texts = [f"{word} {thing}, we would come again" for word in praise for thing in things]
-texts += [f"{word} {thing}, never again" for word in blame for thing in things]
-texts += [
-    f"{one} {a} but {two} {b}"
-    for one, two, a, b in zip(praise, blame, things, things[2:], strict=False)
-]
-stars = [5] * 24 + [1] * 24 + [3] * 4
+pairs = [(i, j) for i in range(6) for j in range(i)]
+texts, stars = [], []
+for number, (first, second) in enumerate(pairs):
+    one, two = number % 4, (number + first) % 4
+    for a, b, star in [(praise, praise, 5), (blame, blame, 1), (praise, blame, 3)]:
+        texts.append(f"{a[one]} {things[first]}, {b[two]} {things[second]}")
+        stars.append(star)
 queries = ["lovely garden and great view", "noisy room, poor breakfast"]
 
 words = make_pipeline(TfidfVectorizer(), TruncatedSVD(12, random_state=0))

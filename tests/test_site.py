@@ -32,7 +32,7 @@ ANSWERS = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site, without the gallery's pictures."""
+    """The built site, with the pictures of the gallery."""
     pytest.importorskip("sphinx")
     copy = tmp_path_factory.mktemp("site")  # a build writes beside the pages
     for part in ("docs", "examples", "notebooks"):
@@ -42,7 +42,7 @@ def site(tmp_path_factory):
     built = copy / "built"
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going"]
     command += ["docs", str(built)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NONA_GALLERY": "quick"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, cwd=copy, capture_output=True, text=True, check=False, env=environment
     )
