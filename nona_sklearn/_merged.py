@@ -120,15 +120,13 @@ class MergedDistribution:
         levels = levels.clamp_min(torch.finfo(levels.dtype).tiny)
         low, high = (end.expand(-1, len(levels)) for end in (low - width, high))
         steps = torch.linspace(0, 1, N_THRESHOLDS + 1).to(low)[1:]
-        total = None
         while (high - low > width).any():
             points = torch.lerp(low[..., None], high[..., None], steps)  # (q, k, N_THRESHOLDS)
             points[..., -1] = high
             each = self.ask(reached, self.calibration.power, output, points.flatten(1))
             sums = reduce(torch.add, each).reshape(points.shape)
-            total = sums[..., -1:].clone() if total is None else total
-            first = (sums < levels[:, None] * total).sum(dim=2, keepdim=True)
-            first = first.clamp_max(N_THRESHOLDS - 1)
+            first = (sums < levels[:, None]).sum(dim=2, keepdim=True)
+            first = first.clamp_max(N_THRESHOLDS - 1)  # all weights may sum to a little less
             before = torch.cat([low[..., None], points], dim=2)
             low, high = before.gather(2, first)[..., 0], points.gather(2, first)[..., 0]
         return high

@@ -171,8 +171,14 @@ class Folder:
             raise FileNotFoundError(
                 f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
             ) from None
+        except ValueError as error:
+            raise ValueError(f"{path / MANIFEST} is damaged: {error}") from error
         folder = cls(path)
-        folder.shards, folder.next_number = manifest["shards"], manifest["next_number"]
+        try:
+            folder.shards, folder.next_number = manifest["shards"], manifest["next_number"]
+            folder.paths()
+        except (TypeError, LookupError) as error:
+            raise ValueError(f"{path / MANIFEST} is damaged: {error!r}") from error
         return folder
 
     def put(self, shard: Shard, place: int | None = None) -> None:
@@ -425,6 +431,7 @@ class ShardedNeighbors:
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``estimator_.classes_``.
         """
+        self._check_verb("predict_proba")
         targets = self._exact.targets_
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
@@ -478,6 +485,7 @@ class ShardedNeighbors:
         ValueError
             If `quantiles` are not from 0 to 1.
         """
+        self._check_verb("predict_quantiles")
         levels = check_levels(quantiles)
         bank = self._exact.bank_
         calibration = bank.calibration or Calibration()
@@ -490,6 +498,11 @@ class ShardedNeighbors:
         found = torch.cat(list(self._answers(X, answer))).numpy()
         found = found[..., 0] if bank.targets.ndim == 1 else found
         return found[:, 0] if np.ndim(quantiles) == 0 else found
+
+    def _check_verb(self, verb: str) -> None:
+        """Refuse what the estimator does not do either."""
+        if not hasattr(self._exact, verb):
+            raise AttributeError(f"{type(self._exact).__name__} has no {verb}")
 
     def _mean(self, X) -> Tensor:
         nobody = self._exact.bank_.neighbors

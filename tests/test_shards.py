@@ -327,6 +327,51 @@ def test_bad_arguments_are_refused(tmp_path):
         sharded.kneighbors(None, 150)
 
 
+def test_a_process_keeps_the_shards_that_it_asked_last(tmp_path, monkeypatch):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    paths = sorted((tmp_path / "bank").glob("shard-*"))
+    monkeypatch.setattr(_shards, "SHARDS", _shards.Shards())
+    monkeypatch.setattr(_shards, "MAPPED_BYTES", 2 * max(p.stat().st_size for p in paths))
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    assert [path for path, _ in _shards.SHARDS.mapped] == paths[-2:]
+    monkeypatch.setattr(_shards, "MAPPED_BYTES", 1)
+    sharded.predict(QUERIES)
+    assert [path for path, _ in _shards.SHARDS.mapped] == paths[-1:]
+
+
+def test_a_shard_that_was_put_back_is_read_anew(tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    path = tmp_path / "bank" / "shard-00001.safetensors"
+    bank = _shards.SHARDS.read(path).bank
+    sharded.predict(QUERIES)
+    changed = replace(bank, neighbors=replace(bank.neighbors, values=bank.targets + 100))
+    path.unlink()
+    _shards.write({"bank": changed, "graphs": None}, path)
+    os.utime(path, (1, 1))
+    assert (sharded.predict(QUERIES[:5]) > estimator.predict(QUERIES[:5])).any()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"shards": [{}], "next_number": 1}'])
+def test_a_damaged_manifest_is_said(text, tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    (tmp_path / "bank" / "shards.json").write_text(text)
+    with pytest.raises(ValueError, match=r"shards\.json is damaged"):
+        ShardedNeighbors(tmp_path / "bank")
+    with pytest.raises(ValueError, match=r"shards\.json is damaged"):
+        sharded.predict(QUERIES)
+
+
+def test_what_the_estimator_does_not_do_is_refused(tmp_path):
+    regressor = shards(NONARegressor(**ONE).fit(X, Y), tmp_path / "a")
+    classifier = shards(NONAClassifier(**ONE).fit(X, KIND), tmp_path / "b")
+    with pytest.raises(AttributeError, match="NONARegressor has no predict_proba"):
+        regressor.predict_proba(QUERIES)
+    with pytest.raises(AttributeError, match="NONAClassifier has no predict_quantiles"):
+        classifier.predict_quantiles(QUERIES)
+
+
 # -- workers -----------------------------------------------------------------------------------
 
 
