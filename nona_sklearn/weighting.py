@@ -42,6 +42,7 @@ LEAST_RIDGE = 1e-3  # of a similarity to itself: less would leave nothing but ro
 LEAST_LOGIT = -60.0  # below the largest: nothing to float32, yet far from denormal numbers, where
 # a processor takes ten times as long
 HUGE = 80.0  # of a number whose exponential float32 can hold
+FAINT = 18.0  # of a number u = exp(-FAINT) of which u^2 is nothing to float64 beside 1
 FARTHEST = 1e18  # of bandwidths, whose square float32 can hold
 NO_LEAD = 1e-6  # of a neighbour that is dropped over where softpick drops
 LEAST_LEAD = 0.1  # of the nearest neighbour over what softpick drops
@@ -309,19 +310,19 @@ class Softplus(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         x = s + self.bias
-        log_softplus = log1p_exp(x.clamp_min(-HUGE)).log()
-        if not everywhere(
-            x.detach().amin() >= -HUGE
-        ):  # there softplus(x) is exp(x), which has no room
-            log_softplus = torch.where(x < -HUGE, x, log_softplus)
+        log_softplus = log1p_exp(x.clamp_min(-FAINT)).log()
+        if not everywhere(x.detach().amin() >= -FAINT):
+            # log(log1p(u)) = log(u) - u / 2: log(1 + u), which a graph has, would lose u's digits
+            log_softplus = torch.where(x < -FAINT, x - x.exp() / 2, log_softplus)
         return self.log_power.exp() * log_softplus
 
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
         power, x = self.log_power.exp(), top + self.bias
-        if x.amin() < LEAST_LOGIT or x.amax() > HUGE:  # out of what one exponential can hold
+        # Clamped, since the logarithm of nothing is none: such a row must weigh nothing beside
+        # the nearest.
+        if power * (x.amin() + HUGE) < -LEAST_LOGIT or x.amax() > HUGE:
             return super().relative_(s, top, nearest)
-        # Clamped, since the logarithm of nothing is none.
-        logits = s.add_(self.bias).clamp_min_(LEAST_LOGIT).exp_().log1p_().log_()
+        logits = s.add_(self.bias).clamp_min_(-HUGE).exp_().log1p_().log_()
         logits = logits.sub_(x.exp().log1p().log()).mul_(power)
         return logits.clamp_min_(LEAST_LOGIT).exp_()
 

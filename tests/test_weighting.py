@@ -709,3 +709,22 @@ def test_sigmoid_of_large_similarities_is_one():
     top = torch.tensor([[200.0]])
     weights = Sigmoid().relative_(torch.tensor([[200.0, 150.0, -300.0]]), top)
     torch.testing.assert_close(weights, torch.tensor([[1.0, 1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("power", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("top", [5.0, -17.5, -40.0, -59.0, -79.0, -500.0])
+def test_softplus_of_far_rows_keeps_its_digits(top, power):
+    weighting = Softplus()
+    weighting.log_power.data.fill_(math.log(power))
+    s = top - torch.tensor([[0.0, 0.5, 3.0, 15.0, 30.0]])
+    exact = s.double()
+    far = exact < -30  # where log(1 + u) = u to float64, and u may be too small for it
+    log_softplus = torch.where(far, exact, exact.clamp_min(-30).exp().log1p().log())
+    expected = ((log_softplus - log_softplus[:, :1]) * power).exp().float()
+    at_least = s[:, :1].clone()
+    torch.testing.assert_close(
+        weighting.relative_(s.clone(), at_least), expected, rtol=1e-4, atol=1e-6
+    )
+    torch.testing.assert_close(
+        weighting.weigh(s).detach(), expected / expected.sum(), rtol=1e-4, atol=1e-6
+    )
