@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ._bank import NeighborBank
+from ._docs import Documented
 from ._evaluation import spans
 from ._neighbors import Neighbors
 from ._regression import NeighborRegressor
@@ -32,7 +33,7 @@ QUERY_BLOCK = 256  # queries whose candidates are weighed at a time
 
 
 class ApproximateNeighborsRegressor(
-    MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, BaseEstimator
+    Documented, MetaEstimatorMixin, MultiOutputMixin, RegressorMixin, BaseEstimator
 ):
     """Predict from a few candidates of each query, found by an approximate index.
 

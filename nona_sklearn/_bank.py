@@ -59,6 +59,9 @@ class NeighborBank:
     calibration: Calibration | None = None
     weight_unit: float = 1.0
 
+    def __repr__(self):
+        return f"NeighborBank(n_rows={len(self)})"
+
     def __post_init__(self):
         if self.ids is None:
             vars(self)["ids"] = torch.arange(len(self), device=self.embeddings.device)

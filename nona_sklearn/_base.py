@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ._budget import Budget
 from ._columns import is_missing
+from ._docs import Documented
 from ._evaluation import spans
 from ._features import TableEncoder, check_table, rows_of
 from ._inputs import Rows
@@ -49,7 +50,11 @@ MOST = 2**62  # of a number that others keep in 64 bits
 
 
 class NetworkEstimator(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, metaclass=ABCMeta
+    Documented,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    BaseEstimator,
+    metaclass=ABCMeta,
 ):
     """Train an average of networks on rows and targets; embed rows by it.
 
@@ -217,6 +222,17 @@ class NetworkEstimator(
         self.n_iter_ = len(self.history_)
         self._warn_unless_converged()
         return self
+
+    @property
+    def n_estimators_(self):
+        """Number of networks."""
+        return len({epoch["estimator"] for epoch in self.history_})
+
+    @property
+    def best_loss_(self):
+        """Mean loss of the epochs whose weights were kept."""
+        losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]
+        return float(np.mean(losses))
 
     def _take_training_data(self, X, y):
         """Validate training rows: (rows for the network, targets as given, features' scaler)."""

@@ -77,7 +77,7 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
         ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
         best. The last one of each network also holds ``stopped``, why there are no more: 'no
-        change', 'max_iter' or 'max_time'.
+        change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
 
     See Also
     --------
@@ -165,7 +165,7 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
         ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
         best. The last one of each network also holds ``stopped``, why there are no more: 'no
-        change', 'max_iter' or 'max_time'.
+        change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
 
     See Also
     --------

@@ -1,5 +1,6 @@
 """Pictures. The only file that imports matplotlib, and only inside methods."""
 
+import inspect
 from contextlib import suppress
 
 import numpy as np
@@ -18,36 +19,65 @@ from .weighting import WEIGHTINGS
 SQUARED_ERROR = "squared error of standardised targets"
 CLASS_LOSSES = {"log_loss": "log loss", "as_softmax": "log loss (in training AS-Softmax)"}
 LEGEND_ROWS = 20
+MOST_NAMES = 40  # of rows that have room side by side
+LONGEST_NAME = 40  # of a row, in characters
+LARGEST_DOT, LEAST_DOT = 120, 6  # the heaviest row's, and one's that can be seen; square points
 COLORS = "petroff10"  # matplotlib's, which the colour-blind tell apart
 STYLES = ("-", "--", "-.", ":")
 LEAST_SHARE = 1e-4  # of the largest weight that is drawn
 WIDE = 50  # the largest loss over the smallest: ticks between powers of ten have no room
-LEAST_GAIN = 1e-4  # relative gain that training's early stopping takes for one: skorch's default
 
 
 class Display:
-    """What every picture shares: where it is drawn."""
+    """What every picture shares: where it is drawn, and how it may look."""
 
-    def plot(self, ax=None):
+    def plot(self, ax=None, **styles):
         """Draw the picture.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            What matplotlib is told beside the data, by parts of the picture: `scatter_kwargs`
+            of dots, `line_kwargs` of curves, `bar_kwargs`, `interval_kwargs` (vertical lines),
+            `surface_kwargs` (filled contours). A picture takes those of its own parts.
 
         Returns
         -------
         self : Display
             With `ax_` and `figure_` set.
+
+        Raises
+        ------
+        TypeError
+            If the picture has no such part, or its style is not a dict.
         """
+        _check_styles(self, styles)
         if ax is None:
             import matplotlib.pyplot as plt
 
             _, ax = plt.subplots(layout="constrained")
-        self._draw(ax)
+        self._draw(ax, **styles)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+def _check_styles(display, styles):
+    """Refuse styles of parts that a picture does not have, or that are no dicts."""
+    parts = list(inspect.signature(display._draw).parameters)[1:]
+    for part, style in styles.items():
+        if part not in parts:
+            raise TypeError(f"{type(display).__name__} takes {', '.join(parts)}, got {part!r}")
+        if not isinstance(style, dict | None):
+            raise TypeError(f"{part} must be a dict, got {style!r}")
+
+
+def _styled(given, artist, **defaults):
+    """Keyword arguments of an artist: those given, by any of their names, over the defaults."""
+    from matplotlib.cbook import normalize_kwargs
+
+    return defaults | normalize_kwargs(given or {}, artist)
 
 
 def _embeddings(unwrapped, X):
@@ -99,6 +129,11 @@ def _votes(model, X, behind, number):
     }
 
 
+def _check_confidence(confidence):
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
+
+
 def _check_class(label, known):
     """Refuse a label that is none, or several."""
     if np.ndim(label) or label not in known:
@@ -133,11 +168,11 @@ def _class_colors(n_classes):
 
 
 class NeighborsDisplay(Display):
-    """The neighbours behind one prediction: the weight of each against its target.
+    """The neighbours behind one prediction, the heaviest on top, beside what it predicts.
 
-    A dotted line leads from a target to where it was adjusted to. Of classes a bar for each
-    neighbour, in the colour of its class: framed its weight, filled what it adds to the
-    probability of its class.
+    Of numbers the target of each neighbour, the larger the more it weighs; a dotted line leads
+    to where it was adjusted to. Of classes a bar for each, in the colour of its class: framed
+    its weight, filled what it adds to the probability of its class.
 
     It is recommended to use :meth:`from_estimator`.
 
@@ -213,6 +248,7 @@ class NeighborsDisplay(Display):
         n_neighbors=10,
         row_names=None,
         ax=None,
+        **styles,
     ):
         """Ask a fitted estimator for one query's neighbours, and draw them.
 
@@ -235,6 +271,8 @@ class NeighborsDisplay(Display):
             gives: of the index of their DataFrame, or their numbers.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -267,31 +305,39 @@ class NeighborsDisplay(Display):
         weights, prediction = behind.weights[0, :-1], predictions.flat[number]
         return cls(
             weights, names=names, prediction=prediction, y_true=y_true, target_name=name, **drawn
-        ).plot(ax)
+        ).plot(ax, **styles)
 
-    def _draw(self, ax):
+    def _draw(self, ax, scatter_kwargs=None, bar_kwargs=None):
         if self.probabilities is None:
-            self._draw_numbers(ax)
+            self._draw_numbers(ax, scatter_kwargs)
         else:
-            self._draw_classes(ax)
-        share = self.weights.sum()
-        ax.set_title(f"{len(self.weights)} heaviest neighbours ({share:.0%} of the weight)")
+            self._draw_classes(ax, bar_kwargs)
+        n_rows, share = len(self.weights), self.weights.sum()
+        named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # as many as have room
+        ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
+        ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest is on top
+        ax.set_title(f"{n_rows} heaviest neighbours ({share:.0%} of the weight)")
 
-    def _draw_classes(self, ax):
+    def _row_label(self, i):
+        name = str(self.names[i])
+        name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+        return name if self.probabilities is not None else f"{name}   {self.weights[i]:.1%}"
+
+    def _draw_classes(self, ax, bar_kwargs):
+        from matplotlib.patches import Rectangle
+
         labels, place = list(self.probabilities), np.arange(len(self.weights))
         colors = dict(zip(labels, _class_colors(len(labels)), strict=True))
         own = [colors[label] for label in self.targets]
-        ax.bar(place, self.contributions, color=own)
-        ax.bar(place, self.weights, color="none", edgecolor="0.2")
+        ax.barh(place, self.contributions, **_styled(bar_kwargs, Rectangle, color=own))
+        ax.barh(place, self.weights, color="none", edgecolor="0.2")
         notes = [("predicted", self.prediction), ("true", self.y_true)]
         for label in self._legend_labels():
             said = [f"{label}: {self.probabilities.get(label, 0):.0%}"]
             said += [note for note, which in notes if label == which]
-            ax.bar(0, 0, color=colors.get(label, "white"), label=", ".join(said))
-        ax.set_xticks(place, self.names, rotation=45, ha="right", rotation_mode="anchor")
-        ax.tick_params("x", labelsize="small" if len(place) <= 12 else "x-small")
-        ax.set(xlabel="neighbour", ylabel="weight (frame), contribution (filled)")
-        ax.legend(title=self.target_name, fontsize="small")
+            ax.barh(0, 0, color=colors.get(label, "white"), label=", ".join(said))
+        ax.set(xlabel="weight (frame), contribution (filled)", ylabel="neighbour")
+        ax.legend(title=self.target_name, fontsize="small", loc="lower right")
 
     def _legend_labels(self):
         """The classes that are drawn, predicted or true, the most probable first."""
@@ -300,29 +346,28 @@ class NeighborsDisplay(Display):
             shown[self.y_true] = None
         return sorted(shown, key=lambda label: -self.probabilities.get(label, 0))
 
-    def _draw_numbers(self, ax):
-        ends = self.targets if self.adjusted_targets is None else self.adjusted_targets
-        ax.vlines(ends, 0, self.weights, color="tab:blue", alpha=0.5)
-        ax.plot(self.targets, self.weights, "o", color="tab:blue", label="neighbour")
+    def _draw_numbers(self, ax, scatter_kwargs):
+        from matplotlib.collections import PathCollection
+
+        place = np.arange(len(self.weights))
+        sizes = np.maximum(LARGEST_DOT * self.weights / self.weights.max(), LEAST_DOT)
+        styles = _styled(scatter_kwargs, PathCollection, s=sizes, color="tab:blue")
+        dots = ax.scatter(self.targets, place, **styles, label="target of a neighbour")
         if self.adjusted_targets is not None:
-            ax.plot(ends, self.weights, "o", mfc="none", color="tab:blue", label="adjusted")
-            ax.hlines(self.weights, self.targets, ends, color="tab:blue", linestyle=":")
-        ax.axvline(self.prediction, color="tab:orange", label="prediction")
+            color = dots.get_facecolor()
+            ax.hlines(place, self.targets, self.adjusted_targets, color, linestyle=":")
+            rings = {**styles, "facecolors": "none", "edgecolors": color, "color": None}
+            ax.scatter(self.adjusted_targets, place, **rings, label="adjusted to the query")
+        ax.axvline(self.prediction, color="tab:orange", zorder=0, label="prediction")
         if self.y_true is not None:
-            ax.axvline(self.y_true, color="tab:green", linestyle="--", label="true target")
-        for target, weight, name in zip(self.targets, self.weights, self.names, strict=True):
-            ax.annotate(
-                str(name),
-                (target, weight),
-                xytext=(0, 5),
-                textcoords="offset points",
-                rotation=45,
-                fontsize="x-small",
-            )
-        ax.set(xlabel=f"{self.target_name} of the neighbour", ylabel="weight")
-        ax.margins(x=0.1)
-        ax.set_ylim(0, 1.3 * self.weights.max())
-        ax.legend(loc="upper center", ncols=4, fontsize="small")
+            true = {"color": "tab:green", "linestyle": "--", "zorder": 0}
+            ax.axvline(self.y_true, **true, label="true target")
+        ax.set(xlabel=self.target_name, ylabel="neighbour, and its share of the prediction")
+        legend = ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize="small"
+        )
+        for handle in legend.legend_handles[: 1 + (self.adjusted_targets is not None)]:
+            handle.set_sizes([LARGEST_DOT / 2])
 
 
 class EmbeddingDisplay(Display):
@@ -376,6 +421,7 @@ class EmbeddingDisplay(Display):
         max_rows=2000,
         random_state=None,
         ax=None,
+        **styles,
     ):
         """Embed rows by a fitted estimator, reduce them to two dimensions, and draw them.
 
@@ -396,6 +442,8 @@ class EmbeddingDisplay(Display):
             Seed of the choice of rows.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -422,14 +470,17 @@ class EmbeddingDisplay(Display):
         if is_classifier(model.estimator):  # known ones first: these keep their colours
             known = model.classes_
             classes = np.concatenate([known, np.setdiff1d(targets, known)])
-        return cls(embedding, targets[rows], _target_name(model, y), classes).plot(ax)
+        return cls(embedding, targets[rows], _target_name(model, y), classes).plot(ax, **styles)
 
-    def _draw(self, ax):
+    def _draw(self, ax, scatter_kwargs=None):
+        from matplotlib.collections import PathCollection
+
+        styles = _styled(scatter_kwargs, PathCollection, s=12, alpha=0.8)
         if self.classes is None:
-            dots = ax.scatter(*self.embedding.T, c=self.targets, s=12, alpha=0.8)
+            dots = ax.scatter(*self.embedding.T, **{"c": self.targets, **styles})
             ax.figure.colorbar(dots, ax=ax, label=self.target_name)
         else:
-            self._draw_classes(ax)
+            self._draw_classes(ax, styles)
         ax.set(
             title=f"Embeddings of {len(self.targets):,} rows",
             xlabel="dimension 1",
@@ -437,10 +488,10 @@ class EmbeddingDisplay(Display):
         )
         ax.set_aspect("equal", adjustable="datalim")  # a distance is one in all directions
 
-    def _draw_classes(self, ax):
+    def _draw_classes(self, ax, styles):
         colors = _class_colors(len(self.classes))
         codes = (self.targets[:, None] == self.classes).argmax(axis=1)
-        ax.scatter(*self.embedding.T, c=colors[codes], s=12, alpha=0.8)
+        ax.scatter(*self.embedding.T, **{"c": colors[codes], **styles})
         for label, color in zip(self.classes, colors, strict=True):
             ax.plot([], [], "o", color=color, markersize=4, label=str(label))
         ax.legend(
@@ -491,7 +542,7 @@ class StepDisplay(Display):
         self.on = on
 
     @classmethod
-    def from_estimator(cls, estimator, X=None, *, n_points=1001, ax=None):
+    def from_estimator(cls, estimator, X=None, *, n_points=1001, ax=None, **styles):
         """Evaluate the steps of a fitted estimator, and draw them.
 
         Parameters
@@ -504,6 +555,8 @@ class StepDisplay(Display):
             Number of points between 0 and 1.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -527,13 +580,15 @@ class StepDisplay(Display):
         steps = torch.stack(
             [STEPS[step.step](x, *head.step.thresholds(part)).exp() for head, part, _ in parts]
         )
-        return cls(x[0].cpu().numpy(), steps.cpu().numpy(), step.on).plot(ax)
+        return cls(x[0].cpu().numpy(), steps.cpu().numpy(), step.on).plot(ax, **styles)
 
-    def _draw(self, ax):
+    def _draw(self, ax, line_kwargs=None):
+        from matplotlib.lines import Line2D
+
         n_networks, n_curves, _ = self.steps.shape
         faint = {} if n_curves == 1 else {"alpha": np.clip(8 / n_curves, 0.1, 0.8), "linewidth": 1}
         for i, curves in enumerate(self.steps):
-            ax.plot(self.x, curves.T, color=f"C{i}", **faint)
+            ax.plot(self.x, curves.T, **_styled(line_kwargs, Line2D, color=f"C{i}", **faint))
         whose = "" if n_curves == 1 else f" for {n_curves:,} queries"
         ax.set(
             title=f"Learned steps{whose}: {_colors(n_networks)}",
@@ -586,7 +641,7 @@ class WeightingDisplay(Display):
         self.title = title
 
     @classmethod
-    def from_estimator(cls, estimator, X, *, n_neighbors=50, ax=None):
+    def from_estimator(cls, estimator, X, *, n_neighbors=50, ax=None, **styles):
         """Ask the first network of a fitted estimator about a few queries, and draw its weights.
 
         Distances are Euclidean, where this network compares. Weights of other networks, at
@@ -602,6 +657,8 @@ class WeightingDisplay(Display):
             Number of nearest neighbours to draw; all, if the bank holds fewer.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -622,10 +679,10 @@ class WeightingDisplay(Display):
             weights.gather(1, nearest).cpu().numpy(),
             [f"query {name}" for name in (range(len(query)) if names is None else names)],
             f"Weights of the {nearest.shape[1]} nearest rows, first network",
-        ).plot(ax)
+        ).plot(ax, **styles)
 
     @classmethod
-    def from_weightings(cls, weightings=None, distances=None, *, ax=None):
+    def from_weightings(cls, weightings=None, distances=None, *, ax=None, **styles):
         """Draw what weightings make of the same neighbours of one made-up query.
 
         Each neighbour lies in a direction of its own. The temperature is 1, and what a
@@ -640,6 +697,8 @@ class WeightingDisplay(Display):
             How far the neighbours are; by default 40 of them, up to 6.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -669,19 +728,22 @@ class WeightingDisplay(Display):
             np.stack(weights),
             [str(weighting) for weighting in weightings],
             f"Weights of {len(distances)} neighbours",
-        ).plot(ax)
+        ).plot(ax, **styles)
 
-    def _draw(self, ax):
+    def _draw(self, ax, line_kwargs=None):
         from matplotlib import color_sequences
+        from matplotlib.lines import Line2D
 
         colors, curves = color_sequences[COLORS], zip(self.distances, self.weights, strict=True)
         for i, (distances, weights) in enumerate(curves):
             color, style, counts = colors[i % len(colors)], STYLES[i % len(STYLES)], weights > 0
             drawn = np.where(counts, weights, np.nan)
-            ax.plot(distances, drawn, style, color=color, label=str(self.names[i]))
+            styles = _styled(line_kwargs, Line2D, color=color, linestyle=style)
+            ax.plot(distances, drawn, **styles, label=str(self.names[i]))
             if counts.any() and not counts[-1]:
                 last = counts.nonzero()[0][-1]
-                ax.plot(distances[last], weights[last], "o", color=color, markersize=5)
+                dot = {"color": styles["color"], "markersize": 5}
+                ax.plot(distances[last], weights[last], "o", **dot)
         note = " (dot: the last that counts)" if (self.weights[:, -1] == 0).any() else ""
         ax.set(
             title=self.title,
@@ -760,7 +822,7 @@ class SurfaceDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, y=None, *, features=(0, 1), grid_resolution=100, ax=None
+        cls, estimator, X, y=None, *, features=(0, 1), grid_resolution=100, ax=None, **styles
     ):
         """Predict on a grid over two features, and draw the surface.
 
@@ -779,6 +841,8 @@ class SurfaceDisplay(Display):
             Number of values of each feature.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -819,25 +883,21 @@ class SurfaceDisplay(Display):
             None if y is None else np.asarray(y),
             tuple(str(names[f]) if names else f"feature {f}" for f in pair),
             _target_name(estimator, y),
-        ).plot(ax)
+        ).plot(ax, **styles)
 
-    def _draw(self, ax):
+    def _draw(self, ax, surface_kwargs=None, scatter_kwargs=None):
+        from matplotlib.collections import PathCollection
         from matplotlib.ticker import MaxNLocator
 
         drawn = [self.predictions] if self.y is None else [self.predictions, self.y]
         low, high = min(values.min() for values in drawn), max(values.max() for values in drawn)
         levels = MaxNLocator(24).tick_values(low, high)
-        surface = ax.contourf(self.x0, self.x1, self.predictions, levels)
+        styles = {"levels": levels, **(surface_kwargs or {})}
+        surface = ax.contourf(self.x0, self.x1, self.predictions, **styles)
         if self.y is not None:
-            ax.scatter(
-                *self.points.T,
-                c=self.y,
-                vmin=levels[0],
-                vmax=levels[-1],
-                s=24,
-                edgecolors="white",
-                linewidths=0.6,
-            )
+            white = {"s": 24, "edgecolors": "white", "linewidths": 0.6}
+            scale = {"c": self.y, "norm": surface.norm, "cmap": surface.cmap}
+            ax.scatter(*self.points.T, **_styled(scatter_kwargs, PathCollection, **white, **scale))
         label = "prediction" if self.target_name == "target" else f"predicted {self.target_name}"
         if self.y is not None:
             label += f"; {self.target_name} of a dot"
@@ -890,7 +950,7 @@ class IntervalDisplay(Display):
         self.target_name = target_name
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, confidence=0.9, ax=None):
+    def from_estimator(cls, estimator, X, y, *, confidence=0.9, ax=None, **styles):
         """Ask a fitted estimator for intervals, and draw them beside the true targets.
 
         Parameters
@@ -906,6 +966,8 @@ class IntervalDisplay(Display):
             above.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -920,30 +982,93 @@ class IntervalDisplay(Display):
         """
         _check_numbers(estimator, "predict_proba")
         model = unwrap(estimator)
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
-        target_name = _target_name(model, y)
-        predictions, y = model.predict(X), np.asarray(y)
+        _check_confidence(confidence)
+        predictions, outside = model.predict(X), (1 - confidence) / 2
         _check_one_output(predictions.shape)
-        _check_one_output(y.shape)
-        outside = (1 - confidence) / 2
-        intervals = model.predict_quantiles(X, [outside, 1 - outside])
-        return cls(intervals, predictions, y, confidence, target_name).plot(ax)
+        return cls.from_predictions(
+            y,
+            predictions,
+            model.predict_quantiles(X, [outside, 1 - outside]),
+            confidence=confidence,
+            target_name=_target_name(model, y),
+            ax=ax,
+            **styles,
+        )
 
-    def _draw(self, ax):
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        intervals,
+        *,
+        confidence=0.9,
+        target_name=None,
+        ax=None,
+        **styles,
+    ):
+        """Draw intervals of any model beside the true targets.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_queries,)
+            True targets.
+        y_pred : array-like of shape (n_queries,)
+            Predictions.
+        intervals : array-like of shape (n_queries, 2)
+            Lower and upper end of each interval.
+        confidence : float, default=0.9
+            Share of the targets that the intervals should hold.
+        target_name : str, optional
+            What the target is called; by default the name of `y_true`, if it is a Series.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
+
+        Returns
+        -------
+        display : IntervalDisplay
+            With the data of the picture as attributes.
+
+        Raises
+        ------
+        ValueError
+            If `confidence` is not between 0 and 1, or the shapes are others.
+        """
+        _check_confidence(confidence)
+        names = target_names_of(y_true)
+        if target_name is None:
+            target_name = names[0] if names else "target"
+        y_true, y_pred, intervals = map(np.asarray, (y_true, y_pred, intervals))
+        _check_one_output(y_true.shape)
+        if y_pred.shape != y_true.shape or intervals.shape != (*y_true.shape, 2):
+            raise ValueError(
+                f"y_pred and intervals must be of shapes {y_true.shape} and "
+                f"{(*y_true.shape, 2)}, got {y_pred.shape} and {intervals.shape}"
+            )
+        return cls(intervals, y_pred, y_true, confidence, target_name).plot(ax, **styles)
+
+    def _draw(self, ax, interval_kwargs=None, line_kwargs=None, scatter_kwargs=None):
+        from matplotlib.collections import LineCollection, PathCollection
+        from matplotlib.lines import Line2D
+
         order = np.argsort(self.predictions, kind="stable")
         (low, high), y = self.intervals[order].T, self.y_true[order]
         inside = (low <= y) & (y <= high)
         self.coverage_ = float(inside.mean())
         place = np.arange(len(order))
         width = np.clip(200 / len(order), 0.5, 4)
-        ax.vlines(place, low, high, "0.8", linewidth=width, label="interval")
-        ax.plot(place, self.predictions[order], color="black", label="prediction")
+        thin = _styled(interval_kwargs, LineCollection, colors="0.8", linewidths=width)
+        ax.vlines(place, low, high, **thin, label="interval")
+        line = _styled(line_kwargs, Line2D, color="black")
+        ax.plot(place, self.predictions[order], **line, label="prediction")
         for chosen, color, label in [
             (inside, "tab:blue", "target inside"),
             (~inside, "tab:orange", "target outside"),
         ]:
-            ax.plot(place[chosen], y[chosen], "o", color=color, markersize=4, label=label)
+            dots = _styled(scatter_kwargs, PathCollection, s=16, color=color, zorder=2)
+            ax.scatter(place[chosen], y[chosen], **dots, label=label)
         ax.set(
             title=f"{self.confidence:.0%} intervals: "
             f"{self.coverage_:.0%} of {len(order):,} targets inside",
@@ -962,7 +1087,8 @@ class HistoryDisplay(Display):
     ----------
     history : list of dict
         One for each epoch: ``epoch``, ``train_loss``, and where there are several networks
-        or validation rows, ``estimator`` and ``valid_loss``.
+        or validation rows, ``estimator`` and ``valid_loss``; ``kept`` of the one whose weights
+        were kept.
     loss : str, default="squared error of standardised targets"
         What the loss is.
 
@@ -989,7 +1115,7 @@ class HistoryDisplay(Display):
         self.loss = loss
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None):
+    def from_estimator(cls, estimator, *, ax=None, **styles):
         """Draw the history of a fitted estimator.
 
         Parameters
@@ -998,6 +1124,8 @@ class HistoryDisplay(Display):
             Anything that :func:`unwrap` takes, fitted.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
+        **styles : dict
+            How it looks; see :meth:`plot`.
 
         Returns
         -------
@@ -1006,9 +1134,10 @@ class HistoryDisplay(Display):
         """
         fitted = unwrap(estimator).estimator
         loss = CLASS_LOSSES[fitted.loss] if is_classifier(fitted) else SQUARED_ERROR
-        return cls(fitted.history_, loss).plot(ax)
+        return cls(fitted.history_, loss).plot(ax, **styles)
 
-    def _draw(self, ax):
+    def _draw(self, ax, line_kwargs=None):
+        from matplotlib.lines import Line2D
         from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
         networks = {}
@@ -1017,12 +1146,15 @@ class HistoryDisplay(Display):
         for i, epochs in enumerate(networks.values()):
             number = [epoch["epoch"] for epoch in epochs]
             losses = [epoch["train_loss"] for epoch in epochs]
-            ax.plot(number, losses, "--", color=f"C{i}", linewidth=1, label="training")
+            styles = _styled(line_kwargs, Line2D, color=f"C{i}")
+            dashed = {"linestyle": "--", "linewidth": 1, **styles}
+            ax.plot(number, losses, **dashed, label="training")
             if "valid_loss" in epochs[0]:
                 losses = [epoch["valid_loss"] for epoch in epochs]
-                ax.plot(number, losses, color=f"C{i}", label="validation")
-            kept = _kept_epoch(losses)
-            ax.plot(number[kept], losses[kept], "o", color=f"C{i}", label="kept")
+                ax.plot(number, losses, **styles, label="validation")
+            for epoch, at, loss in zip(epochs, number, losses, strict=True):
+                if "kept" in epoch:
+                    ax.plot(at, loss, "o", color=styles["color"], label="kept")
         ax.set_yscale("log")
         low, high = ax.get_ylim()
         subs = (1, 2, 3, 4, 5, 7) if high < WIDE * low else (1,)
@@ -1045,12 +1177,3 @@ class HistoryDisplay(Display):
 
 def _colors(n_networks):
     return "1 network" if n_networks == 1 else f"{n_networks} networks, a colour each"
-
-
-def _kept_epoch(losses):
-    """Position of the epoch that early stopping took for the best: the last that gained."""
-    kept = 0
-    for i, loss in enumerate(losses):
-        if loss < losses[kept] * (1 - LEAST_GAIN):
-            kept = i
-    return kept

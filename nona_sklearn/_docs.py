@@ -1,11 +1,13 @@
-"""Docstrings that say of a parameter what another class says of it."""
+"""Docstrings that say of a parameter what another class says of it; links to the site."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable
 
+SITE = "https://nona-sklearn.readthedocs.io/en"
 SECTION = r"{}\n-+\n(.*?)(?=\n\n[A-Z][\w ]*\n---|\Z)"
 
 
@@ -42,3 +44,14 @@ def entries(text: str, section: str) -> dict[str, str]:
         return {}
     parts = re.split(r"\n+(?=\w)", found[1].strip())
     return {part.split(" : ")[0]: part for part in parts}
+
+
+class Documented:
+    """What scikit-learn's HTML view asks an estimator: where its page is, of this version."""
+
+    _doc_link_module = "nona_sklearn"
+    _doc_link_template = f"{SITE}/{{version}}/generated/api/nona_sklearn.{{name}}.html"
+
+    def _doc_link_url_param_generator(self):
+        version = sys.modules["nona_sklearn"].__version__
+        return {"version": f"v{version}", "name": type(self).__name__}

@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 )
 
 from ._columns import LEVELS, OF_A_ZONE, Column, is_frame, kind_of, read_columns
+from ._docs import Documented
 from ._names import free_name
 from ._validation import unchanged_on_error, unmasked
 
@@ -165,7 +166,7 @@ def _differ(values: np.ndarray) -> bool:
 # -- the table ---------------------------------------------------------------------------------
 
 
-class TableEncoder(TransformerMixin, BaseEstimator):
+class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     """Numbers, categories, gaps and dates of a table as one matrix of numbers.
 
     The estimators do this to `X` before they scale it; ``features_`` is theirs.

@@ -249,10 +249,17 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
         standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
         last one of each network also holds ``stopped``, why there are no more: 'no change',
-        'max_iter' or 'max_time'.
+        'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
 
     n_iter_ : int
         Number of epochs run, by all networks together.
+
+    n_estimators_ : int
+        Number of networks.
+
+    best_loss_ : float
+        Loss of the epoch whose weights were kept, the mean of all networks: of the validation
+        rows, or without `early_stopping` in training.
 
     See Also
     --------
@@ -429,10 +436,17 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
         of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
         last one also holds ``stopped``, why there are no more: 'no change', 'max_iter' or
-        'max_time'.
+        'max_time'; and the one whose weights were kept ``kept``, True.
 
     n_iter_ : int
         Number of epochs run.
+
+    n_estimators_ : int
+        Number of networks: 1.
+
+    best_loss_ : float
+        Loss of the epoch whose weights were kept: of the validation rows, or without
+        `early_stopping` in training.
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
         Share of each feature in the mean squared distance between two rows; sums to 1. Only

@@ -375,7 +375,8 @@ def train_network(
         The network given: a copy of it, if this function runs in another process.
     history : list of dict
         skorch's history, a dict for each epoch, without its per-batch records. The last one has
-        ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'.
+        ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'; the one
+        whose weights were restored ``kept``, True.
 
     Raises
     ------
@@ -468,6 +469,8 @@ def train_network(
         if refined:
             refine(question, criterion().eval(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
+    stopping = next(c for _, c in net.callbacks_ if isinstance(c, EarlyStopping))
+    history[stopping.best_epoch_ - history[0]["epoch"]]["kept"] = True
     history[-1]["stopped"] = net.stopped_
     return network, history
 

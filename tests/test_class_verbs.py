@@ -817,9 +817,9 @@ def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
     assert display.targets.tolist() == table["target"].tolist()
     assert display.prediction == model.predict(query)[0]
     filled, framed = ax.containers[:2]
-    np.testing.assert_allclose([bar.get_height() for bar in filled], added)
-    np.testing.assert_array_equal([bar.get_height() for bar in framed], table["weight"])
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == display.names.tolist()
+    np.testing.assert_allclose([bar.get_width() for bar in filled], added)
+    np.testing.assert_array_equal([bar.get_width() for bar in framed], table["weight"])
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == display.names.tolist()
     probabilities = dict(zip(KINDS, model.predict_proba(query)[0], strict=True))
     first, *_ = legend_of(ax)
     assert first.startswith(f"{display.prediction}: {max(probabilities.values()):.0%}, predicted")

@@ -1,29 +1,34 @@
 import copy
+import inspect
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from skorch.callbacks import EarlyStopping
-from skorch.history import History
+from skorch.callbacks import Callback, EarlyStopping
 
+import nona_sklearn
 from nona_sklearn import (
     EmbeddingDisplay,
     HistoryDisplay,
     IntervalDisplay,
     NeighborsDisplay,
+    NONAClassifier,
     NONARegressor,
+    SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     StepDisplay,
     SurfaceDisplay,
+    TableEncoder,
     WeightingDisplay,
 )
-from nona_sklearn._displays import LEAST_GAIN
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
 
@@ -42,8 +47,15 @@ def ax():
     return Figure().subplots()
 
 
+LEGEND = ["target of a neighbour", "adjusted to the query", "prediction", "true target"]
+
+
 def legend_of(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def labels_of(ax):
+    return [text.get_text() for text in ax.get_yticklabels()]
 
 
 def test_shows_the_heaviest_neighbours(reg, plane, ax):
@@ -55,14 +67,20 @@ def test_shows_the_heaviest_neighbours(reg, plane, ax):
     np.testing.assert_array_equal(display.targets, y[indices[0]])
     assert display.prediction == reg.predict(X_test[:1])[0]
     assert display.ax_ is ax
-    drawn = ax.lines[0].get_xydata()
-    np.testing.assert_array_equal(drawn, np.column_stack([y[indices[0]], weights[0]]))
-    assert [text.get_text() for text in ax.texts] == [str(i) for i in indices[0]]
-    assert legend_of(ax) == ["neighbour", "adjusted", "prediction", "true target"]
+    dots, lines, rings = ax.collections
+    places = np.arange(4)
+    np.testing.assert_array_equal(dots.get_offsets(), np.column_stack([y[indices[0]], places]))
+    np.testing.assert_allclose(dots.get_sizes() / dots.get_sizes()[0], weights[0] / weights[0, 0])
+    shares = [f"{i}   {weight:.1%}" for i, weight in zip(indices[0], weights[0], strict=True)]
+    assert labels_of(ax) == shares
+    assert ax.yaxis_inverted()  # the heaviest is on top
+    assert legend_of(ax) == LEGEND
     table = reg.explain(X_test[:1], 4)
     np.testing.assert_array_equal(display.adjusted_targets, table["adjusted_target"][:4])
-    moved = ax.lines[1].get_xydata()
-    np.testing.assert_array_equal(moved, np.column_stack([display.adjusted_targets, weights[0]]))
+    ends = np.column_stack([display.adjusted_targets, places])
+    np.testing.assert_array_equal(rings.get_offsets(), ends)
+    np.testing.assert_array_equal([line[1] for line in lines.get_segments()], ends)
+    assert [line.get_xdata()[0] for line in ax.lines] == [display.prediction, y_test[0]]
 
 
 def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
@@ -70,9 +88,10 @@ def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     plain = copy.deepcopy(reg).set_neighbor_targets(y)  # nothing is adjusted from then on
     display = NeighborsDisplay.from_estimator(plain, X_test[:1], n_neighbors=4, ax=ax)
     assert display.adjusted_targets is None
-    assert legend_of(ax) == ["neighbour", "prediction"]
-    drawn = ax.lines[0].get_xydata()
-    np.testing.assert_array_equal(drawn, np.column_stack([display.targets, display.weights]))
+    assert legend_of(ax) == [LEGEND[0], "prediction"]
+    (dots,) = ax.collections
+    places = np.arange(4)
+    np.testing.assert_array_equal(dots.get_offsets(), np.column_stack([display.targets, places]))
 
 
 def test_names_and_small_banks(reg, plane, ax):
@@ -82,6 +101,10 @@ def test_names_and_small_banks(reg, plane, ax):
     )
     assert sorted(display.names) == sorted(names)
     assert "100% of the weight" in ax.get_title()
+    labels = labels_of(ax)
+    assert len(labels) == 40  # every third
+    shares = [f"{n}   {w:.1%}" for n, w in zip(display.names, display.weights, strict=True)]
+    assert labels == shares[::3]
 
 
 def test_rows_of_a_frame_go_by_its_index(plane, ax):
@@ -92,7 +115,7 @@ def test_rows_of_a_frame_go_by_its_index(plane, ax):
     display = NeighborsDisplay.from_estimator(reg, query, n_neighbors=3, ax=ax)
     ids = reg.kneighbors(query, 3)[1][0]
     assert display.names.tolist() == [f"house {i}" for i in ids]
-    assert [text.get_text() for text in ax.texts] == display.names.tolist()
+    assert [label.split("   ")[0] for label in labels_of(ax)] == display.names.tolist()
     named = NeighborsDisplay.from_estimator(
         reg, query, n_neighbors=3, row_names=range(1000, 1120), ax=ax
     )
@@ -135,7 +158,7 @@ def test_one_of_several_outputs_is_drawn(two_outputs, plane, ax):
     np.testing.assert_array_equal(display.targets, table["target_1"])
     np.testing.assert_array_equal(display.adjusted_targets, table["adjusted_target_1"])
     assert display.prediction == two_outputs.predict(query)[0, 1]
-    assert ax.get_xlabel() == "target_1 of the neighbour"
+    assert ax.get_xlabel() == "target_1"
 
 
 def test_one_query_and_one_output_only(reg, plane, two_outputs):
@@ -346,7 +369,8 @@ class TestIntervalDisplay:
         display = IntervalDisplay(intervals, predictions, y, confidence=0.8).plot(ax)
         bars = [path.vertices.tolist() for path in ax.collections[0].get_paths()]
         np.testing.assert_allclose(bars, [[[i, i - 3], [i, i + 5]] for i in range(3)])
-        prediction, inside, outside = (line.get_xydata().tolist() for line in ax.lines)
+        (prediction,) = (line.get_xydata().tolist() for line in ax.lines)
+        inside, outside = (dots.get_offsets().tolist() for dots in ax.collections[1:])
         assert prediction == [[0, 1], [1, 2], [2, 3]]
         assert inside == [[1, -1.9], [2, 3.5]]
         assert outside == [[0, 9]]
@@ -387,23 +411,145 @@ class TestHistoryDisplay:
     def test_without_validation(self, ax):
         losses = [1.0, 0.99995, 0.5, 0.6]
         history = [{"epoch": i + 1, "train_loss": loss} for i, loss in enumerate(losses)]
+        history[2]["kept"] = True
         HistoryDisplay(history).plot(ax)
         train, kept = ax.lines
         np.testing.assert_array_equal(train.get_ydata(), losses)
         assert kept.get_xydata().tolist() == [[3, 0.5]]
         assert legend_of(ax) == ["training", "kept"]
 
-    def test_keeps_what_early_stopping_keeps(self, ax):
-        stopping = EarlyStopping(monitor="valid_loss")
-        assert stopping.threshold == LEAST_GAIN
-        net = type("Net", (), {"history": History(), "verbose": 0})()
-        stopping.on_train_begin(net)
-        history = []
-        for i, loss in enumerate([1.0, 0.99995, 0.99985, 0.9998]):
-            history.append({"epoch": i + 1, "train_loss": 2.0, "valid_loss": loss})
-            net.history.new_epoch()
-            net.history.record("epoch", i + 1)
-            net.history.record("valid_loss", loss)
-            stopping.on_epoch_end(net)
-        HistoryDisplay(history).plot(ax)
-        assert ax.lines[-1].get_xdata() == [stopping.best_epoch_] == [3]
+    @pytest.mark.parametrize("early_stopping", [True, False])
+    @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
+    def test_keeps_what_early_stopping_keeps(self, plane, kind, early_stopping, ax):
+        best = []
+
+        class Watch(Callback):
+            def on_train_end(self, net, **kwargs):
+                stops = [c for _, c in net.callbacks_ if isinstance(c, EarlyStopping)]
+                best.append(stops[0].best_epoch_)
+
+        y = plane[2] if kind is NONARegressor else plane[2] > 0
+        params = {"n_estimators": 2, "max_iter": 12, "random_state": 0}
+        fitted = kind(early_stopping=early_stopping, callbacks=[Watch()], **params)
+        HistoryDisplay.from_estimator(fitted.fit(plane[0], y), ax=ax)
+        dots = [line for line in ax.lines if line.get_marker() == "o"]
+        assert [dot.get_xdata()[0] for dot in dots] == best
+        losses = [dot.get_ydata()[0] for dot in dots]
+        assert fitted.best_loss_ == pytest.approx(np.mean(losses))
+        assert fitted.n_estimators_ == 2
+
+
+PREDICTED = np.array([1.0, 3.0, 2.0])
+HELD = np.array([[0.0, 2.0], [2.0, 4.0], [1.0, 3.0]])
+
+
+class TestIntervalsOfAnyModel:
+    def test_they_are_drawn_as_those_of_an_estimator(self, reg, plane, ax):
+        _, X_test, _, y_test = plane
+        ours = IntervalDisplay.from_estimator(reg, X_test, y_test, confidence=0.5)
+        intervals = reg.predict_quantiles(X_test, [0.25, 0.75])
+        theirs = IntervalDisplay.from_predictions(
+            y_test, reg.predict(X_test), intervals, confidence=0.5, ax=ax
+        )
+        assert theirs.coverage_ == ours.coverage_
+        assert theirs.ax_.get_title() == ours.ax_.get_title()
+        for mine, other in zip(ax.collections, ours.ax_.collections, strict=True):
+            np.testing.assert_array_equal(mine.get_offsets(), other.get_offsets())
+
+    def test_the_target_goes_by_its_name(self, ax):
+        y = pd.Series([1.0, 9.0, 2.5], name="price")
+        IntervalDisplay.from_predictions(y, PREDICTED, HELD, ax=ax)
+        assert ax.get_ylabel() == "price"
+        said = IntervalDisplay.from_predictions(y, PREDICTED, HELD, target_name="USD", ax=ax)
+        assert said.target_name == "USD"
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"y_pred": PREDICTED[:2]}, r"of shapes \(3,\) and \(3, 2\), got \(2,\)"),
+            ({"intervals": HELD.T}, r"of shapes \(3,\) and \(3, 2\), got .* and \(2, 3\)"),
+            ({"y_true": HELD}, r"y must be one output"),
+            ({"confidence": 90}, "confidence must lie between 0 and 1, got 90"),
+        ],
+    )
+    def test_bad_input_is_named(self, changed, message, ax):
+        given = {"y_true": PREDICTED, "y_pred": PREDICTED, "intervals": HELD, **changed}
+        with pytest.raises(ValueError, match=message):
+            IntervalDisplay.from_predictions(**given, ax=ax)
+        assert not ax.has_data()
+
+
+EPOCHS = [{"epoch": 1, "train_loss": 1.0}, {"epoch": 2, "train_loss": 0.5, "kept": True}]
+PICTURES = {
+    "neighbours": NeighborsDisplay(np.array([0.7, 0.3]), np.array([1.0, 2.0]), ["a", "b"], 1.3),
+    "votes": NeighborsDisplay(
+        *(np.array([0.7, 0.3]), np.array(["x", "y"]), ["a", "b"], "x"),
+        contributions=np.array([0.6, 0.3]),
+        probabilities={"x": 0.65, "y": 0.35},
+    ),
+    "embedding": EmbeddingDisplay(HELD, PREDICTED),
+    "classes": EmbeddingDisplay(HELD, PREDICTED, classes=np.array([1.0, 2.0, 3.0])),
+    "steps": StepDisplay(PREDICTED, np.ones((1, 1, 3))),
+    "weighting": WeightingDisplay(HELD.T, np.ones((2, 3)) / 3, ["a", "b"]),
+    "surface": SurfaceDisplay(PREDICTED[[0, 2, 1]], np.arange(2.0), HELD.T, HELD, PREDICTED),
+    "intervals": IntervalDisplay(HELD, PREDICTED, PREDICTED),
+    "history": HistoryDisplay(EPOCHS),
+}
+
+
+class TestStyles:
+    """Matplotlib's own arguments reach the parts of a picture."""
+
+    @pytest.mark.parametrize("picture", ["neighbours", "embedding", "classes", "intervals"])
+    @pytest.mark.parametrize("name", ["linewidths", "lw"])
+    def test_of_dots(self, picture, name, ax):
+        PICTURES[picture].plot(ax, scatter_kwargs={name: 3.0, "edgecolor": "red"})
+        dots = [each for each in ax.collections if isinstance(each, PathCollection)]
+        assert dots
+        for each in dots:
+            assert each.get_linewidths() == [3.0]
+            assert [to_hex(color) for color in each.get_edgecolors()] == ["#ff0000"]
+
+    @pytest.mark.parametrize("picture", ["steps", "weighting", "intervals", "history"])
+    @pytest.mark.parametrize("name", ["linewidth", "lw"])
+    def test_of_curves(self, picture, name, ax):
+        PICTURES[picture].plot(ax, line_kwargs={name: 7.0, "c": "red"})
+        curves = [line for line in ax.lines if len(line.get_xdata()) > 1]
+        assert curves
+        assert {(line.get_linewidth(), line.get_color()) for line in curves} == {(7.0, "red")}
+
+    def test_of_bars_surfaces_and_intervals(self):
+        bars, surface, intervals = (Figure().subplots() for _ in range(3))
+        PICTURES["votes"].plot(bars, bar_kwargs={"hatch": "//"})
+        assert [bar.get_hatch() for bar in bars.patches[:2]] == ["//", "//"]
+        PICTURES["surface"].plot(surface, surface_kwargs={"cmap": "magma"})
+        assert {each.get_cmap().name for each in surface.collections} == {"magma"}
+        PICTURES["intervals"].plot(intervals, interval_kwargs={"lw": 9})
+        assert intervals.collections[0].get_linewidths() == [9]
+
+    @pytest.mark.parametrize("picture", PICTURES)
+    def test_of_parts_that_there_are_not_is_refused(self, picture, ax):
+        display = PICTURES[picture]
+        name = type(display).__name__
+        with pytest.raises(TypeError, match=f"{name} takes .*_kwargs, got 'colour'"):
+            display.plot(ax, colour={})
+        parts = re.findall(r"\w+_kwargs", str(inspect.signature(display._draw)))
+        for part in parts:
+            with pytest.raises(TypeError, match=f"{part} must be a dict, got 'red'"):
+                display.plot(ax, **{part: "red"})
+        assert not ax.has_data()
+
+
+def test_a_notebook_shows_size_loss_and_where_to_read_more(reg):
+    page = reg._repr_html_()
+    version = nona_sklearn.__version__
+    assert f"/v{version}/generated/api/nona_sklearn.NONARegressor.html" in page
+    assert f"NeighborBank(n_rows={len(reg.bank_)})" in page
+    assert f"{reg.best_loss_:.4g}" in page
+    assert "n_estimators_" in page
+    assert "bank_" not in NONARegressor()._repr_html_()
+
+
+@pytest.mark.parametrize("kind", [TableEncoder, NONAClassifier, SoftStepKNeighborsClassifier])
+def test_every_estimator_has_a_page(kind):
+    assert kind()._get_doc_link().endswith(f"nona_sklearn.{kind.__name__}.html")
