@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,17 @@ def test_api_page_lists_every_public_object():
 
 def test_changelog_has_this_version():
     assert f"## {nona_sklearn.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_notebooks_link_to_the_site_that_the_metadata_names():
+    metadata = ConfigParser()
+    metadata.read(ROOT / "setup.cfg")
+    named = dict(
+        line.split(" = ") for line in metadata["metadata"]["project_urls"].strip().splitlines()
+    )
+    page = nona_sklearn.NONARegressor()._get_doc_link()
+    assert page.startswith(f"{named['Documentation']}/en/v{nona_sklearn.__version__}/")
+    assert (ROOT / "docs" / named["Changelog"].split("/")[-1]).with_suffix(".md").exists()
 
 
 def test_spelling():

@@ -323,7 +323,8 @@ def test_displays_say_what_the_target_and_the_features_are(data):
     reg, axes = nona().fit(train, price), lambda: Figure().subplots()
     display = NeighborsDisplay.from_estimator(reg, asked[:1], ax=axes())
     assert display.ax_.get_xlabel() == "price"
-    assert [text.get_text() for text in display.ax_.texts] == display.names.tolist()
+    labels = [label.get_text().split("   ")[0] for label in display.ax_.get_yticklabels()]
+    assert labels == display.names.tolist()
     assert display.names[0] == reg.kneighbors(asked[:1], 1, return_names=True)[1][0, 0]
     embedding = EmbeddingDisplay.from_estimator(reg, ax=axes())
     assert embedding.figure_.axes[1].get_ylabel() == "price"

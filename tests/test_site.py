@@ -86,10 +86,14 @@ def test_ten_answers_are_found_by_the_search(site):
 def test_every_public_name_has_a_page_with_its_parameters(site, name):
     if name.startswith("__"):
         return
-    page = (site / "generated" / "api" / f"nona_sklearn.{name}.html").read_text()
+    path = f"generated/api/nona_sklearn.{name}.html"
+    page, thing = (site / path).read_text(), getattr(nona_sklearn, name)
+    if hasattr(thing, "_doc_link_template"):  # where notebooks lead
+        version = f"v{nona_sklearn.__version__}"
+        assert thing._doc_link_template.format(name=name, version=version).endswith(path)
     assert f'id="nona_sklearn.{name}"' in page
     assert "Examples" in page
-    if "Parameters" in (getattr(nona_sklearn, name).__doc__ or ""):
+    if "Parameters" in (thing.__doc__ or ""):
         assert "Parameters" in page
 
 
