@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import inspect
 import zoneinfo
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -339,10 +340,17 @@ class Decoder:
 
     def _estimator(self, written: list) -> BaseEstimator:
         name, parameters, fitted = written
-        before, self._parameters = self._parameters, self._entries(parameters)
+        kind = CLASSES[name]
+        defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
+        if unknown := parameters.keys() - defaults:
+            raise ValueError(f"{name} has no parameter {min(unknown)}")
+        # Of a file of an older version, which lacks what has come since.
+        before, self._parameters = self._parameters, defaults | self._entries(parameters)
+        if inspect.Parameter.empty in self._parameters.values():
+            raise ValueError(f"{name} lacks a parameter")
         if "similarity" in parameters:
             check_choice("similarity", self._parameters["similarity"], SIMILARITIES)
-        estimator = _fill(CLASSES[name], self._parameters | self._entries(fitted))
+        estimator = _fill(kind, self._parameters | self._entries(fitted))
         self._parameters = before
         return estimator
 

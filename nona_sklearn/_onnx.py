@@ -150,6 +150,7 @@ class Scaling(nn.Module):
 
     center: Tensor
     scale: Tensor
+    huge: Tensor
 
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
@@ -159,9 +160,11 @@ class Scaling(nn.Module):
         self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
         scale = scaler.scale_
         self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
+        # A tensor: a plain number would be a float32 in the graph, which does not hold it.
+        self.register_buffer("huge", torch.tensor(HUGE, dtype=torch.float64))
 
     def forward(self, X: Tensor) -> Tensor:
-        scaled = ((X - self.center) / self.scale).clamp(-HUGE, HUGE)
+        scaled = ((X - self.center) / self.scale).clamp(-self.huge, self.huge)
         if self.bends:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
         return scaled.float().double()

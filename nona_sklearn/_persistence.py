@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,9 +22,12 @@ import torch
 from torch import Tensor
 
 from ._codec import ESTIMATORS, Decoder, Encoder, MismatchError, UnknownError
+from ._validation import check_flag
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
+#: What a forged file may raise; what the format says of its shapes is checked before.
+UNREADABLE = LookupError, AttributeError, TypeError, ValueError, RuntimeError, OverflowError
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
@@ -77,20 +81,31 @@ def save(estimator, path, *, overwrite=False):
     >>> bool((again.predict(X[400:]) == reg.predict(X[400:])).all())
     True
     """
-    path = Path(path)
+    path = as_path("path", path)
+    check_flag("overwrite", overwrite)
     if type(estimator) not in ESTIMATORS:
         names = ", ".join(kind.__name__ for kind in ESTIMATORS)
         raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
     write(estimator, path, overwrite)
 
 
-def write(thing: Any, path: Path, overwrite: bool = False) -> None:
-    """Write an estimator, or a part of one, into a file: see :func:`save`."""
+def write(thing: Any, path: Path, overwrite: bool = False) -> str:
+    """Write an estimator, or a part of one, into a file, see :func:`save`: its checksum."""
     with put_in_place(path, overwrite) as beside:
-        _write(thing, beside)
+        return _write(thing, beside)
 
 
-def _write(thing: Any, path: Path) -> None:
+def as_path(name: str, value: Any) -> Path:
+    """Make a path of a parameter's value, or name both."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a str or path-like, got {value!r}")
+    text = os.fspath(value)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(f"{name} must name a place on disk, got {text!r}")
+    return Path(text)
+
+
+def _write(thing: Any, path: Path) -> str:
     encoder = Encoder()
     try:
         written = encoder.encode(thing, type(thing).__name__)
@@ -108,6 +123,7 @@ def _write(thing: Any, path: Path) -> None:
         safetensors.torch.save_file(tensors, path, metadata)
     except safetensors.SafetensorError as error:
         raise OSError(str(error)) from error
+    return metadata["sha256"]
 
 
 def load(path, *, verify=True, **handed):
@@ -156,23 +172,44 @@ def load(path, *, verify=True, **handed):
     >>> nona_sklearn.load(path)
     NONARegressor(n_estimators=1)
     """
-    path = Path(path)
+    path = as_path("path", path)
+    check_flag("verify", verify)
+    estimator = read(path, handed, verify)
+    if type(estimator) not in ESTIMATORS:
+        raise ValueError(f"{path} holds no estimator, but a {type(estimator).__name__}")
+    return estimator
+
+
+def read(
+    path: Path,
+    handed: Mapping[str, Any] | None = None,
+    verify: bool = True,
+    checksum: str | None = None,
+) -> Any:
+    """Read what :func:`write` wrote; it must have the checksum, if one is known."""
     if not path.is_file():
         raise FileNotFoundError(f"path must be a file that save wrote, there is none at {path}")
     metadata, tensors = _read(path)
+    if checksum is not None and metadata["sha256"] != checksum:
+        raise ValueError(f"{path} is damaged: it is another file than was written there")
     if verify and _checksum(metadata, tensors) != metadata["sha256"]:
         raise ValueError(f"{path} is damaged: its checksum does not fit what it holds")
-    _check_handed(path, json.loads(metadata["handed"]), handed)
-    content = tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass")
+    handed = handed or {}
     try:
-        return Decoder(tensors, handed).decode(json.loads(content))
+        needed = dict(json.loads(metadata["handed"]))
+        made_by = json.loads(metadata["versions"])["nona_sklearn"]
+        content = json.loads(tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass"))
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ValueError(f"{path} holds what no version wrote: {error!r:.200}") from error
+    _check_handed(path, needed, handed)
+    try:
+        return Decoder(tensors, handed).decode(content)
     except MismatchError:
         raise
-    except (LookupError, AttributeError, TypeError, ValueError) as error:
-        made_by = json.loads(metadata["versions"])["nona_sklearn"]
+    except UNREADABLE as error:
         raise ValueError(
             f"{path}, written by nona_sklearn {made_by}, holds what this version cannot read: "
-            f"{error!r}"
+            f"{error!r:.200}"
         ) from error
 
 
@@ -221,12 +258,15 @@ def put_in_place(path: Path, overwrite: bool) -> Iterator[Path]:
     OSError
         If the block raises one, or the file cannot be moved. What was at the path stays.
     """
-    if path.exists() and not overwrite:
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be a file, got the directory {str(path)!r}")
+    if os.path.lexists(path) and not overwrite:
         raise FileExistsError(f"path must be new, got {str(path)!r}; or set overwrite=True")
+    path = path.resolve()  # what a link leads to
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(beside, "xb") as file:  # whoever may read new files of the user
-            mode = os.fstat(file.fileno()).st_mode
+            mode = os.stat(path if path.exists() else file.fileno()).st_mode
         yield beside
         os.chmod(beside, mode)
         with open(beside, "rb+") as file:
@@ -255,9 +295,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     missing = {"format", "handed", "versions", "sha256", CONTENT} - (metadata.keys() | tensors)
     if missing:
         raise ValueError(f"{path} is not a file that save wrote: it has no {min(missing)}")
-    if not metadata["format"].isdecimal() or int(metadata["format"]) > FORMAT:
+    if not re.fullmatch(r"\d{1,9}", metadata["format"]) or int(metadata["format"]) > FORMAT:
         raise ValueError(
-            f"{path} is of format {metadata['format']}, and this version of nona_sklearn reads "
-            f"up to {FORMAT}: it was written by a newer one"
+            f"{path} is of format {metadata['format']:.20}, and this version of nona_sklearn "
+            f"reads up to {FORMAT}: it was written by a newer one"
         )
     return metadata, tensors

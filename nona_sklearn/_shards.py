@@ -6,10 +6,15 @@ as tiles do. joblib asks the shards, one after another or wherever its backend h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
 from threading import Lock
@@ -27,16 +32,20 @@ from ._distribution import Calibration
 from ._evaluation import Known, spans
 from ._merged import MergedDistribution
 from ._neighbors import Exclusion
-from ._persistence import load, put_in_place, save, write
+from ._persistence import as_path, put_in_place, read, write
 from ._question import Question
 from ._regression import check_levels
-from ._validation import is_whole
+from ._validation import check_flag, is_whole
 from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
 from .attention import AverageHead, NONAHead
 
 ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
 QUERY_BLOCK = 4096  # queries that are asked about at a time
+OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
+SHARD = r"shard-\d{5,}\.safetensors"
+#: What an edit leaves in a folder, if it is interrupted, besides unlisted shards.
+BESIDE = rf"\.({SHARD}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
 
 
 def save_shards(estimator, folder, n_shards):
@@ -62,6 +71,8 @@ def save_shards(estimator, folder, n_shards):
         weight depends on others.
     FileExistsError
         If there is something at `folder`.
+    OSError
+        If it cannot be written. Nothing is left then.
 
     See Also
     --------
@@ -81,25 +92,38 @@ def save_shards(estimator, folder, n_shards):
     >>> bool(abs(sharded.predict(X[400:]) - reg.predict(X[400:])).max() < 1e-3)
     True
     """
+    path = as_path("folder", folder)
     exact = exact_of(estimator)
     check_is_fitted(exact)
-    bank, folder = exact.bank_, Path(folder)
+    bank = exact.bank_
     if not is_whole(n_shards, 1, len(bank)):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
     check_streams(exact)
-    folder.mkdir(parents=True)  # fails if it is there
-    whole = Folder(folder)
-    for rows in np.array_split(np.arange(len(bank)), n_shards):
-        whole.put(Shard.of(bank.in_order(rows), estimator))
-    state = vars(exact).copy()
+    with new_folder(path) as beside:
+        checksum = write(with_bank(estimator, empty(bank)), beside / ESTIMATOR)
+        whole = Folder(beside, checksum, int(bank.next_id))
+        for rows in np.array_split(np.arange(len(bank)), n_shards):
+            shard = Shard.of(replace(bank.in_order(rows), groups=None), estimator)
+            whole = whole.put(shard)
+        whole.write()
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Give a folder beside a path to write to, which is moved there, or deleted on an error."""
+    if os.path.lexists(path):
+        raise FileExistsError(f"folder must be new, got {str(path)!r}, where something is")
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        exact.bank_ = replace(bank.in_order(np.arange(0)), groups=None)
-        save(estimator, folder / ESTIMATOR)
+        beside.mkdir(parents=True)
+        yield beside
+        beside.rename(path)
+    except OSError as error:
+        raise OSError(f"folder {str(path)!r} could not be written: {error}") from error
     finally:
-        vars(exact).update(state)
-    whole.write_manifest()
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def exact_of(estimator) -> NeighborEstimator:
@@ -112,6 +136,22 @@ def exact_of(estimator) -> NeighborEstimator:
             f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
         )
     return estimator
+
+
+def empty(bank: NeighborBank) -> NeighborBank:
+    """What is left of a bank without its rows."""
+    return replace(bank.in_order(np.arange(0)), groups=None)
+
+
+def with_bank(estimator: Any, bank: NeighborBank) -> Any:
+    """An estimator that shares all with another but the bank."""
+    if isinstance(estimator, ApproximateNeighborsRegressor):
+        changed = {"regressor_": with_bank(estimator.regressor_, bank)}
+    else:
+        changed = {"bank_": bank}
+    made = object.__new__(type(estimator))
+    vars(made).update(vars(estimator) | changed)
+    return made
 
 
 def check_streams(estimator: NeighborEstimator) -> None:
@@ -148,68 +188,109 @@ class Shard:
         return Index(head, self.bank, self._graphs)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A shard as the manifest lists it: its file, that file's checksum, its rows and their ids."""
+
+    path: Path
+    sha256: str
+    n_rows: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Folder:
-    """The files of a bank's shards, and the manifest that lists them.
+    """What a manifest lists. A change makes a new one, which :meth:`write` puts in force at once.
 
     Parameters
     ----------
     path : pathlib.Path
-        Where they are.
+        Where the files are.
+    estimator : str
+        Checksum of the estimator's file.
+    next_id : int
+        Id of the next row that is added.
+    next_number : int, default=0
+        Number of the next file. None is given twice to files that were ever listed.
+    shards : tuple of Entry
+        The shards, in the order of their rows' ids.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
-        self.shards: list[dict[str, Any]] = []
-        self.next_number = 0
+    path: Path
+    estimator: str
+    next_id: int
+    next_number: int = 0
+    shards: tuple[Entry, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Folder:
-        """Read the manifest."""
+        """Read the manifest.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is none.
+        ValueError
+            If it is damaged.
+        """
         try:
-            manifest = json.loads((path / MANIFEST).read_text())
-        except FileNotFoundError:
+            content = json.loads((path / MANIFEST).read_text())
+            said = content.pop("sha256")
+            if said != _sha256(content):
+                raise ValueError("its checksum does not fit what it lists")
+            shards = content.pop("shards")
+            if not all(re.fullmatch(SHARD, shard["path"]) for shard in shards) or not shards:
+                raise ValueError("it must list shards of its folder")
+            entries = (Entry(**(shard | {"path": path / shard["path"]})) for shard in shards)
+            return cls(path, shards=tuple(entries), **content)
+        except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(
                 f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
             ) from None
-        except ValueError as error:
-            raise ValueError(f"{path / MANIFEST} is damaged: {error}") from error
-        folder = cls(path)
-        try:
-            folder.shards, folder.next_number = manifest["shards"], manifest["next_number"]
-            folder.paths()
-        except (TypeError, LookupError) as error:
-            raise ValueError(f"{path / MANIFEST} is damaged: {error!r}") from error
-        return folder
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{path / MANIFEST} is damaged: {error!r:.200}") from error
 
-    def put(self, shard: Shard, place: int | None = None) -> None:
-        """Write a shard, a new one or in the place of another; the manifest does not know yet."""
-        name, bank = f"shard-{self.next_number:05d}.safetensors", shard.bank
-        write({"bank": bank, "graphs": shard.graphs}, self.path / name)
-        entry = {"name": name, "first": int(bank.ids[0]), "last": int(bank.ids[-1])}
-        entry["n_rows"] = len(bank)
-        self.next_number += 1
-        if place is None:
-            self.shards.append(entry)
-        else:
-            self.shards[place] = entry
+    def put(self, shard: Shard, place: int | None = None) -> Folder:
+        """Write a shard, a new one or in the place of another."""
+        path, bank = self.path / f"shard-{self.next_number:05d}.safetensors", shard.bank
+        # What is there was never listed: an edit was interrupted.
+        checksum = write({"bank": bank, "graphs": shard.graphs}, path, overwrite=True)
+        entry = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+        shards = list(self.shards)
+        shards[slice(len(shards), None) if place is None else slice(place, place + 1)] = [entry]
+        return replace(self, shards=tuple(shards), next_number=self.next_number + 1)
 
-    def write_manifest(self) -> None:
-        """List the shards as they are now, and delete files that are no longer listed."""
+    def without(self, entries: Collection[Entry]) -> Folder:
+        """Leave out some shards."""
+        left = tuple(entry for entry in self.shards if entry not in entries)
+        return replace(self, shards=left)
+
+    def write(self) -> None:
+        """Write the manifest: from now on, this is what there is."""
+        shards = [asdict(entry) | {"path": entry.path.name} for entry in self.shards]
+        content = {
+            "estimator": self.estimator,
+            "next_id": self.next_id,
+            "next_number": self.next_number,
+            "shards": shards,
+        }
         with put_in_place(self.path / MANIFEST, overwrite=True) as beside:
-            beside.write_text(
-                json.dumps({"shards": self.shards, "next_number": self.next_number}, indent=1)
-            )
-        listed = {shard["name"] for shard in self.shards}
-        for path in self.path.glob("shard-*.safetensors"):
-            if path.name not in listed:
-                path.unlink()
+            beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
 
-    def paths(self) -> list[Path]:
-        """Where the shards are."""
-        return [self.path / shard["name"] for shard in self.shards]
+    def tidy(self) -> None:
+        """Delete what edits left: files of forgotten rows, and of interrupted writing."""
+        listed = {entry.path.name for entry in self.shards}
+        for path in self.path.iterdir():
+            if re.fullmatch(rf"{SHARD}|{BESIDE}", path.name) and path.name not in listed:
+                path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
-        return sum(shard["n_rows"] for shard in self.shards)
+        return sum(entry.n_rows for entry in self.shards)
+
+
+def _sha256(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class Shards:
@@ -220,21 +301,31 @@ class Shards:
     """
 
     def __init__(self) -> None:
-        self.mapped: dict[tuple[Path, int], tuple[Shard, int]] = {}
-        self.verified: set[tuple[Path, int]] = set()
+        self.mapped: dict[tuple[Entry, int], tuple[Shard, int]] = {}
+        self.verified: set[tuple[Entry, int]] = set()
         self.lock = Lock()
 
-    def read(self, path: Path) -> Shard:
-        """Map a shard into memory."""
+    def read(self, entry: Entry) -> Shard:
+        """Map a shard into memory.
+
+        Raises
+        ------
+        FileNotFoundError
+            If it is missing.
+        ValueError
+            If it is damaged, or not the one that the manifest lists.
+        """
+        path = entry.path
         try:
             about = os.stat(path)
         except FileNotFoundError:
             raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
-        key = path, about.st_mtime_ns
+        key = entry, about.st_mtime_ns
         with self.lock:
             shard, _ = self.mapped.pop(key, (None, 0))
             if shard is None:
-                shard = Shard(**load(path, verify=key not in self.verified))
+                new = key not in self.verified
+                shard = Shard(**read(path, verify=new, checksum=entry.sha256))
                 self.verified.add(key)
             self.mapped[key] = shard, about.st_size  # the last one
             total = sum(size for _, size in self.mapped.values())
@@ -245,12 +336,13 @@ class Shards:
 
 
 SHARDS = Shards()
+EDITS = Lock()  # one edit at a time in this process
 
 
 class ShardsLostError(Exception):
-    """Some shards did not answer: `errors`, by their paths."""
+    """Some shards did not answer: `errors`, by their entries."""
 
-    def __init__(self, errors: dict[Path, Exception]):
+    def __init__(self, errors: dict[Entry, Exception]):
         super().__init__(errors)
         self.errors = errors
 
@@ -261,7 +353,7 @@ class Asked:
 
     Parameters
     ----------
-    paths : list of Path
+    shards : tuple of Entry
         The shards.
     n_jobs : int or None
         How many are asked at a time.
@@ -275,7 +367,7 @@ class Asked:
         What all shards together say, for each network.
     """
 
-    paths: list[Path]
+    shards: tuple[Entry, ...]
     n_jobs: int | None
     head: NONAHead | AverageHead
     query: Tensor
@@ -292,10 +384,10 @@ class Asked:
         """
         ask: Callable = delayed(ask_shard)
         answers = Parallel(self.n_jobs)(
-            ask(path, self, function, *arguments) for path in self.paths
+            ask(entry, self, function, *arguments) for entry in self.shards
         )
-        pairs = zip(self.paths, answers, strict=True)
-        lost = {path: answer for path, answer in pairs if isinstance(answer, Exception)}
+        pairs = zip(self.shards, answers, strict=True)
+        lost = {entry: answer for entry, answer in pairs if isinstance(answer, Exception)}
         if lost:
             raise ShardsLostError(lost)
         return answers
@@ -313,10 +405,10 @@ class Asked:
         self.known = tuple(known.updated(new) for known, new in zip(old, more, strict=True))
 
 
-def ask_shard(path: Path, asked: Asked, function: Callable, *arguments: Any) -> Any:
+def ask_shard(entry: Entry, asked: Asked, function: Callable, *arguments: Any) -> Any:
     """Answer from one shard; or the error that kept it from answering."""
     try:
-        shard = SHARDS.read(path)
+        shard = SHARDS.read(entry)
     except (OSError, ValueError) as error:
         return error
     if function in OF_SHARDS:
@@ -372,7 +464,13 @@ class ShardedNeighbors:
     FileNotFoundError
         If `folder` is not what :func:`save_shards` wrote; by an answer, if a shard is missing.
     ValueError
-        By an answer, if a shard is damaged.
+        If a parameter is invalid, or the manifest or the estimator is damaged; by an answer, if
+        a shard is.
+
+    Notes
+    -----
+    An answer is of the bank as it is at one moment. If shards go while it is made, by an edit
+    or because they are lost, it starts again. Any number of processes may ask while one edits.
 
     Examples
     --------
@@ -386,11 +484,14 @@ class ShardedNeighbors:
     """
 
     def __init__(self, folder, *, n_jobs=None, allow_partial=False, **handed):
-        self.folder = Path(folder)
+        check_flag("allow_partial", allow_partial)
+        if n_jobs is not None and (n_jobs == 0 or not is_whole(n_jobs, -(2**31))):
+            raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
+        self.folder = as_path("folder", folder).absolute()  # workers may be elsewhere
         self.n_jobs = n_jobs
         self.allow_partial = allow_partial
-        Folder.read(self.folder)
-        self.estimator_ = load(self.folder / ESTIMATOR, **handed)
+        checksum = Folder.read(self.folder).estimator
+        self.estimator_ = read(self.folder / ESTIMATOR, handed, checksum=checksum)
         self._exact = exact_of(self.estimator_)
         self.missing_shards_: list[str] = []
 
@@ -407,7 +508,7 @@ class ShardedNeighbors:
         ----------
         X : array-like of shape (n_queries, n_features), optional
             Queries. None: the rows of all shards, each without itself (leave-one-out), in
-            the order of their ids.
+            the order of their ids; those of shards that are missing are left out.
 
         Returns
         -------
@@ -452,8 +553,15 @@ class ShardedNeighbors:
             Their weights, largest first.
         ids : int ndarray of shape (n_queries, n_neighbors)
             Their ids.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows, of shards that are there.
         """
-        check_n_neighbors(n_neighbors, len(self) - (X is None))
+
+        def check(folder):
+            check_n_neighbors(n_neighbors, len(folder) - (X is None))
 
         def answer(asked):
             each = asked(heaviest, n_neighbors)
@@ -461,7 +569,7 @@ class ShardedNeighbors:
             weights, places = weights.topk(n_neighbors, dim=1)
             return weights.numpy(), rows.gather(1, places).numpy()
 
-        weights, rows = zip(*self._answers(X, answer), strict=True)
+        weights, rows = zip(*self._answers(X, answer, check), strict=True)
         return np.concatenate(weights), np.concatenate(rows)
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
@@ -478,7 +586,8 @@ class ShardedNeighbors:
         -------
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
             The quantiles. Of a regressor without calibration they may be larger by a
-            thousand-millionth of the targets' range.
+            thousand-millionth of the targets' range. Near 0 and 1 they depend on weights that
+            rounding hides, in one bank and in shards, and may differ.
 
         Raises
         ------
@@ -495,7 +604,7 @@ class ShardedNeighbors:
                 asked.learn(Question.powered, calibration.power)
             return MergedDistribution(asked, calibration).quantiles(levels)
 
-        found = torch.cat(list(self._answers(X, answer))).numpy()
+        found = torch.cat(self._answers(X, answer)).numpy()
         found = found[..., 0] if bank.targets.ndim == 1 else found
         return found[:, 0] if np.ndim(quantiles) == 0 else found
 
@@ -510,7 +619,7 @@ class ShardedNeighbors:
         def answer(asked):
             return Question(asked.head, nobody, asked.query, known=asked.known).mean()
 
-        return torch.cat(list(self._answers(X, answer)))
+        return torch.cat(self._answers(X, answer))
 
     def _approximate_mean(self, X) -> Tensor:
         k = self.estimator_.n_candidates
@@ -519,59 +628,81 @@ class ShardedNeighbors:
             found = reduce(Candidates.join, asked(candidates, k))
             return found.nearest(k).mean(asked.head, asked.query)
 
-        return torch.cat(list(self._answers(X, answer, weigh=False)))
+        return torch.cat(self._answers(X, answer, weigh=False))
 
-    def _answers(self, X, answer: Callable[[Asked], Any], weigh: bool = True) -> Iterator[Any]:
-        """Answer for some queries at a time, of whose weights all is known by then."""
-        paths = Folder.read(self.folder).paths()
-        self.missing_shards_ = []
-        for query, ids in self._queries(X, paths):
-            while True:
-                asked = Asked(paths, self.n_jobs, self._exact.network_.head, query, ids)
-                try:
-                    if weigh:
-                        self._weigh(asked)
-                    yield answer(asked)
-                except ShardsLostError as lost:  # what they said may be in what is known
-                    paths = self._without(paths, lost.errors)
-                    continue
-                break
+    def _answers(
+        self,
+        X,
+        answer: Callable[[Asked], Any],
+        check: Callable[[Folder], None] | None = None,
+        weigh: bool = True,
+    ) -> list[Any]:
+        """Answer for some queries at a time, of whose weights all is known by then.
 
-    def _weigh(self, asked: Asked) -> None:
-        """Learn from all shards what the weights depend on."""
-        nobody = self._exact.bank_.neighbors
-        if Question(asked.head, nobody, asked.query).needs_extremes:
-            asked.learn(Question.extremes)
-        asked.learn(Question.said)
+        All answers are of the same shards: when some are lost, or edited, it starts again.
+        """
+        whole, lost = Folder.read(self.folder), {}
+        while True:
+            folder = whole.without(lost)
+            if X is None and len(folder) < 2:
+                raise ValueError(f"X=None needs at least 2 rows in the bank, it has {len(folder)}")
+            if check is not None:
+                check(folder)
+            try:
+                answers = [
+                    answer(self._asked(folder, query, ids, weigh))
+                    for query, ids in self._queries(X, folder)
+                ]
+            except ShardsLostError as error:
+                now = Folder.read(self.folder)
+                lost = lost | error.errors if now == whole else {}
+                whole = now
+                self._check_partial(whole, lost)
+                continue
+            self.missing_shards_ = [entry.path.name for entry in whole.shards if entry in lost]
+            return answers
 
-    def _without(self, paths: list[Path], errors: dict[Path, Exception]) -> list[Path]:
-        """Do without some shards, if that is allowed and others are left."""
-        left = [path for path in paths if path not in errors]
-        if not (self.allow_partial and left):
-            raise next(iter(errors.values()))
-        self.missing_shards_ += [path.name for path in errors]
-        return left
+    def _asked(self, folder: Folder, query: Tensor, ids: Tensor | None, weigh: bool) -> Asked:
+        """Ask all shards what the weights of some queries depend on."""
+        asked = Asked(folder.shards, self.n_jobs, self._exact.network_.head, query, ids)
+        if weigh:
+            nobody = self._exact.bank_.neighbors
+            if Question(asked.head, nobody, asked.query).needs_extremes:
+                asked.learn(Question.extremes)
+            asked.learn(Question.said)
+        return asked
 
-    def _queries(self, X, paths: list[Path]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    def _check_partial(self, folder: Folder, lost: dict[Entry, Exception]) -> None:
+        """Raise what happened to the first shard, unless the others may answer."""
+        if lost and not (self.allow_partial and len(lost) < len(folder.shards)):
+            raise next(iter(lost.values()))
+
+    def _queries(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Give some queries at a time, and their ids, if they are rows of the bank."""
         if X is not None:
             for block in self._exact._take(X):
                 yield self._exact._embed(block), None
             return
-        for path in paths:
+        held: list[tuple[Tensor, Tensor]] = []
+        for entry in folder.shards:
             try:
-                bank = SHARDS.read(path).bank
+                bank = SHARDS.read(entry).bank
             except (OSError, ValueError) as error:
-                if path.name not in self.missing_shards_:
-                    self._without(paths, {path: error})
-                continue
+                raise ShardsLostError({entry: error}) from error
             for rows in spans(len(bank), QUERY_BLOCK):
-                yield bank.embeddings[rows], bank.ids[rows]
+                held.append((bank.embeddings[rows], bank.ids[rows]))
+                if sum(len(ids) for _, ids in held) >= QUERY_BLOCK:
+                    yield _joined(held)
+                    held = []
+        if held:
+            yield _joined(held)
 
     # -- editing -------------------------------------------------------------------------
 
     def add_neighbors(self, X, y, sample_weight=None):
-        """Let labelled rows take part in predictions: a new shard.
+        """Let labelled rows take part in predictions: they join the last shard, or are a new one.
+
+        A shard takes rows until it holds some thousand.
 
         Parameters
         ----------
@@ -583,17 +714,12 @@ class ShardedNeighbors:
         ndarray of shape (n_samples,)
             Their ids, which no other row had or will have.
         """
-        folder, estimator = Folder.read(self.folder), self._exact
-        empty = estimator.bank_
-        try:
-            ids = estimator.add_neighbors(X, y, sample_weight)
-            folder.put(Shard.of(estimator.bank_, self.estimator_))
-            estimator.bank_ = estimator.bank_.in_order(np.arange(0))
-            write(self.estimator_, self.folder / ESTIMATOR, overwrite=True)
-        except BaseException:
-            estimator.bank_ = empty
-            raise
-        folder.write_manifest()
+        with self._editing() as folder:
+            place, bank = self._open_shard(folder)
+            editor = with_bank(self._exact, replace(bank, next_id=torch.tensor(folder.next_id)))
+            ids = editor.add_neighbors(X, y, sample_weight)
+            folder = folder.put(Shard.of(editor.bank_, self.estimator_), place)
+            replace(folder, next_id=folder.next_id + len(ids)).write()
         return ids
 
     def remove_neighbors(self, ids):
@@ -614,26 +740,48 @@ class ShardedNeighbors:
         ValueError
             If an id is unknown, or no row would be left. Nothing is removed then.
         """
-        folder, asked = Folder.read(self.folder), np.unique(_check_ids(ids))
-        found, rest = [], []
-        for place, (shard, path) in enumerate(zip(folder.shards, folder.paths(), strict=True)):
-            here = asked[(asked >= shard["first"]) & (asked <= shard["last"])]
-            if len(here) == 0:
-                continue
-            bank = SHARDS.read(path).bank
-            kept = np.flatnonzero(~np.isin(bank.ids.numpy(), here))
-            if len(kept) < len(bank):
-                found.append(bank.ids.numpy()[np.isin(bank.ids.numpy(), here)])
-                rest.append((place, bank, kept))
-        unknown = np.setdiff1d(asked, np.concatenate([asked[:0], *found]))
-        if len(unknown):
-            raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
-        if len(asked) == len(folder):
-            raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
-        emptied = [place for place, _, kept in rest if len(kept) == 0]
-        for place, bank, kept in rest:
-            if len(kept):
-                folder.put(Shard.of(bank.in_order(kept), self.estimator_), place)
-        folder.shards = [s for place, s in enumerate(folder.shards) if place not in emptied]
-        folder.write_manifest()
+        asked = np.unique(_check_ids(ids))
+        with self._editing() as folder:
+            banks = {}
+            for place, entry in enumerate(folder.shards):
+                if ((entry.first <= asked) & (asked <= entry.last)).any():
+                    banks[place] = SHARDS.read(entry).bank
+            held = [np.arange(0), *(bank.ids.numpy() for bank in banks.values())]
+            unknown = np.setdiff1d(asked, np.concatenate(held))
+            if len(unknown):
+                raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
+            if len(asked) == len(folder):
+                raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
+            emptied = []
+            for place, bank in banks.items():
+                kept = np.flatnonzero(~np.isin(bank.ids.numpy(), asked))
+                if len(kept) == 0:
+                    emptied.append(folder.shards[place])
+                elif len(kept) < len(bank):
+                    folder = folder.put(Shard.of(bank.in_order(kept), self.estimator_), place)
+            if len(asked):
+                folder.without(emptied).write()
         return self
+
+    @contextmanager
+    def _editing(self) -> Iterator[Folder]:
+        """Give what there is; what is not in force in the end is deleted, and so is what was."""
+        with EDITS:
+            before = Folder.read(self.folder)
+            try:
+                yield before
+            finally:
+                Folder.read(self.folder).tidy()
+
+    def _open_shard(self, folder: Folder) -> tuple[int | None, NeighborBank]:
+        """Find where rows are added: place and bank of the last shard, if it is small enough."""
+        last = len(folder.shards) - 1
+        if folder.shards[last].n_rows < OPEN_ROWS:
+            with suppress(OSError, ValueError):  # lost: it may come back as it was
+                return last, SHARDS.read(folder.shards[last]).bank
+        return None, self._exact.bank_
+
+
+def _joined(blocks: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    embeddings, ids = zip(*blocks, strict=True)
+    return torch.cat(embeddings), torch.cat(ids)

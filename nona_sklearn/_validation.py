@@ -36,6 +36,12 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Raise a ValueError that names the parameter and its value unless it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
 @contextmanager
 def unchanged_on_error(thing: object) -> Iterator[None]:
     """Give an object its attributes back if the block fails or is interrupted."""

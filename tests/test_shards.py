@@ -1,12 +1,16 @@
 """Banks in shards: the same answers, whoever is asked, and whoever dies."""
 
+import hashlib
+import json
 import os
+import shutil
 import signal
 import time
 import warnings
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from threading import Timer
 
 import joblib
@@ -28,11 +32,15 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
+    _base,
+    _persistence,
     _shards,
     save_shards,
 )
 from nona_sklearn._bank import NeighborBank
+from nona_sklearn._distribution import Exact
 from nona_sklearn._evaluation import Extremes, Known, Partial
+from nona_sklearn._merged import MergedDistribution
 from nona_sklearn._neighbors import Neighbors
 
 QUICK = {"max_iter": 2, "random_state": 0}
@@ -52,6 +60,14 @@ def shards(estimator, tmp_path, n_shards=4, **params):
 def assert_same(ours, expected):
     """To rounding: similarities and weights are of float32."""
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+
+
+def assert_same_rows(ours, expected):
+    """Of rows that weigh alike any may come first."""
+    assert_same(ours[0], expected[0])
+    drops = np.diff(expected[0], axis=1, append=0) < -1e-5
+    for row, place in zip(*np.nonzero(drops), strict=True):
+        assert {*ours[1][row, : place + 1]} == {*expected[1][row, : place + 1]}
 
 
 # -- the same answers --------------------------------------------------------------------------
@@ -87,11 +103,7 @@ def test_answers_are_the_whole_bank_s(estimator, y, tmp_path):
             assert (sharded.predict(queries) == estimator.predict(queries)).all()
         else:
             assert_same(sharded.predict(queries), estimator.predict(queries))
-        weights, ids = sharded.kneighbors(queries, 7)
-        expected, rows = estimator.kneighbors(queries, 7)
-        assert_same(weights, expected)
-        clear = np.diff(expected, axis=1, append=0) < -1e-5  # of rows that weigh alike any may
-        assert (ids == rows)[clear].all()
+        assert_same_rows(sharded.kneighbors(queries, 7), estimator.kneighbors(queries, 7))
 
 
 @pytest.mark.parametrize(
@@ -134,6 +146,28 @@ def test_an_approximate_regressor_has_an_index_in_each_shard(similarity, tmp_pat
     assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
     again = ShardedNeighbors(tmp_path / "bank", n_jobs=1)
     assert_same(again.predict(QUERIES), fast.predict(QUERIES))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(1e-3, 1 - 1e-3))
+def test_without_noise_quantiles_are_within_a_thousand_millionth(seed, n_parts, level):
+    """The smallest value that is reached, or one above it that is as good as the same."""
+    rng = np.random.default_rng(seed)
+    values, weights = rng.standard_normal(40), rng.exponential(size=40)
+    order = values.argsort()
+    cumulated = (weights / weights.sum())[order].cumsum()
+    expected = values[order][np.searchsorted(cumulated, level)]
+    parts = [
+        (torch.tensor(values[i])[None], torch.tensor(weights[i] / weights.sum())[None])
+        for i in np.array_split(rng.permutation(40), n_parts)
+    ]
+
+    def ask(function, power, output, points):
+        return [Exact(v).reached(w, points) for v, w in parts]
+
+    law = MergedDistribution(ask, Calibration())
+    ends = (torch.tensor([[end]]) for end in (values.min(), values.max()))
+    found = law._between(torch.tensor([level], dtype=torch.float64), 0, *ends).item()
+    assert -1e-15 <= found - expected <= 1e-9 * np.ptp(values)
 
 
 def test_quantiles_name_what_is_wrong(tmp_path):
@@ -193,7 +227,9 @@ def test_known_parts_that_one_lacks_stay_unknown():
 # -- edits -------------------------------------------------------------------------------------
 
 
-def test_edits_are_those_of_the_whole_bank(tmp_path):
+@pytest.mark.parametrize(("open_rows", "n_files"), [(0, 5), (4096, 3)])
+def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(_shards, "OPEN_ROWS", open_rows)
     table = pd.DataFrame(X, columns=list("abcd"), index=[f"row {i}" for i in range(150)])
     estimator = NONARegressor(**ONE).fit(table[:100], Y[:100], groups=np.arange(100) // 2)
     sharded = shards(estimator, tmp_path)
@@ -205,12 +241,10 @@ def test_edits_are_those_of_the_whole_bank(tmp_path):
     assert len(sharded) == len(estimator.bank_) == 124
     for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
         assert_same(one.predict(table), estimator.predict(table))
-        np.testing.assert_array_equal(
-            one.kneighbors(table[:9])[1], estimator.kneighbors(table[:9])[1]
-        )
+        assert_same_rows(one.kneighbors(table[:9]), estimator.kneighbors(table[:9]))
     listed = {"estimator.safetensors", "shards.json"}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
-    assert len(files) == 5  # forgotten rows are in no file
+    assert len(files) == n_files  # forgotten rows are in no file
 
 
 def test_added_rows_of_a_class_weigh_what_its_rows_do(tmp_path):
@@ -238,25 +272,146 @@ def test_bad_edits_change_nothing(tmp_path):
     assert sharded.add_neighbors(X[:1], Y[:1]).tolist() == [150]
 
 
-def test_an_interrupted_edit_leaves_the_shards_as_they_were(tmp_path, monkeypatch):
+def test_a_reopened_folder_gives_no_id_twice(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    before = sharded.predict(QUERIES)
+    other = ShardedNeighbors(tmp_path / "bank")  # who does not know of what comes
+    assert sharded.add_neighbors(X[:5], Y[:5]).tolist() == [150, 151, 152, 153, 154]
+    sharded.remove_neighbors([154])
+    assert other.add_neighbors(X[:1], Y[:1]).tolist() == [155]
+    again = ShardedNeighbors(tmp_path / "bank")
+    assert again.add_neighbors(X[:1], Y[:1]).tolist() == [156]
+    assert len(again.remove_neighbors([150])) == len(other) == 155
+
+
+EDITS = {
+    "remove": lambda sharded: sharded.remove_neighbors([1]),
+    "remove a shard": lambda sharded: sharded.remove_neighbors(range(38)),
+    "add": lambda sharded: sharded.add_neighbors(X[:1], Y[:1]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("open_rows", [0, 4096])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("moment", ["shard", "written shard", "manifest"])
+def test_an_interrupted_edit_leaves_the_shards_as_they_were(
+    edit, open_rows, error, moment, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_shards, "OPEN_ROWS", open_rows)
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    before, files = sharded.predict(QUERIES), sorted((tmp_path / "bank").iterdir())
+    real = _shards.write
+
+    def interrupt(*arguments, **params):
+        if moment == "written shard":
+            real(*arguments, **params)
+        raise error
+
+    with monkeypatch.context() as patched:
+        if moment == "manifest":
+            patched.setattr(_shards.Folder, "write", interrupt)
+        else:
+            patched.setattr(_shards, "write", interrupt)
+        if (edit, moment) == ("remove a shard", "shard"):
+            patched.setattr(_shards.Folder, "write", interrupt)  # no shard is written
+        with suppress(error):
+            EDITS[edit](sharded)
+            pytest.skip("a whole shard goes without writing another")
+    again = ShardedNeighbors(tmp_path / "bank")
+    assert len(again) == len(sharded) == 150
+    assert sorted((tmp_path / "bank").iterdir()) == files
+    np.testing.assert_array_equal(sharded.predict(QUERIES), before)
+    np.testing.assert_array_equal(again.predict(QUERIES), before)
+    EDITS[edit](again)  # nothing is in its way
+    assert len(sharded) == {"remove": 149, "remove a shard": 112, "add": 151}[edit]
+
+
+def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    beside = f".shard-00004.safetensors.{'0a' * 16}", f".shards.json.{'b1' * 16}"
+    for name in ("shard-00004.safetensors", "shard-00099.safetensors", *beside):
+        (folder / name).write_text("half a shard")
+    mine = ["shard-mine.safetensors", ".hidden", "notes.txt"]
+    for name in mine:
+        (folder / name).write_text("mine")
+    sharded.add_neighbors(X[:1], Y[:1])
+    assert len(sharded) == 151
+    left = {path.name for path in folder.iterdir()}
+    listed = {entry.path.name for entry in _shards.Folder.read(folder).shards}
+    assert left == listed | {"estimator.safetensors", "shards.json", *mine}
+
+
+def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    folder = tmp_path / "bank"
+    estimator.note_ = print
+    with pytest.raises(TypeError, match=r"a file cannot hold this estimator.*note_"):
+        save_shards(estimator, folder, 2)
+    del estimator.note_
 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    for edit in (
-        lambda: sharded.remove_neighbors([1]),
-        lambda: sharded.add_neighbors(X[:1], Y[:1]),
-    ):
-        monkeypatch.setattr(_shards, "write", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            edit()
-        monkeypatch.undo()
-        again = ShardedNeighbors(tmp_path / "bank")
-        assert len(again) == len(sharded) == 150
-        np.testing.assert_array_equal(sharded.predict(QUERIES), before)
-        np.testing.assert_array_equal(again.predict(QUERIES), before)
+    for what in ("write", "Shard.of", "Folder.write"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"nona_sklearn._shards.{what}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                save_shards(estimator, folder, 2)
+        assert not list(tmp_path.iterdir())
+    save_shards(estimator, folder, 2)
+    assert len(ShardedNeighbors(folder)) == len(estimator.bank_) == 150
+
+
+# -- who asks while another edits --------------------------------------------------------------
+
+
+def at_call(number, happens):
+    """Answer from a shard; at one of the calls something happens first."""
+    calls = []
+
+    def ask(*arguments):
+        calls.append(1)
+        if len(calls) == number:
+            happens()
+        return ANSWER(*arguments)
+
+    return ask
+
+
+@pytest.mark.parametrize("queries", [QUERIES, None], ids=["queries", "leave-one-out"])
+@pytest.mark.parametrize("allow_partial", [False, True])
+@pytest.mark.parametrize("number", [1, 2, 4, 5, 9, 17])
+def test_an_answer_is_of_the_bank_at_one_moment(
+    number, allow_partial, queries, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_shards, "QUERY_BLOCK", 5)
+    monkeypatch.setattr(_base, "EMBED_BLOCK", 5)
+    estimator = NONARegressor(softstep="s1", **ONE).fit(X[:60], Y[:60])
+    sharded = shards(estimator, tmp_path, allow_partial=allow_partial)
+    editor = ShardedNeighbors(tmp_path / "bank")
+    estimator.remove_neighbors([3, 20, 50])
+    edit = partial(editor.remove_neighbors, [3, 20, 50])
+    monkeypatch.setattr(_shards, "ask_shard", at_call(number, edit))
+    assert_same(sharded.predict(queries), estimator.predict(queries))
+    assert sharded.missing_shards_ == []
+    assert len(sharded) == 57
+
+
+@pytest.mark.parametrize("queries", [np.repeat(QUERIES, 3, axis=0), None], ids=["given", "own"])
+@pytest.mark.parametrize("number", [2, 6, 14])
+def test_a_shard_that_is_lost_midway_is_in_no_part_of_an_answer(
+    number, queries, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_shards, "QUERY_BLOCK", 10)
+    monkeypatch.setattr(_base, "EMBED_BLOCK", 5)
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path, 3, allow_partial=True)
+    lost = tmp_path / "bank" / "shard-00001.safetensors"
+    monkeypatch.setattr(_shards, "ask_shard", at_call(number, lost.unlink))
+    estimator.remove_neighbors(range(50, 100))
+    assert_same(sharded.predict(queries), estimator.predict(queries))
+    assert sharded.missing_shards_ == [lost.name]
 
 
 # -- faults ------------------------------------------------------------------------------------
@@ -273,10 +428,58 @@ def test_a_missing_shard_is_named_or_done_without(tmp_path):
     assert partial.missing_shards_ == ["shard-00001.safetensors"]
     estimator.remove_neighbors(range(50, 100))
     assert_same(said, estimator.predict(QUERIES))
-    for path in (tmp_path / "bank").glob("shard-*"):
-        path.unlink()
-    with pytest.raises(FileNotFoundError, match="is missing from"):
-        partial.predict(QUERIES)
+    # Leave-one-out is of the rows that are left, whichever shard is lost.
+    assert_same(partial.predict(None), estimator.predict(None))
+    assert partial.missing_shards_ == ["shard-00001.safetensors"]
+    weights, ids = partial.kneighbors(QUERIES, 100)
+    assert_same(weights.sum(axis=1), 1)
+    assert np.setdiff1d(ids, estimator.bank_.ids.numpy()).size == 0
+    for queries, most in ((QUERIES, 100), (None, 99)):
+        with pytest.raises(ValueError, match=f"n_neighbors must be an integer from 1 to {most}"):
+            partial.kneighbors(queries, most + 1)
+    (tmp_path / "bank" / "shard-00000.safetensors").unlink()
+    estimator.remove_neighbors(range(50))
+    assert_same(partial.predict(None), estimator.predict(None))
+    assert partial.missing_shards_ == ["shard-00000.safetensors", "shard-00001.safetensors"]
+    (tmp_path / "bank" / "shard-00002.safetensors").unlink()
+    for queries in (QUERIES, None):
+        with pytest.raises(FileNotFoundError, match="is missing from"):
+            partial.predict(queries)
+
+
+def test_a_shard_that_comes_back_is_asked_again(tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path, 3, allow_partial=True)
+    path = tmp_path / "bank" / "shard-00001.safetensors"
+    path.rename(tmp_path / "away")
+    sharded.predict(QUERIES)
+    assert sharded.missing_shards_ == [path.name]
+    (tmp_path / "away").rename(path)
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    assert sharded.missing_shards_ == []
+
+
+def test_rows_join_another_shard_if_the_last_is_lost(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 3, allow_partial=True)
+    (tmp_path / "bank" / "shard-00002.safetensors").unlink()
+    assert sharded.add_neighbors(X[:1] + 50, [99.0]).tolist() == [150]
+    assert sharded.kneighbors(X[:1] + 50, 1)[1] == 150
+
+
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_one_row_has_no_other_to_ask(n_rows, tmp_path):
+    regressor = NONARegressor(**ONE).fit(X, Y)
+    classifier = NONAClassifier(**ONE).fit(X, KIND)
+    for i, estimator in enumerate((regressor, classifier)):
+        estimator.remove_neighbors(range(150 - n_rows))
+        sharded = shards(estimator, tmp_path / str(i), n_rows)
+        for verb in ("predict", "kneighbors"):
+            ask = getattr(sharded, verb)
+            if n_rows == 2:
+                ask(None, *([1] if verb == "kneighbors" else []))
+                continue
+            with pytest.raises(ValueError, match="X=None needs at least 2 rows in the bank"):
+                ask(None)
 
 
 def test_a_damaged_shard_is_named_or_done_without(tmp_path):
@@ -313,7 +516,7 @@ def test_bad_arguments_are_refused(tmp_path):
             save_shards(other.fit(X, Y), folder, 2)
     assert not folder.exists()
     folder.mkdir()
-    with pytest.raises(FileExistsError):
+    with pytest.raises(OSError, match="folder must be new, got"):
         save_shards(estimator, folder, 2)
     with pytest.raises(FileNotFoundError, match=r"there is no shards\.json in"):
         ShardedNeighbors(folder)
@@ -334,26 +537,117 @@ def test_a_process_keeps_the_shards_that_it_asked_last(tmp_path, monkeypatch):
     monkeypatch.setattr(_shards, "SHARDS", _shards.Shards())
     monkeypatch.setattr(_shards, "MAPPED_BYTES", 2 * max(p.stat().st_size for p in paths))
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
-    assert [path for path, _ in _shards.SHARDS.mapped] == paths[-2:]
+    assert [entry.path for entry, _ in _shards.SHARDS.mapped] == paths[-2:]
     monkeypatch.setattr(_shards, "MAPPED_BYTES", 1)
     sharded.predict(QUERIES)
-    assert [path for path, _ in _shards.SHARDS.mapped] == paths[-1:]
+    assert [entry.path for entry, _ in _shards.SHARDS.mapped] == paths[-1:]
 
 
-def test_a_shard_that_was_put_back_is_read_anew(tmp_path):
-    estimator = NONARegressor(**ONE).fit(X, Y)
-    sharded = shards(estimator, tmp_path)
-    path = tmp_path / "bank" / "shard-00001.safetensors"
-    bank = _shards.SHARDS.read(path).bank
+def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeypatch):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    monkeypatch.setattr(_shards, "SHARDS", _shards.Shards())
+    monkeypatch.setattr(_shards, "MAPPED_BYTES", 1)  # each is mapped anew
+    verified = []
+    real = _persistence._checksum
+    monkeypatch.setattr(_persistence, "_checksum", lambda *of: (verified.append(1), real(*of))[1])
     sharded.predict(QUERIES)
-    changed = replace(bank, neighbors=replace(bank.neighbors, values=bank.targets + 100))
-    path.unlink()
-    _shards.write({"bank": changed, "graphs": None}, path)
+    sharded.predict(QUERIES)
+    assert len(verified) == 4
+    path = tmp_path / "bank" / "shard-00003.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
     os.utime(path, (1, 1))
-    assert (sharded.predict(QUERIES[:5]) > estimator.predict(QUERIES[:5])).any()
+    with pytest.raises(ValueError, match=r"shard-00003\.safetensors is damaged: its checksum"):
+        sharded.predict(QUERIES)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"shards": [{}], "next_number": 1}'])
+@pytest.mark.parametrize("other", ["another shard", "the estimator", "another bank's"])
+def test_another_file_is_no_shard(other, tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    sharded.predict(QUERIES)
+    folder = tmp_path / "bank"
+    if other == "another bank's":
+        shards(NONARegressor(**ONE).fit(X, Y**2), tmp_path / "other")
+    source = {
+        "another shard": folder / "shard-00001.safetensors",
+        "the estimator": folder / "estimator.safetensors",
+        "another bank's": tmp_path / "other" / "bank" / "shard-00002.safetensors",
+    }[other]
+    shutil.copy(source, folder / "shard-00002.safetensors")
+    with pytest.raises(ValueError, match=r"shard-00002\.safetensors is damaged: it is another"):
+        sharded.predict(QUERIES)
+    sharded.allow_partial = True
+    sharded.predict(QUERIES)
+    assert sharded.missing_shards_ == ["shard-00002.safetensors"]
+    if other != "the estimator":
+        shutil.copy(source, folder / "estimator.safetensors")
+        with pytest.raises(ValueError, match=r"estimator\.safetensors is damaged: it is another"):
+            ShardedNeighbors(folder)
+
+
+def damaged_manifests():
+    """Ways to damage a manifest's content; the checksum is left, or made to fit."""
+
+    def change(**params):
+        return lambda content: content | params
+
+    def change_first(**params):
+        def changed(content):
+            first, *rest = content["shards"]
+            return content | {"shards": [first | params, *rest]}
+
+        return changed
+
+    accidents = {
+        "no shards": change(shards=[]),
+        "one left out": lambda content: content | {"shards": content["shards"][1:]},
+        "one twice": lambda content: content | {"shards": content["shards"] * 2},
+        "n_rows": change_first(n_rows=3),
+        "last": change_first(last=3),
+        "next_id": change(next_id=3),
+        "next_number": change(next_number=0),
+    }
+    forgeries = {
+        "no shards, forged": change(shards=[]),
+        "a path": change_first(path="/etc/passwd"),
+        "a path up": change_first(path="../bank/shard-00000.safetensors"),
+        "a null": change_first(path="shard\0"),
+        "a list": lambda content: [content],
+        "more": change(more=1),
+        "not shards": change(shards=3),
+    }
+    return [
+        *(pytest.param(each, False, id=name) for name, each in accidents.items()),
+        *(pytest.param(each, True, id=name) for name, each in forgeries.items()),
+    ]
+
+
+@pytest.mark.parametrize(("damage", "forged"), damaged_manifests())
+def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    content = json.loads((folder / "shards.json").read_text())
+    said = content.pop("sha256")
+    changed = damage(content)
+    if forged and isinstance(changed, dict):
+        said = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
+    if isinstance(changed, dict):
+        changed["sha256"] = said
+    (folder / "shards.json").write_text(json.dumps(changed))
+    files = sorted(folder.iterdir())
+    for ask in (
+        lambda: ShardedNeighbors(folder),
+        lambda: sharded.predict(QUERIES),
+        lambda: sharded.add_neighbors(X[:1], Y[:1]),
+        lambda: sharded.remove_neighbors([60]),
+    ):
+        with pytest.raises(ValueError, match=r"shards\.json is damaged"):
+            ask()
+    assert sorted(folder.iterdir()) == files
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}', "[" * 100_000, ""])
 def test_a_damaged_manifest_is_said(text, tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     (tmp_path / "bank" / "shards.json").write_text(text)
@@ -361,6 +655,33 @@ def test_a_damaged_manifest_is_said(text, tmp_path):
         ShardedNeighbors(tmp_path / "bank")
     with pytest.raises(ValueError, match=r"shards\.json is damaged"):
         sharded.predict(QUERIES)
+
+
+def test_bad_parameters_are_named(tmp_path, monkeypatch):
+    shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    for wrong in (None, 3, [1], b"x"):
+        with pytest.raises(TypeError, match="folder must be a str or path-like, got"):
+            ShardedNeighbors(wrong)
+        with pytest.raises(TypeError, match="folder must be a str or path-like, got"):
+            save_shards(NONARegressor(), wrong, 2)
+    for wrong in ("", "a\0b"):
+        with pytest.raises(ValueError, match="folder must name a place on disk, got"):
+            ShardedNeighbors(wrong)
+    for wrong in ("a", 0, 1.5, True):
+        with pytest.raises(ValueError, match="n_jobs must be None or an integer other than 0"):
+            ShardedNeighbors(folder, n_jobs=wrong)
+    for wrong in ("no", 1, None):
+        with pytest.raises(ValueError, match="allow_partial must be True or False, got"):
+            ShardedNeighbors(folder, allow_partial=wrong)
+    with pytest.raises(FileNotFoundError, match=r"there is no shards\.json in"):
+        ShardedNeighbors(folder / "shards.json")
+    with pytest.raises(TypeError, match="load was handed callbacks"):
+        ShardedNeighbors(folder, callbacks=[])
+    monkeypatch.chdir(tmp_path)
+    relative = ShardedNeighbors("bank")
+    monkeypatch.chdir("/")
+    assert len(relative.predict(QUERIES)) == len(QUERIES)
 
 
 def test_what_the_estimator_does_not_do_is_refused(tmp_path):
@@ -381,13 +702,13 @@ def test_processes_answer(tmp_path):
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
 
 
-def die_once(path, *arguments):
+def die_once(entry, *arguments):
     """Answer from a shard; but the first process that is asked for it dies."""
-    mark = path.with_suffix(".died")
-    if path.name == "shard-00001.safetensors" and not mark.exists():
+    mark = entry.path.with_suffix(".died")
+    if entry.path.name == "shard-00001.safetensors" and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return ANSWER(path, *arguments)
+    return ANSWER(entry, *arguments)
 
 
 ANSWER = _shards.ask_shard
