@@ -641,7 +641,8 @@ class ShardedNeighbors:
 
         All answers are of the same shards: when some are lost, or edited, it starts again.
         """
-        whole, lost = Folder.read(self.folder), {}
+        whole = Folder.read(self.folder)
+        lost: dict[Entry, Exception] = {}
         while True:
             folder = whole.without(lost)
             if X is None and len(folder) < 2:
