@@ -232,7 +232,7 @@ class NetworkEstimator(
     def best_loss_(self):
         """Mean loss of the epochs whose weights were kept."""
         losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]
-        return float(np.mean(losses))
+        return float(np.mean(losses)) if losses else float("nan")  # of a file before 0.2
 
     def _take_training_data(self, X, y):
         """Validate training rows: (rows for the network, targets as given, features' scaler)."""

@@ -1,5 +1,7 @@
 """Graphs that other programs run say what the estimators say."""
 
+import logging
+
 import numpy as np
 import onnxruntime
 import pandas as pd
@@ -94,6 +96,22 @@ def test_edited_banks_and_far_and_known_rows_agree(tmp_path):
     assert_agrees(estimator, tmp_path, np.vstack([QUERIES, 1e6 * QUERIES, X[:3]]))
     estimator.set_neighbor_targets(np.arange(65.0))
     assert_agrees(estimator, tmp_path, QUERIES)
+
+
+@pytest.mark.parametrize("size", [1e150, 1e154, 1e155, 1e200])
+def test_numbers_of_any_size_agree(size, tmp_path):
+    estimator = NONARegressor(**QUICK).fit(X, Y)
+    assert_agrees(estimator, tmp_path, size * np.sign(QUERIES))
+
+
+def test_an_export_changes_nothing(tmp_path):
+    estimator = NONARegressor(**QUICK).fit(X, Y)
+    before, level = estimator.predict(QUERIES), logging.getLogger("torch.onnx").level
+    dtypes = [each.dtype for each in estimator.network_.state_dict().values()]
+    export_onnx(estimator, tmp_path / "model.onnx")
+    np.testing.assert_array_equal(estimator.predict(QUERIES), before)
+    assert [each.dtype for each in estimator.network_.state_dict().values()] == dtypes
+    assert logging.getLogger("torch.onnx").level == level
 
 
 @pytest.mark.slow
