@@ -309,9 +309,9 @@ def test_an_extractor_that_does_not_fit_is_refused(tmp_path):
         ValueError, match=r"(?s)feature_extractor does not fit the file.*layer\.weight"
     ):
         again(estimator, tmp_path, feature_extractor=Extractor(6))
-    with pytest.raises(ValueError, match="^feature_extractor does not fit the file"):
+    with pytest.raises(ValueError, match=r"^feature_extractor does not fit the file"):
         again(estimator, tmp_path, feature_extractor=nn.Linear(10, 5))
-    with pytest.raises(ValueError, match="^feature_extractor does not fit the file"):
+    with pytest.raises(ValueError, match=r"^feature_extractor does not fit the file"):
         again(estimator, tmp_path, feature_extractor=3)
 
 
