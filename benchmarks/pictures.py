@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/pictures.md, by running the code that stands above each."""
+"""Draw the pictures of README and docs/pictures.md, by running the code above each."""
 
 import doctest
 import re
@@ -7,7 +7,8 @@ from pathlib import Path
 import matplotlib
 import matplotlib.pyplot as plt
 
-PAGE = Path(__file__).parents[1] / "docs" / "pictures.md"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "README.md", ROOT / "docs" / "pictures.md"
 STYLE = {"figure.figsize": (6, 3.6)}
 
 
@@ -24,9 +25,14 @@ def draw(text, names):
 
 
 def run(args):
-    """Run the page from picture to picture, save what each part drew last, print the sizes."""
+    """Run each page from picture to picture, save what was drawn last, print the sizes."""
     matplotlib.use("agg")
-    page = PAGE.read_text()
+    for page in PAGES:
+        draw_page(page.read_text(), args)
+
+
+def draw_page(page, args):
+    """Draw the pictures of one page."""
     *parts, _ = re.split(r"!\[.*\]\((.*)\)", shorten(page) if args.quick else page)
     names = {}
     for text, picture in zip(parts[::2], parts[1::2], strict=True):

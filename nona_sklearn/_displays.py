@@ -362,7 +362,7 @@ class NeighborsDisplay(Display):
         if self.y_true is not None:
             true = {"color": "tab:green", "linestyle": "--", "zorder": 0}
             ax.axvline(self.y_true, **true, label="true target")
-        ax.set(xlabel=self.target_name, ylabel="neighbour, and its share of the prediction")
+        ax.set(xlabel=self.target_name, ylabel="neighbour, share of the prediction")
         legend = ax.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize="small"
         )

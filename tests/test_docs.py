@@ -118,3 +118,57 @@ def test_the_accuracy_table_is_the_ledger_s(page):
         ratios = [m / mean("HistGradientBoosting", s) for m, s in zip(means, sets, strict=True)]
         geometric = math.exp(sum(map(math.log, ratios)) / len(ratios))
         assert cells[len(sets)] == f"{geometric:.3f}".removeprefix("0"), name
+
+
+def means_of(ledger, model, value, case="set"):
+    """Mean of a ledger's value by case and model, as a nested dict."""
+    with open(ROOT / "benchmarks" / "results" / ledger) as file:
+        rows = list(csv.DictReader(file))
+    values = {}
+    for row in rows:
+        values.setdefault(row[case], {}).setdefault(row[model], []).append(float(row[value]))
+    return {
+        case: {name: sum(each) / len(each) for name, each in models.items()}
+        for case, models in values.items()
+    }
+
+
+def geometric(means, model, base):
+    """Geometric mean over cases of one model's value relative to another's."""
+    logs = [math.log(models[model] / models[base]) for models in means.values()]
+    return math.exp(sum(logs) / len(logs))
+
+
+def test_the_front_page_s_sentences_are_the_ledgers():
+    page = " ".join((ROOT / "README.md").read_text().split())
+    trees = "HistGradientBoosting"
+    raw = means_of("raw.csv", "model", "nrmse")
+    ours, others = (f"{geometric(raw, name, trees):.3f}"[1:] for name in ("NONA", "CatBoost"))
+    assert len(raw) == 10
+    assert f"is {ours} of HistGradientBoosting's; CatBoost's is {others}" in page
+    losses = means_of("classes.csv", "model", "log_loss")
+    ours, others = (f"{geometric(losses, name, trees):.3f}"[1:] for name in ("NONA", "CatBoost"))
+    assert len(losses) == 13
+    assert f"log loss is {ours} of HistGradientBoosting's, CatBoost's is {others}" in page
+    errors = means_of("classes.csv", "model", "error").values()
+    ours, others = (sum(each[name] for each in errors) / 13 for name in ("NONA", "CatBoost"))
+    assert abs(ours - others) < 0.001  # "level"
+    calibration = means_of("classes.csv", "model", "calibration_error")
+    total = dict.fromkeys(next(iter(calibration.values())), 0.0)
+    for each in calibration.values():
+        for name in total:
+            total[name] += each.get(name, math.inf)
+    assert min(total, key=total.get) == "NONA"  # "the best calibrated"
+    crps = means_of("uncertainty.csv", "method", "crps")
+    below = 1 - geometric(crps, "NONA", "quantile forest")
+    assert len(crps) == 7
+    assert f"a CRPS {100 * below:.0f} % below a quantile forest's" in page
+    cover = [
+        [each["NONA"] for each in means_of("uncertainty.csv", "method", f"cover_{level}").values()]
+        for level in (80, 90)
+    ]
+    (low, high), (least, most) = ([f"{100 * f(c):.0f}" for f in (min, max)] for c in cover)
+    assert f"cover {low} to {high} and {least} to {most} %" in page
+    heads = means_of("finetune.csv", "head", "mse", case="task")
+    assert len(heads) == 7
+    assert sum(each["nona"] < each["dense"] for each in heads.values()) == 6  # "on six"
