@@ -74,7 +74,10 @@ def main():
         build(Path(folder))
         try_wheel(Path(folder), version)
     run("git", "tag", f"v{version}")
-    print(f"dist/ holds {version}; the tag is v{version}. Push both, and upload dist/ by twine.")
+    print(
+        f"dist/ holds {version}; the tag is v{version}. Push both, upload dist/ by twine, and see "
+        "that nona-sklearn.readthedocs.io builds the tag: notebooks link to it."
+    )
 
 
 if __name__ == "__main__":
