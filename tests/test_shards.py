@@ -170,6 +170,14 @@ def test_without_noise_quantiles_are_within_a_thousand_millionth(seed, n_parts, 
     assert -1e-15 <= found - expected <= 1e-9 * np.ptp(values)
 
 
+def test_quantiles_of_0_and_1_lie_among_the_values(tmp_path):
+    estimator = NONARegressor(adjust=False, **ONE).fit(X, Y)
+    estimator.bank_ = replace(estimator.bank_, calibration=Calibration(1.0))
+    found = shards(estimator, tmp_path).predict_quantiles(QUERIES, [0, 1 - 1e-16, 1])
+    assert (np.diff(found, axis=1) >= 0).all()
+    assert ((Y.min() - 1e-8 <= found) & (found <= Y.max())).all()
+
+
 def test_quantiles_name_what_is_wrong(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     with pytest.raises(ValueError, match=r"quantiles must be from 0 to 1, got 1\.5"):
@@ -245,6 +253,16 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
     listed = {"estimator.safetensors", "shards.json"}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
     assert len(files) == n_files  # forgotten rows are in no file
+
+
+@pytest.mark.parametrize("row", [0, 37, 38, 149])  # first and last of shards
+def test_each_row_can_be_forgotten(row, tmp_path):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    assert_same(
+        sharded.remove_neighbors(row).predict(X[row][None]),
+        estimator.remove_neighbors(row).predict(X[row][None]),
+    )
 
 
 def test_added_rows_of_a_class_weigh_what_its_rows_do(tmp_path):
