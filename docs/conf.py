@@ -55,6 +55,7 @@ sphinx_gallery_conf = {
     "filename_pattern": "/plot_",
     "download_all_examples": False,
     "show_memory": False,
+    "capture_repr": (),  # pictures and what is printed
     "min_reported_time": 1000,
     "remove_config_comments": True,
     "write_computation_times": False,

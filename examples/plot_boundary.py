@@ -24,6 +24,7 @@ boundary = DecisionBoundaryDisplay.from_estimator(
     response_method="predict_proba",
     class_of_interest=1,
     cmap="cividis",
+    levels=np.linspace(0, 1, 11),
     alpha=0.7,
     eps=0.2,
     ax=ax,

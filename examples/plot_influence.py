@@ -16,7 +16,7 @@ X, y = load_diabetes(return_X_y=True, scaled=False)
 reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:300], y[:300])
 reg.add_neighbors(X[300:330], np.r_[y[300:329], 10 * y[329]])  # new rows, one with a typing error
 targets = reg.bank_.targets.numpy()
-change = np.sqrt(reg.influence()["change"].to_numpy())
+change = reg.influence()["change"].to_numpy()
 
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 ax.scatter(targets, change, s=18, color="#0072B2")

@@ -7,6 +7,7 @@ which near points have near targets, and averages the training targets there.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 
@@ -20,10 +21,12 @@ models = {
     "MLPRegressor": MLPRegressor(max_iter=2000, random_state=0),
     "NONARegressor": NONARegressor(n_estimators=1, random_state=0),
 }
+levels = np.linspace(y.min(), y.max(), 25)
 figure, axes = plt.subplots(1, 3, figsize=(14, 3.8), layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     model.fit(X_train, y_train)
-    SurfaceDisplay.from_estimator(model, X_train, ax=ax)
+    styles = {"surface_kwargs": {"levels": levels}, "scatter_kwargs": {"s": 8}}
+    SurfaceDisplay.from_estimator(model, X_train, y_train, ax=ax, **styles)
     ax.set_title(f"{name}\nR² {model.score(X_test, y_test):.2f}")
     ax.set_aspect("equal")
 

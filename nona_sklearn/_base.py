@@ -316,10 +316,9 @@ class NetworkEstimator(
         reasons = [epoch["stopped"] for epoch in self.history_ if "stopped" in epoch]
         if n_unfinished := reasons.count("max_iter"):
             warnings.warn(
-                f"max_iter={self.max_iter} ended the training of {n_unfinished} of {len(reasons)} "
-                f"networks, which had not gone n_iter_no_change={patience} epochs "
-                "without improvement: the optimization hasn't converged yet. Try a larger "
-                "max_iter.",
+                f"Maximum iterations (max_iter={self.max_iter}) reached by {n_unfinished} of "
+                f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "
+                f"n_iter_no_change={patience} epochs bring no gain. Try a larger max_iter.",
                 ConvergenceWarning,
                 stacklevel=4,  # whoever called fit
             )
