@@ -204,12 +204,13 @@ def test_a_budget_holds_under_accelerate(plane):
 
 @EACH
 def test_training_that_max_iter_ends_has_not_converged(estimator, plane):
-    with pytest.warns(ConvergenceWarning, match="max_iter=2.*converged yet.* a larger max_iter") as told:
+    told_of = "max_iter=2.*converged yet.* a larger max_iter"
+    with pytest.warns(ConvergenceWarning, match=told_of) as told:
         fitted = fit(estimator, plane, max_iter=2)
     assert len(told) == 1  # for all networks
     assert told[0].filename == __file__  # where fit was called
     n_networks = len(reasons(fitted))
-    assert f"of {n_networks} of {n_networks} networks" in str(told[0].message)
+    assert f"by {n_networks} of {n_networks} networks" in str(told[0].message)
     assert reasons(fitted) == [(2, "max_iter")] * n_networks
 
 
