@@ -1,6 +1,6 @@
 """
-A bank that is compressed tenfold
-=================================
+Compress the bank tenfold
+=========================
 
 Predictions look at every row of the bank. `compress` keeps the rows that carry the others' weight.
 """

@@ -3,7 +3,7 @@ The learned space
 =================
 
 Before, the two main directions of the features; after, those of the space in which `NONARegressor`
-compares rows. In the learned space neighbours have like targets.
+compares rows. In the learned space neighbours have similar targets.
 """
 
 import matplotlib.pyplot as plt

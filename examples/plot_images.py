@@ -1,6 +1,6 @@
 """
-Images that answered
-====================
+Which training images are behind a digit's class
+================================================
 
 Four digits that the classifier has not seen, and beside each the training images that weigh most.
 """

@@ -1,6 +1,6 @@
 """
-A wrong target is found by its influence
-========================================
+Find a wrong target by its influence
+====================================
 
 `influence` says what each row does to the predictions, without another fit. Of the rows that were
 added to the bank one was typed wrong: it stands out.

@@ -1,9 +1,9 @@
 """
-Wrong labels are found by leave-one-out
-=======================================
+Find wrong labels by leave-one-out
+==================================
 
 Each row's label is predicted by all other rows, without another fit. Labels that their neighbours
-do not believe deserve a second look.
+contradict deserve a second look.
 """
 
 import matplotlib.pyplot as plt

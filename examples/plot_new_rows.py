@@ -1,8 +1,8 @@
 """
-New rows without training
+Add rows without training
 =========================
 
-A region that no training row came from is predicted badly. Rows of it that are added to the bank
+Predictions are poor in a region without training rows. Rows from it that are added to the bank
 help at once: nothing is trained.
 """
 

@@ -1,8 +1,8 @@
 """
-One answer from four shards
-===========================
+One prediction from four shards
+===============================
 
-A bank may lie in pieces, on disk or on several machines. What the pieces say adds up to the answer
+A bank can be split into pieces, on disk or on several machines. Their results add up to the answer
 of the whole bank.
 """
 

@@ -1,9 +1,9 @@
 """
-What sparsity does
-==================
+How many rows a prediction needs
+================================
 
-Softmax gives every row a little weight. Other weightings end: few rows stand behind a prediction,
-and all of them can be read.
+Softmax gives every row a little weight. Other weightings give most rows none: few rows are behind
+a prediction, and you can look at all of them.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """
-What is learned: a spiral
-=========================
+A learned space against a given one: the spiral
+===============================================
 
 Points that are near in the plane can be far apart on the spiral. `NONARegressor` learns a space in
 which near points have near targets, and averages the training targets there.

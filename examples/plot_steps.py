@@ -1,6 +1,6 @@
 """
-How far to look, learned
-========================
+Learn how many neighbours count
+===============================
 
 SoftStep learns which share of the rows counts: a k that training can move. Here the step is read
 from two regressors: with more noise in the targets, more rows count. Only the nearest 5 % of the

@@ -1,9 +1,9 @@
 """
-Texts that answered
-===================
+Which reviews are behind a predicted rating
+===========================================
 
 Short reviews with a number of stars. Words become numbers by scikit-learn; the neighbours of a new
-review say why it gets its stars.
+review explain its predicted stars.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """
-Ways to weigh a neighbour
-=========================
+How weight falls with distance
+==============================
 
-How weight falls with distance, for each weighting. Some never reach zero, others end.
+For each weighting: some weights never reach zero, others do.
 """
 
 import matplotlib.pyplot as plt

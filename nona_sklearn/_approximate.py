@@ -40,8 +40,8 @@ class ApproximateNeighborsRegressor(
     An exact prediction weighs every row of the bank. This one weighs `n_candidates` rows, the
     nearest that a graph of the bank (HNSW, by faiss) leads to, for each of the regressor's
     networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
-    is lost. The index takes as much memory as the bank itself and 256 bytes a row. After an edit
-    of the regressor's bank it is built anew by the next question. Candidates are the nearest rows,
+    is lost. The index takes as much memory as the bank, plus 256 bytes a row. After an edit
+    of the regressor's bank it is rebuilt by the next prediction. Candidates are the nearest rows,
     whatever their sample weights, which count where they are weighed. Weightings that end
     ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned') lose nothing where all
     rows that they look at are among the candidates.

@@ -13,11 +13,11 @@ from ._targets import ClassTargets
 class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     """Deep nearest neighbours classification.
 
-    A neural network learns the space in which neighbours are worth asking; a class is as
-    probable as its neighbours weigh there ("Nearness of Neighbors Attention", arXiv
+    A neural network learns a space in which near rows have similar classes; the probability
+    of a class is the weight of its neighbours there ("Nearness of Neighbors Attention", arXiv
     2506.08139v1, section 3), times the odds that the network itself gives the class for the
     query (`adjust`). Several such networks, trained on different validation splits, average
-    their probabilities. Features are scaled inside, and categories, gaps and dates made numbers.
+    their probabilities. Features are scaled, and categories, gaps and dates encoded, inside.
     With a `feature_extractor` rows may be images, texts or anything else that a torch
     module takes, and the module is fine-tuned along.
 

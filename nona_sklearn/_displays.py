@@ -193,9 +193,9 @@ class NeighborsDisplay(Display):
     target_name : str, default="target"
         What the target is called.
     contributions : ndarray of shape (n_neighbors,), optional
-        Of classes: what each neighbour adds to the probability of its own.
+        For classes: what each neighbour adds to the probability of its own class.
     probabilities : dict, optional
-        Of classes: how probable each label is. None: targets are numbers.
+        For classes: the probability of each label. None: targets are numbers.
 
     Attributes
     ----------
@@ -423,7 +423,7 @@ class EmbeddingDisplay(Display):
         ax=None,
         **styles,
     ):
-        """Embed rows by a fitted estimator, reduce them to two dimensions, and draw them.
+        """Embed rows with a fitted estimator, reduce them to two dimensions, and draw them.
 
         Parameters
         ----------
@@ -694,7 +694,7 @@ class WeightingDisplay(Display):
             Which, by name or as objects, such as a fitted estimator's
             ``network_.head.weighting``; all that there are by default.
         distances : array-like of shape (n_neighbors,), optional
-            How far the neighbours are; by default 40 of them, up to 6.
+            Distances of the neighbours; by default 40 of them, up to 6.
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
         **styles : dict
@@ -831,7 +831,7 @@ class SurfaceDisplay(Display):
         estimator : regressor
             Fitted to one output; a pipeline will do.
         X : {array-like, DataFrame} of shape (n_samples, n_features)
-            Rows that say how far the grid reaches: the training rows, as a rule. All features
+            Rows that define the range of the grid, usually the training rows. All features
             are numbers; the others stay at their medians.
         y : array-like of shape (n_samples,), optional
             Their targets, to draw the rows themselves.

@@ -169,13 +169,13 @@ def _differ(values: np.ndarray) -> bool:
 class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     """Numbers, categories, gaps and dates of a table as one matrix of numbers.
 
-    The estimators do this to `X` before they scale it; ``features_`` is theirs.
+    The estimators encode `X` with it before they scale it, and keep it as ``features_``.
 
     ==================================  ========================================================
     column                              becomes
     ==================================  ========================================================
     number, truth value, duration       itself (a duration in seconds)
-    gaps in these, and in dates         the median, and a column that says so where fit saw gaps
+    gaps in these, and in dates         the median, and a column that marks them if fit saw gaps
     category                            a column for each level; rare ones share one, and so do
                                         levels that fit did not see
     a missing category                  a level

@@ -69,8 +69,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
     def explain(self, X=None, n_neighbors=5):
         """Table of the rows behind each prediction: what they say, and how it was adjusted.
 
-        Like an appraiser's: comparable sales, what each went for, and what it would have gone
-        for as the property in question. Contributions of a query sum to its prediction.
+        Like an appraiser's table: comparable sales, what each sold for, what it would have sold
+        for if it were the property in question. Contributions of a query sum to its prediction.
 
         Parameters
         ----------

@@ -9,9 +9,9 @@ from ._regression import NeighborRegressor
 class NONARegressor(NONANetworks, NeighborRegressor):
     """Deep nearest neighbours regression.
 
-    A neural network learns the space in which neighbours are worth averaging; a prediction
+    A neural network learns a space in which averaging over neighbours works well; a prediction
     is the softmax-weighted mean of the training targets there ("Nearness of Neighbors
-    Attention", arXiv 2506.08139v1), each moved by what the network itself holds of the
+    Attention", arXiv 2506.08139v1), each adjusted by the network's own estimate of the
     difference between its row and the query (`adjust`). Several such networks, trained on
     different validation splits, average their weights. Features and targets are scaled inside,
     so raw features are welcome. With a `feature_extractor` rows may be images, texts or
@@ -38,7 +38,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     collate_fn : callable or None, default=None
         Makes a batch, a tensor or a dict of tensors, of a list of rows, as that of
         :class:`torch.utils.data.DataLoader`: a tokenizer, for example. None: arrays are
-        sliced, other rows collated by torch's default. Unused, like all that is said of an
+        sliced, other rows collated by torch's default. Unused, like the other parameters of an
         extractor, with ``feature_extractor=None``.
 
     extractor_learning_rate : float, default=1e-4
@@ -52,7 +52,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         along. :meth:`explain` says by how much. Predictions may leave the range of the
         targets; far from all training rows the shift fades. False is the papers' estimator,
         ``weights @ y``. 'auto': without a `feature_extractor`, under which g learns the few
-        training rows by heart, and adjusts by what it does not know of others.
+        training rows by heart, which does not help with new ones.
 
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
@@ -78,7 +78,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
         'periodic' widens every feature of more than two values by waves of learned
-        frequencies first (see :class:`PeriodicEmbedding`); binary features pass by. None leaves
+        frequencies first (see :class:`PeriodicEmbedding`); binary features are kept. None leaves
         all features to the first layer, as does a `feature_extractor`. 'auto': 'periodic' for
         up to 64 such features. More are embeddings as a rule, with which None is as accurate,
         and several times as fast.
@@ -148,7 +148,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 
     max_time : float or None, default=None
         Seconds for training, all networks together: each gets an equal share of what is left
-        when it begins. Looked at when an epoch ends, so every network has one at least, and
+        when it begins. Checked at the end of each epoch, so every network has one at least, and
         training may take longer by the last one; what follows, calibration for instance, comes
         on top. The best epoch so far is kept. None sets no limit.
 
@@ -170,7 +170,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         :class:`~skorch.callbacks.Freezer`, :class:`~skorch.callbacks.ProgressBar` and so on,
         beside early stopping and the clipping of gradients to a norm of 1. Fits use copies. The
         extractor's parameters are called ``embedding.extractor.*``. A KeyboardInterrupt that one
-        raises ends the fit as Ctrl-C does, without a model; early stopping and `max_time` do not.
+        raises ends the fit as Ctrl-C does, without a model, unlike early stopping and `max_time`.
 
     n_jobs : int or None, default=None
         Number of processes that train networks. None means 1, unless in a
@@ -197,8 +197,8 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 
     verbose : bool or int, default=False
         1: a line on the standard error stream, by tqdm, says which network is trained, its epoch
-        and its best loss, and how long the fit's training may take at most. Networks in
-        processes of their own are counted when they come back. 2: skorch's table of each
+        and its best loss, and the longest time that the rest of training can take. Networks in
+        separate processes are counted when they finish. 2: skorch's table of each
         network, a line for each epoch.
 
     random_state : int, RandomState instance or None, default=None
@@ -238,7 +238,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         Makes numbers of the columns of `X`.
 
     scaler_ : SmoothClipScaler
-        Scales the features by their quartiles, and bends outliers back to within 3.
+        Scales the features by their quartiles, and clips outliers smoothly to within 3.
 
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without
@@ -252,7 +252,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
 
     n_iter_ : int
-        Number of epochs run, by all networks together.
+        Number of epochs run, for all networks together.
 
     n_estimators_ : int
         Number of networks.
@@ -286,7 +286,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
 class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
     """Nearest neighbours regression that learns its neighbourhood.
 
-    SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
+    SoftStep (arXiv 2506.08139v2) takes the place of k: a learned step on the similarities
     rejects the rows that are too far, softly and, if asked, for each query anew. The space is
     that of the features, each of which learns how much it counts; or the given one, of
     precomputed embeddings for example; or an embedding that is learned as well
@@ -297,7 +297,7 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
     Parameters
     ----------
     n_neighbors : int or None, default=None
-        Largest number of neighbours a query may have; None admits all rows to the step.
+        Largest number of neighbours of a query; None lets the step see all rows.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
         Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
@@ -366,14 +366,14 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         (:class:`~sklearn.exceptions.ConvergenceWarning`).
 
     max_time : float or None, default=None
-        Seconds for training. Looked at when an epoch ends, so there is one at least, and
+        Seconds for training. Checked at the end of each epoch, so there is at least one, and
         training may take longer by the last one; what follows, calibration for instance, comes
         on top. The best epoch so far is kept. None sets no limit.
 
     early_stopping : bool, default=False
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
         epoch that predicts them best. If False, the epoch with the lowest training loss is
-        kept: a leave-one-out loss, hardly overfitted by a step's few parameters. Use True
+        kept: a leave-one-out loss, which the few parameters of a step hardly overfit. Use True
         with `hidden_layer_sizes`.
 
     validation_fraction : float, default=0.15

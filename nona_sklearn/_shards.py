@@ -433,7 +433,7 @@ OF_SHARDS = heaviest, candidates  # the others are of a question to a shard's ro
 class ShardedNeighbors:
     """Predictions from a bank that lies in files, one for each shard.
 
-    Answers are those of the estimator with the whole bank, to rounding; what an approximate one
+    Results are those of the estimator with the whole bank, up to rounding; what an approximate one
     predicts weighs the nearest candidates of all shards' indexes, and the rest is exact. Memory
     is that of what a shard says of some thousand queries, however large the bank: rows are
     mapped from the files.
@@ -443,11 +443,11 @@ class ShardedNeighbors:
     folder : str or path-like
         What :func:`save_shards` wrote.
     n_jobs : int, optional
-        How many shards are asked at a time, by joblib, in processes of this machine. None: one
+        How many shards are read at a time, by joblib, in processes on this machine. None: one
         after another. Within ``joblib.parallel_config("dask")``, all workers of a Dask cluster
-        are asked, each of which must see the folder; one that dies costs a retry.
+        are used, each of which must see the folder; if one dies, its work is retried.
     allow_partial : bool, default=False
-        Whether to answer without shards that are missing or damaged, which
+        Whether to leave out shards that are missing or damaged, which
         ``missing_shards_`` then names.
     **handed : object
         Parameters that a file cannot hold: see :func:`load`.
@@ -455,9 +455,9 @@ class ShardedNeighbors:
     Attributes
     ----------
     estimator_ : object
-        The estimator, its bank empty: it encodes, scales, embeds.
+        The estimator with an empty bank: it encodes, scales and embeds queries.
     missing_shards_ : list of str
-        Names of the shards that the last answer did without.
+        Names of the shards that were left out of the last result.
 
     Raises
     ------
@@ -585,7 +585,7 @@ class ShardedNeighbors:
         Returns
         -------
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
-            The quantiles. Of a regressor without calibration they may be larger by a
+            The quantiles. For a regressor without calibration they may be larger by a
             thousand-millionth of the targets' range. Near 0 and 1 they depend on weights that
             rounding hides, in one bank and in shards, and may differ.
 

@@ -127,8 +127,8 @@ class NeighborEstimator(NetworkEstimator):
         n_neighbors : int, default=5
             Number of neighbours to return.
         return_distance : bool, default=True
-            Whether to return what the neighbours weigh. They are weights, not distances: the
-            parameter is called as in scikit-learn.
+            Whether to return the weights of the neighbours. They are not distances: the
+            parameter is named as in scikit-learn.
         return_names : bool, default=False
             Whether to return names instead of ids.
 
@@ -136,7 +136,7 @@ class NeighborEstimator(NetworkEstimator):
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
             Weights, not distances as in scikit-learn: the share that each neighbour has in
-            the prediction. Rows of weight 0 are no neighbours, and in no particular order.
+            the prediction. Rows of weight 0 are not neighbours, and come in no particular order.
             Only with ``return_distance=True``.
         ids : ndarray of shape (n_queries, n_neighbors)
             Which rows the neighbours are: row numbers in the data given to fit, and what
@@ -225,7 +225,7 @@ class NeighborEstimator(NetworkEstimator):
         return self._ask(X)[1].effective_sizes().cpu().numpy()
 
     def n_nonzero_weights(self, X=None):
-        """Number of rows that weigh anything in the prediction of each query.
+        """Number of rows with a weight above 0 in the prediction of each query.
 
         Parameters
         ----------
@@ -266,11 +266,11 @@ class NeighborEstimator(NetworkEstimator):
         return question.step_sums().cpu().numpy()
 
     def distance_to_bank(self, X=None):
-        """Distance of each query to the nearest row of the bank, a warning where it is large.
+        """Distance of each query to the nearest row of the bank; a warning if it is large.
 
         Compare it with what is usual for the bank itself,
         ``np.quantile(reg.distance_to_bank(), 0.99)``: a prediction farther out leans on rows
-        that are not like it, and its distribution does not know.
+        that are not like it, and its distribution does not account for that.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class NeighborEstimator(NetworkEstimator):
         return nearest.kneighbors(None if X is None else query)[0][:, 0]
 
     def influence(self, X=None, y=None):
-        """What each row of the bank does to the predictions of some queries.
+        """Effect of each row of the bank on the predictions of some queries.
 
         Parameters
         ----------
@@ -314,11 +314,11 @@ class NeighborEstimator(NetworkEstimator):
         network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted.
         This holds fixed the scale of a step. With `n_neighbors` and the weightings 'softpick',
         'sparse_softmax', 'sparsemax', 'entmax' and 'preconditioned' others take a row's place: its
-        queries are then asked again without it, which takes as many times as long as a
-        prediction as rows have a say in one. Of rows of weight 0 there the scale of a step is
+        queries are then predicted again without it. If k rows share a prediction, it takes k times
+        as long as a prediction. For rows of weight 0 the scale of a step is
         held, too. How far adjustments fade for a query beyond their reach is held fixed always.
 
-        Of rows that are alike each is said to do little, since the others would take its
+        Each of several similar rows has little influence, since the others would take its
         place: influences do not add up. A row leaves with all of its sample weight; queries
         count alike.
         """
@@ -365,9 +365,9 @@ class NeighborEstimator(NetworkEstimator):
 
         Notes
         -----
-        Rows without a name are called "added <id>" where those given to fit have names, which may
+        Rows without a name are called "added <id>" if those given to fit have names, which may
         be numbers. Where these go by their row numbers, so do they, and numbers in the index
-        of added rows are no names: they count the rows of another table.
+        of added rows are not names: they count the rows of another table.
         """
         check_is_fitted(self)
         embeddings, names = self._validate_and_embed(X), Names.of(X, y)
@@ -385,7 +385,7 @@ class NeighborEstimator(NetworkEstimator):
     def remove_neighbors(self, ids=None, *, names=None):
         """Forget rows: neither the estimator nor its pickle holds their embedding or target.
 
-        What training took from them, the network's weights and the features' scale, stays.
+        What training learned from them (the network's weights and the scaling) stays.
 
         Parameters
         ----------
@@ -393,7 +393,7 @@ class NeighborEstimator(NetworkEstimator):
             Which rows, as :meth:`kneighbors` says: row numbers in the data given to fit, and
             what :meth:`add_neighbors` returned. The other rows keep theirs.
         names : label or list of labels, optional
-            Their names instead, as :meth:`explain` gives them. Of a name that several rows bear
+            Their names instead, as :meth:`explain` gives them. If several rows have the same name,
             all are removed. A tuple is one name, of a MultiIndex.
 
         Returns
@@ -422,9 +422,9 @@ class NeighborEstimator(NetworkEstimator):
         return self
 
     def set_neighbor_targets(self, y):
-        """Predict something else by the same neighbours.
+        """Predict something else with the same neighbours.
 
-        Nothing is adjusted from then on: what the network holds of a row is of the targets
+        Targets are no longer adjusted after that: the adjustment was learned for the targets
         that it was trained on, and says nothing of others. Predictions are ``weights @ y``.
 
         Parameters
@@ -480,7 +480,7 @@ class NeighborEstimator(NetworkEstimator):
 
         Notes
         -----
-        The heaviest rows alone would be those where rows are many. Rows are chosen greedily
+        The heaviest rows alone would all lie where rows are dense. Rows are chosen greedily
         for the sum over the queries of the square root of the weight that is kept, where a
         query that has a row needs the next one less.
         """
