@@ -21,7 +21,7 @@ class NONAClassifier(NONAClassNetworks, NeighborClassifier):
     With a `feature_extractor` rows may be images, texts or anything else that a torch
     module takes, and the module is fine-tuned along.
 
-    Read more in the user guide, ``docs/classes.md``.
+    Read more in the :doc:`user guide </classes>`.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class SoftStepKNeighborsClassifier(SoftStepClassNetworks, NeighborClassifier):
     precomputed embeddings for example; or an embedding that is learned as well
     (`hidden_layer_sizes`).
 
-    Read more in the user guide, ``docs/classes.md``.
+    Read more in the :doc:`user guide </classes>`.
 
     Parameters
     ----------

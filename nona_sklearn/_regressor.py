@@ -17,7 +17,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
     so raw features are welcome. With a `feature_extractor` rows may be images, texts or
     anything else that a torch module takes, and the module is fine-tuned along.
 
-    Read more in the user guide, ``docs/user_guide.md`` and ``docs/fine_tuning.md``.
+    Read more in the :doc:`user guide </user_guide>` and on :doc:`fine-tuning </fine_tuning>`.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
     precomputed embeddings for example; or an embedding that is learned as well
     (`hidden_layer_sizes`).
 
-    Read more in the user guide, ``docs/user_guide.md``.
+    Read more in the :doc:`user guide </user_guide>`.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ class RegressionTargets:
     """Numbers: averaged as they are, and standardised where a network is to learn them.
 
     Another kind of target has these methods, and an estimator whose ``_make_targets`` returns
-    it: see ``docs/extending.md``.
+    it: see :doc:`/extending`.
 
     Attributes
     ----------
