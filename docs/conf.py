@@ -63,6 +63,7 @@ sphinx_gallery_conf = {
 }
 
 # -- looks ------------------------------------------------------------------------------------
+WIDE = "accuracy", "decisions", "performance", "uncertainty", "weighting"  # tables
 html_theme = "pydata_sphinx_theme"
 html_title = "nona_sklearn"
 html_static_path = ["_static"]
@@ -74,8 +75,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "secondary_sidebar_items": {
         "**": ["page-toc"],
-        # pages of wide tables
-        **dict.fromkeys(["accuracy", "decisions", "performance", "uncertainty", "weighting"], []),
+        **{page: [] for page in WIDE},
     },
     "footer_start": ["copyright"],
     "footer_end": [],
