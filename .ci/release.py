@@ -50,13 +50,16 @@ def build(folder):
 
 
 def try_wheel(folder, version):
-    """Install the wheel where nothing else is, and let the demo run."""
-    venv.create(folder / "venv", with_pip=True)
-    python = str(folder / "venv" / "bin" / "python")
+    """Install the wheel where nothing else is, and let the demo run: newest, lowest versions."""
     wheel = next((ROOT / "dist").glob(f"*{version}*.whl"))
-    constraints = str(ROOT / "constraints.txt")
-    run(python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[demo]")
-    run(python, "-m", "nona_sklearn", cwd=folder)
+    lowest = folder / "lowest.txt"
+    lowest.write_bytes(subprocess.check_output([sys.executable, ROOT / ".ci/lower_bounds.py"]))
+    for constraints in (ROOT / "constraints.txt", lowest):
+        place = folder / constraints.stem
+        venv.create(place, with_pip=True)
+        python = str(place / "bin" / "python")
+        run(python, "-m", "pip", "install", "-q", "-c", str(constraints), f"{wheel}[demo]")
+        run(python, "-m", "nona_sklearn", cwd=folder)
 
 
 def main():
