@@ -40,7 +40,16 @@ def kept_files():
     return {path: path.read_bytes() for path in paths}
 
 
-@pytest.mark.parametrize("name", command.BENCHMARKS)
+LONG = ("predict", "shards", "large")  # ten seconds and more
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        for name in command.BENCHMARKS
+    ],
+)
 def test_quick_run_prints_a_table_and_keeps_nothing(name, capsys):
     if missing := command.missing_libraries(name, small=True):
         pytest.skip(f"needs {missing}")
