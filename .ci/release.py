@@ -1,19 +1,30 @@
 """Make a release: ``python .ci/release.py 0.2.0``.
 
-Writes the version and the date where they belong, builds sdist and wheel from a clean copy,
-checks them, tries the wheel in an empty environment, commits and tags. Nothing is uploaded.
+Writes the version and the date where they belong, commits, builds sdist and wheel from a clean
+copy, checks them, tries the wheel in empty environments, and tags. Nothing is uploaded. If it
+fails, ``git reset --hard HEAD~`` takes the commit back.
 """
 
 import argparse
 import datetime
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
 
+from nona_sklearn._docs import SITE
+
 ROOT = Path(__file__).resolve().parents[1]
+#: Where the site has what the README links to.
+PAGES = {
+    r"docs/images/([^)]+)": r"_images/\1",
+    r"docs/([^)#]+)\.md": r"\1.html",
+    r"notebooks/([^)]+)\.ipynb": r"generated/notebooks/\1.html",
+    r"examples/README\.rst": "generated/gallery/index.html",
+}
 
 
 def run(*command, cwd=ROOT):
@@ -38,20 +49,30 @@ def set_version(version, date):
     replace("CITATION.cff", r"^version: .*$", f"version: {version}")
 
 
-def build(folder):
+def link_to_site(readme, version):
+    """Let the README's links lead to the site, for a package index shows it without its files."""
+    for file, page in PAGES.items():
+        readme = re.sub(rf"\]\({file}", f"]({SITE}/v{version}/{page}", readme)
+    return readme
+
+
+def build(folder, version):
     """Build from what is committed, and check the metadata."""
     copy = folder / "copy"
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
     run("git", "worktree", "add", "--detach", str(copy), "HEAD")
     try:
+        readme = copy / "README.md"
+        readme.write_text(link_to_site(readme.read_text(), version))
         run(sys.executable, "-m", "build", "--outdir", str(ROOT / "dist"), str(copy))
     finally:
         run("git", "worktree", "remove", "--force", str(copy))
     run(sys.executable, "-m", "twine", "check", "--strict", *map(str, (ROOT / "dist").iterdir()))
 
 
-def try_wheel(folder, version):
+def try_wheel(folder):
     """Install the wheel where nothing else is, and let the demo run: newest, lowest versions."""
-    wheel = next((ROOT / "dist").glob(f"*{version}*.whl"))
+    wheel = next((ROOT / "dist").glob("*.whl"))
     lowest = folder / "lowest.txt"
     lowest.write_bytes(subprocess.check_output([sys.executable, ROOT / ".ci/lower_bounds.py"]))
     for constraints in (ROOT / "constraints.txt", lowest):
@@ -74,8 +95,8 @@ def main():
     set_version(version, datetime.date.today().isoformat())
     run("git", "commit", "-qam", f"Release {version}")
     with tempfile.TemporaryDirectory() as folder:
-        build(Path(folder))
-        try_wheel(Path(folder), version)
+        build(Path(folder), version)
+        try_wheel(Path(folder))
     run("git", "tag", f"v{version}")
     print(
         f"dist/ holds {version}; the tag is v{version}. Push both, upload dist/ by twine, and see "

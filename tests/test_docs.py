@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from functools import partial
 from importlib.util import find_spec
@@ -60,11 +61,17 @@ def test_links_lead_somewhere():
 
 @pytest.mark.slow
 def test_sdist_and_wheel_build_and_install(tmp_path):
-    """The wheel is built from the sdist, holds every module, and imports where it lands."""
+    """The sdist holds what the tests read; the wheel, made from it, every module, and imports."""
     run = partial(subprocess.run, check=True, capture_output=True, text=True)
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, ROOT])
     run([sys.executable, "-m", "twine", "check", "--strict", *tmp_path.iterdir()])
-    (wheel,) = tmp_path.glob("*.whl")
+    (sdist,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+    with tarfile.open(sdist) as archive:
+        names = {Path(*Path(name).parts[1:]) for name in archive.getnames()}
+    read = "*.md", "conftest.py", ".ci/*.py", "docs/*.md", "notebooks/*.ipynb", "tests/**/*.*"
+    paths = {path.relative_to(ROOT) for each in read for path in ROOT.glob(each)}
+    assert {path for path in paths if path.suffix != ".pyc"} <= names
+    assert not {Path("docs/_build"), Path("docs/generated")} & names
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nona_sklearn/")}
     source = {f"nona_sklearn/{p.name}" for p in (ROOT / "nona_sklearn").iterdir() if p.is_file()}
     assert held == source

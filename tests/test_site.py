@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from urllib.parse import urljoin
 import pytest
 
 import nona_sklearn
+from nona_sklearn._docs import SITE
 
 ROOT = Path(__file__).parents[1]
 #: What newcomers ask, a word that they search for, and the page and heading that answer.
@@ -103,3 +105,18 @@ def test_links_of_the_site_lead_to_its_pages(site):
         page = path.relative_to(site).as_posix()
         for link in links(site, page):
             assert (site / link).exists(), f"{page} links to {link}"
+
+
+@pytest.mark.slow
+def test_links_of_the_released_readme_lead_to_the_site(site):
+    release = runpy.run_path(str(ROOT / ".ci" / "release.py"))
+    readme = release["link_to_site"]((ROOT / "README.md").read_text(), "1.2.3")
+    start = f"{SITE}/v1.2.3/"
+    targets = re.findall(r"\]\(([^)]+)\)", readme)
+    ours = [t.removeprefix(start) for t in targets if t.startswith(start)]
+    assert len(ours) > 20
+    assert all(t.startswith("https://") for t in targets)
+    for target in ours:
+        page, _, anchor = target.partition("#")
+        assert (site / page).exists(), target
+        assert not anchor or f'id="{anchor}"' in (site / page).read_text(), target
