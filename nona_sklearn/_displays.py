@@ -22,6 +22,7 @@ LEGEND_ROWS = 20
 MOST_NAMES = 40  # of rows that have room side by side
 LONGEST_NAME = 40  # of a row, in characters
 LARGEST_DOT, LEAST_DOT = 120, 6  # the heaviest row's, and one's that can be seen; square points
+UNDER_LABEL = 32  # points from the axes, however high they are, to a legend under their label
 COLORS = "petroff10"  # matplotlib's, which the colour-blind tell apart
 STYLES = ("-", "--", "-.", ":")
 LEAST_SHARE = 1e-4  # of the largest weight that is drawn
@@ -348,6 +349,7 @@ class NeighborsDisplay(Display):
 
     def _draw_numbers(self, ax, scatter_kwargs):
         from matplotlib.collections import PathCollection
+        from matplotlib.transforms import ScaledTranslation
 
         place = np.arange(len(self.weights))
         sizes = np.maximum(LARGEST_DOT * self.weights / self.weights.max(), LEAST_DOT)
@@ -363,9 +365,9 @@ class NeighborsDisplay(Display):
             true = {"color": "tab:green", "linestyle": "--", "zorder": 0}
             ax.axvline(self.y_true, **true, label="true target")
         ax.set(xlabel=self.target_name, ylabel="neighbour, share of the prediction")
-        legend = ax.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize="small"
-        )
+        lower = ScaledTranslation(0, -UNDER_LABEL / 72, ax.figure.dpi_scale_trans)
+        below = {"bbox_to_anchor": (0.5, 0), "bbox_transform": ax.transAxes + lower}
+        legend = ax.legend(loc="upper center", **below, ncols=2, fontsize="small")
         for handle in legend.legend_handles[: 1 + (self.adjusted_targets is not None)]:
             handle.set_sizes([LARGEST_DOT / 2])
 

@@ -83,6 +83,16 @@ def test_shows_the_heaviest_neighbours(reg, plane, ax):
     assert [line.get_xdata()[0] for line in ax.lines] == [display.prediction, y_test[0]]
 
 
+@pytest.mark.parametrize("height", [2.5, 3.6, 9])
+def test_legend_lies_below_the_axis_label(reg, plane, height):
+    figure = Figure(figsize=(6, height))
+    ax = figure.subplots()
+    NeighborsDisplay.from_estimator(reg, plane[1][:1], plane[3][0], ax=ax)
+    figure.draw_without_rendering()
+    label, legend = (each.get_window_extent() for each in (ax.xaxis.label, ax.get_legend()))
+    assert 0 < label.y0 - legend.y1 < label.height
+
+
 def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     _, X_test, y, _ = plane
     plain = copy.deepcopy(reg).set_neighbor_targets(y)  # nothing is adjusted from then on
