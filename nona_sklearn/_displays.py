@@ -158,6 +158,13 @@ def _target_name(model, y=None):
     return names[0] if names else "target"
 
 
+def _legend_beside(ax, n_labels, title=None):
+    """Draw a legend on the right of the axes, in as many columns as the labels need."""
+    n_columns = -(-n_labels // LEGEND_ROWS)
+    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    ax.legend(title=title, ncols=n_columns, fontsize="small", **place)
+
+
 def _class_colors(n_classes):
     """A colour for each class, (n_classes, 4): the same in every picture."""
     from matplotlib import colormaps
@@ -496,13 +503,7 @@ class EmbeddingDisplay(Display):
         ax.scatter(*self.embedding.T, **{"c": colors[codes], **styles})
         for label, color in zip(self.classes, colors, strict=True):
             ax.plot([], [], "o", color=color, markersize=4, label=str(label))
-        ax.legend(
-            title=self.target_name,
-            loc="center left",
-            bbox_to_anchor=(1, 0.5),
-            ncols=-(-len(self.classes) // LEGEND_ROWS),
-            fontsize="small",
-        )
+        _legend_beside(ax, len(self.classes), title=self.target_name)
 
 
 class StepDisplay(Display):
@@ -756,12 +757,7 @@ class WeightingDisplay(Display):
         ax.set_xlim(left=0)
         least, largest = self.weights[self.weights > 0].min(), self.weights.max()
         ax.set_ylim(np.clip(least / 2, LEAST_SHARE * largest, largest / 100), 2 * largest)
-        ax.legend(
-            loc="center left",
-            bbox_to_anchor=(1, 0.5),
-            ncols=-(-len(self.names) // LEGEND_ROWS),
-            fontsize="small",
-        )
+        _legend_beside(ax, len(self.names))
 
 
 class SurfaceDisplay(Display):
