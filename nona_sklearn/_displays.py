@@ -167,11 +167,12 @@ def _legend_beside(ax, n_labels, title=None):
 
 def _class_colors(n_classes):
     """A colour for each class, (n_classes, 4): the same in every picture."""
-    from matplotlib import colormaps
+    from matplotlib import color_sequences, colormaps
+    from matplotlib.colors import to_rgba_array
 
-    for name in ("tab10", "tab20"):
-        if n_classes <= colormaps[name].N:
-            return colormaps[name](np.arange(n_classes))
+    for name in (COLORS, "tab20"):
+        if n_classes <= len(color_sequences[name]):
+            return to_rgba_array(color_sequences[name][:n_classes])
     return colormaps["turbo"](np.linspace(0, 1, n_classes))
 
 
