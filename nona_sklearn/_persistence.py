@@ -290,7 +290,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, UnicodeDecodeError) as error:
+    except (safetensors.SafetensorError, UnicodeDecodeError, RuntimeError) as error:
+        if not path.exists():  # any more: torch opens it once more, and has no error of its own
+            raise FileNotFoundError(f"{path} was deleted while it was read") from error
         raise ValueError(f"{path} is damaged, or not a file that save wrote: {error}") from error
     missing = {"format", "handed", "versions", "sha256", CONTENT} - (metadata.keys() | tensors)
     if missing:

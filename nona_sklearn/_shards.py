@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from joblib import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -40,6 +41,7 @@ from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
 from .attention import AverageHead, NONAHead
 
 ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
+LOCK = "edits.lock"  # who edits holds it; a process that ends lets go of it
 QUERY_BLOCK = 4096  # queries that are asked about at a time
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
@@ -336,7 +338,6 @@ class Shards:
 
 
 SHARDS = Shards()
-EDITS = Lock()  # one edit at a time in this process
 
 
 class ShardsLostError(Exception):
@@ -470,7 +471,7 @@ class ShardedNeighbors:
     Notes
     -----
     An answer is of the bank as it is at one moment. If shards go while it is made, by an edit
-    or because they are lost, it starts again. Any number of processes may ask while one edits.
+    or because they are lost, it starts again. Edits wait for each other, in all processes.
 
     Examples
     --------
@@ -758,7 +759,7 @@ class ShardedNeighbors:
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), asked))
                 if len(kept) == 0:
                     emptied.append(folder.shards[place])
-                elif len(kept) < len(bank):
+                else:
                     folder = folder.put(Shard.of(bank.in_order(kept), self.estimator_), place)
             if len(asked):
                 folder.without(emptied).write()
@@ -767,7 +768,8 @@ class ShardedNeighbors:
     @contextmanager
     def _editing(self) -> Iterator[Folder]:
         """Give what there is; what is not in force in the end is deleted, and so is what was."""
-        with EDITS:
+        Folder.read(self.folder)  # a lock would make the folder
+        with FileLock(self.folder / LOCK):
             before = Folder.read(self.folder)
             try:
                 yield before

@@ -470,7 +470,7 @@ def train_network(
             refine(question, criterion().eval(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     stopping = next(c for _, c in net.callbacks_ if isinstance(c, EarlyStopping))
-    history[stopping.best_epoch_ - history[0]["epoch"]]["kept"] = True
+    history[stopping.best_epoch_ - 1]["kept"] = True  # epochs count from 1
     history[-1]["stopped"] = net.stopped_
     return network, history
 

@@ -24,7 +24,7 @@ from nona_sklearn import (
     _base,
     _budget,
 )
-from nona_sklearn._budget import Budget
+from nona_sklearn._budget import Budget, Deadline
 from nona_sklearn._heads import DenseHeadClassifier, DenseHeadRegressor
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
@@ -248,3 +248,15 @@ def test_a_warning_that_is_an_error_leaves_no_model(plane):
         with pytest.raises(ConvergenceWarning):
             reg.fit(plane[0], plane[2])
     assert set(vars(reg)) == set(reg.get_params())
+
+
+@pytest.mark.parametrize(("deadline", "others"), [(math.inf, True), (0.0, False)])
+def test_processes_end_together(deadline, others):
+    """One whose clock is ahead goes on with the others, and one whose clock is behind ends."""
+    callback, net = Deadline(deadline), SimpleNamespace(agree=lambda stop: others)
+    if others:
+        with pytest.raises(KeyboardInterrupt):
+            callback.on_epoch_end(net)
+    else:
+        callback.on_epoch_end(net)
+    assert callback.passed_ == others

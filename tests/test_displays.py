@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib import color_sequences
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -28,6 +29,7 @@ from nona_sklearn import (
     SurfaceDisplay,
     TableEncoder,
     WeightingDisplay,
+    _displays,
 )
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
@@ -566,3 +568,12 @@ def test_a_notebook_shows_size_loss_and_where_to_read_more(reg):
 @pytest.mark.parametrize("kind", [TableEncoder, NONAClassifier, SoftStepKNeighborsClassifier])
 def test_every_estimator_has_a_page(kind):
     assert kind()._get_doc_link().endswith(f"nona_sklearn.{kind.__name__}.html")
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 11, 20, 21, 60])
+def test_each_class_has_a_colour_of_its_own(n_classes):
+    colors = _displays._class_colors(n_classes)
+    assert len({*map(tuple, colors)}) == len(colors) == n_classes
+    if n_classes <= 10:
+        expected = color_sequences["petroff10"][:n_classes]
+        assert [*map(to_hex, colors)] == [*map(to_hex, expected)]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import joblib
 import numpy as np
 import pytest
+import torch
 from skorch.callbacks import Callback
 from tqdm import tqdm
 
@@ -110,6 +111,14 @@ def test_threads_write_one_line(plane, capsys):
     assert said[-1] == "4 of 4 networks trained"
     alone = nona(n_estimators=4, verbose=0).fit(X, y)
     np.testing.assert_array_equal(reg.predict(X_test), alone.predict(X_test))
+
+
+def test_networks_that_train_in_turns_are_counted_at_the_end(plane, capsys):
+    torch.set_num_threads(2)
+    nona(max_iter=2).fit(plane[0], plane[2])
+    said = states(capsys.readouterr().err)
+    assert said[-1] == "2 of 2 networks trained"
+    assert said[-2].startswith("network ")
 
 
 def test_a_copy_in_another_process_says_nothing(capsys):

@@ -95,6 +95,30 @@ def test_what_is_the_default_may_come_out(estimator):
             assert low <= default <= high, name
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "other"),
+    [
+        ("nona", "numerical_embedding", "extractor_learning_rate"),
+        ("nona extractor", "extractor_learning_rate", "numerical_embedding"),
+        ("softstep", "learn_feature_weights", "embedding_dim"),
+        ("softstep learned", "embedding_dim", "learn_feature_weights"),
+    ],
+)
+def test_what_moves_accuracy_depends_on_the_space(kind, name, other):
+    drawn = param_distributions(ESTIMATORS[kind])
+    assert name in drawn
+    assert other not in drawn
+    assert other not in param_grid(ESTIMATORS[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("nona extractor", "extractor_learning_rate"), ("softstep learned", "embedding_dim")],
+)
+def test_grids_of_learned_spaces_turn_what_makes_them(kind, name):
+    assert len(param_grid(ESTIMATORS[kind])[name]) == 2
+
+
 @pytest.mark.parametrize("search", [RandomizedSearchCV, HalvingRandomSearchCV])
 def test_random_searches_take_them(search, data):
     knn = ESTIMATORS["softstep"]

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import warnings
 from concurrent.futures import CancelledError
@@ -250,7 +252,7 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
     for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
         assert_same(one.predict(table), estimator.predict(table))
         assert_same_rows(one.kneighbors(table[:9]), estimator.kneighbors(table[:9]))
-    listed = {"estimator.safetensors", "shards.json"}
+    listed = {"estimator.safetensors", "shards.json", _shards.LOCK}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
     assert len(files) == n_files  # forgotten rows are in no file
 
@@ -317,7 +319,7 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
 ):
     monkeypatch.setattr(_shards, "OPEN_ROWS", open_rows)
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    before, files = sharded.predict(QUERIES), sorted((tmp_path / "bank").iterdir())
+    before, files = sharded.predict(QUERIES), {*(tmp_path / "bank").iterdir()}
     real = _shards.write
 
     def interrupt(*arguments, **params):
@@ -337,11 +339,51 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
             pytest.skip("a whole shard goes without writing another")
     again = ShardedNeighbors(tmp_path / "bank")
     assert len(again) == len(sharded) == 150
-    assert sorted((tmp_path / "bank").iterdir()) == files
+    assert {*(tmp_path / "bank").iterdir()} == files | {tmp_path / "bank" / _shards.LOCK}
     np.testing.assert_array_equal(sharded.predict(QUERIES), before)
     np.testing.assert_array_equal(again.predict(QUERIES), before)
     EDITS[edit](again)  # nothing is in its way
     assert len(sharded) == {"remove": 149, "remove a shard": 112, "add": 151}[edit]
+
+
+EDITOR = """
+import sys
+import numpy as np
+from nona_sklearn import ShardedNeighbors
+
+sharded = ShardedNeighbors(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(20):
+    ids = sharded.add_neighbors(np.full((2, 4), i / 20), np.ones(2))
+    sharded.remove_neighbors(ids[0])
+"""
+
+
+def test_edits_of_several_processes_wait_for_each_other(tmp_path):
+    shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    command = [sys.executable, "-c", EDITOR, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    editors = [subprocess.Popen(command, text=True, **pipes) for _ in range(2)]
+    for editor in editors:
+        assert editor.stdout.readline() == "ready\n"
+    for editor in editors:  # at the same time
+        editor.stdin.write("go\n")
+        editor.stdin.flush()
+    for editor in editors:
+        _, errors = editor.communicate(timeout=100)
+        assert editor.returncode == 0, errors
+    assert len(ShardedNeighbors(folder)) == 150 + 2 * 20
+    assert _shards.Folder.read(folder).next_id == 150 + 2 * 20 * 2
+
+
+def test_an_edit_of_a_folder_that_is_gone_leaves_nothing(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    shutil.rmtree(tmp_path / "bank")
+    with pytest.raises(FileNotFoundError, match="folder must be one that save_shards wrote"):
+        sharded.add_neighbors(X[:1], Y[:1])
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
@@ -357,7 +399,7 @@ def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
     assert len(sharded) == 151
     left = {path.name for path in folder.iterdir()}
     listed = {entry.path.name for entry in _shards.Folder.read(folder).shards}
-    assert left == listed | {"estimator.safetensors", "shards.json", *mine}
+    assert left == listed | {"estimator.safetensors", "shards.json", _shards.LOCK, *mine}
 
 
 def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
@@ -429,6 +471,24 @@ def test_a_shard_that_is_lost_midway_is_in_no_part_of_an_answer(
     monkeypatch.setattr(_shards, "ask_shard", at_call(number, lost.unlink))
     estimator.remove_neighbors(range(50, 100))
     assert_same(sharded.predict(queries), estimator.predict(queries))
+    assert sharded.missing_shards_ == [lost.name]
+
+
+def test_a_shard_that_goes_while_it_is_opened_is_lost(tmp_path, monkeypatch):
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path, 3, allow_partial=True)
+    lost = tmp_path / "bank" / "shard-00001.safetensors"
+    opens = _persistence.safetensors.safe_open
+
+    def safe_open(path, **params):
+        if path == lost:
+            lost.unlink(missing_ok=True)
+            torch.UntypedStorage.from_file(str(path), False, 8)  # its error, of the file's end
+        return opens(path, **params)
+
+    monkeypatch.setattr(_persistence.safetensors, "safe_open", safe_open)
+    estimator.remove_neighbors(range(50, 100))
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
     assert sharded.missing_shards_ == [lost.name]
 
 
