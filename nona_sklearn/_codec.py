@@ -148,6 +148,7 @@ class Encoder:
         self.tensors: dict[str, Tensor] = {}
         self.handed: dict[str, str] = {}
         self._keys: dict[tuple, str] = {}
+        self._memory: set[int] = set()  # where the tensors' lies
 
     def encode(self, value: Any, path: str) -> Any:
         """Write a value that was found at a path.
@@ -252,8 +253,11 @@ class Encoder:
         """Keep a tensor, one that is met twice once: its key."""
         tensor = tensor.detach().cpu().contiguous()
         same = tensor.data_ptr(), tensor.shape, tensor.dtype
-        if same not in self._keys or tensor.numel() == 0:
+        if same not in self._keys:
             key = path if path not in self.tensors else f"{path} {len(self.tensors)}"
+            memory = tensor.untyped_storage().data_ptr()
+            tensor = tensor.clone() if memory in self._memory else tensor  # files hold no views
+            self._memory.add(memory)
             self.tensors[key], self._keys[same] = tensor, key
         return self._keys[same]
 

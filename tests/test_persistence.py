@@ -645,6 +645,19 @@ def through(value):
     return Decoder(encoder.tensors, {}).decode(written)
 
 
+def test_arrays_that_share_memory_come_back_each_by_itself(tmp_path):
+    tensor, array = torch.arange(6.0), np.arange(8.0)
+    views = [tensor, tensor[:2], tensor[2:], tensor.view(2, 3), tensor, tensor[:0], tensor[:0]]
+    views += [array, array[:3], array[2:], array[::2], array.reshape(2, 4), array]
+    _persistence.write(views, tmp_path / "views.safetensors")
+    for read, view in zip(_persistence.read(tmp_path / "views.safetensors"), views, strict=True):
+        assert type(read) is type(view)
+        assert read.dtype == view.dtype
+        np.testing.assert_array_equal(read, view)
+    held = safetensors.torch.load_file(tmp_path / "views.safetensors")
+    assert len(held) == len(views) - 3 + 1  # what comes twice is held once; and the JSON
+
+
 ZONES = st.sampled_from(
     [
         None,
