@@ -851,14 +851,17 @@ class SurfaceDisplay(Display):
         Raises
         ------
         ValueError
-            If `features` are not two columns of `X`, there are several outputs, or the estimator
-            is a classifier: for these there is
+            If `X` holds other than numbers, `features` are not two columns of it, there are
+            several outputs, or the estimator is a classifier: for these there is
             :class:`~sklearn.inspection.DecisionBoundaryDisplay`.
         """
         _check_numbers(estimator, "sklearn.inspection.DecisionBoundaryDisplay")
         framed = hasattr(X, "columns")
         names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
-        values = np.asarray(X, dtype=float)
+        try:
+            values = np.asarray(X, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X must hold numbers only: {error}") from None
         pair = [names.index(f) if f in names else f for f in features]
         if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
             raise ValueError(f"features must be two columns of X, got {features!r}")

@@ -7,15 +7,15 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ._persistence import put_in_place
+from ._persistence import as_path, put_in_place
 from ._scaler import BOUND, SmoothClipScaler
+from ._validation import check_flag
 from ._verbs import NeighborEstimator, check_n_neighbors
 from .attention import NONAHead
 
@@ -83,6 +83,8 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     >>> bool(abs(prediction - reg.predict(X[400:])).max() < 1e-3)
     True
     """
+    path = as_path("path", path)
+    check_flag("overwrite", overwrite)
     if not isinstance(estimator, NeighborEstimator):
         raise TypeError(
             f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
@@ -94,7 +96,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     graph = Graph(estimator, int(n_neighbors)).eval()
     width = len(estimator.features_.source_)
     sample = torch.zeros(SAMPLE, width, dtype=torch.float64)
-    with put_in_place(Path(path), overwrite) as beside, _quiet():
+    with put_in_place(path, overwrite) as beside, _quiet():
         program = torch.onnx.export(
             graph,
             (sample,),

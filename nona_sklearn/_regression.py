@@ -261,8 +261,10 @@ def check_levels(quantiles) -> Tensor:
 
 def check_numbers(values, name) -> Tensor:
     """One or more numbers as a float64 tensor of one axis."""
-    values = np.atleast_1d(unmasked(values))
-    values = check_array(values, ensure_2d=False, dtype=np.float64, input_name=name)
+    given = np.atleast_1d(unmasked(values))
+    if given.size == 0 or given.dtype.kind not in "biufO":
+        raise ValueError(f"{name} must be a number or a list of them, got {values!r:.100}")
+    values = check_array(given, ensure_2d=False, dtype=np.float64, input_name=name)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
     return torch.from_numpy(values)

@@ -363,6 +363,11 @@ class TestSurfaceDisplay:
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
         assert len(ax.collections) == 1  # no targets, no rows
 
+    def test_other_features_than_numbers_are_refused(self, reg, ax):
+        X = pd.DataFrame({"a": [1.0, 2.0], "b": ["p", "q"]})
+        with pytest.raises(ValueError, match=r"X must hold numbers only: .*'p'"):
+            SurfaceDisplay.from_estimator(reg, X, ax=ax)
+
     @pytest.mark.parametrize("features", [(0,), (0, 0), (0, 2), ("a", "b")])
     def test_features_are_two_columns(self, reg, plane, features):
         with pytest.raises(ValueError, match="features must be two columns of X, got"):

@@ -325,6 +325,9 @@ def test_samples_are_seeded(reg, plane):
     [
         (lambda r, X: r.predict_quantiles(X, 1.2), r"quantiles must be from 0 to 1, got 1\.2"),
         (lambda r, X: r.predict_quantiles(X, [[0.1]]), r"quantiles must be a number or a list"),
+        (lambda r, X: r.predict_quantiles(X, "a"), r"quantiles must be a number.*got 'a'"),
+        (lambda r, X: r.predict_quantiles(X, []), r"quantiles must be a number.*got \[\]"),
+        (lambda r, X: r.predict_cdf(X, ["a"]), r"y must be a number.*got \['a'\]"),
         (lambda r, X: r.predict_cdf(X, np.nan), r"Input y contains NaN"),
         (lambda r, X: r.predict_cdf(X, [[1.0]]), r"y must be a number or a list"),
         (lambda r, X: r.sample_y(X, 0), r"n_samples must be a positive integer, got 0"),

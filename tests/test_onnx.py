@@ -183,6 +183,11 @@ def test_bad_arguments_are_refused(tmp_path):
         with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 80, got"):
             export_onnx(estimator, path, n_neighbors=k)
     of_extractor = NONARegressor(Extractor(10, 4), **QUICK).fit(X.astype("f"), Y)
+    for other in (None, 3):
+        with pytest.raises(TypeError, match=f"path must be a str or path-like, got {other}"):
+            export_onnx(estimator, other)
+    with pytest.raises(ValueError, match="overwrite must be True or False, got 'yes'"):
+        export_onnx(estimator, path, overwrite="yes")
     with pytest.raises(ValueError, match="feature_extractor must be None for an ONNX graph"):
         export_onnx(of_extractor, path)
     path.write_text("mine")
