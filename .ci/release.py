@@ -80,7 +80,7 @@ def try_wheel(folder):
         venv.create(place, with_pip=True)
         python = str(place / "bin" / "python")
         run(python, "-m", "pip", "install", "-q", "-c", str(constraints), f"{wheel}[demo]")
-        run(python, "-m", "nona_sklearn", cwd=folder)
+        run(python, "-I", "-m", "nona_sklearn", cwd=folder)  # of nowhere but the wheel
 
 
 def main():
