@@ -630,8 +630,10 @@ def test_estimators_take_what_is_cut(estimator):
     values = np.arange(40) % 10 + 0.5
     X = pd.DataFrame({"bin": pd.cut(values, [0, 3, 6, 9.2]), "q": pd.qcut(values, 4)})
     reg = clone(estimator).fit(X, values)
-    np.testing.assert_array_equal(reg.predict(X[::-1]), reg.predict(X)[::-1])
-    np.testing.assert_array_equal(reg.predict(X[:1]), reg.predict(X)[[0]])
+    # A row's company changes the rounding of products; a step magnifies float32's last digit.
+    expected, rtol = reg.predict(X), 10 * np.finfo(np.float32).eps
+    np.testing.assert_allclose(reg.predict(X[::-1]), expected[::-1], rtol=rtol)
+    np.testing.assert_allclose(reg.predict(X[:1]), expected[:1], rtol=rtol)
 
 
 def test_a_gap_and_a_level_called_none_are_two():
