@@ -582,3 +582,13 @@ def test_each_class_has_a_colour_of_its_own(n_classes):
     if n_classes <= 10:
         expected = color_sequences["petroff10"][:n_classes]
         assert [*map(to_hex, colors)] == [*map(to_hex, expected)]
+
+
+@pytest.mark.parametrize(("n_labels", "n_columns"), [(1, 1), (20, 1), (21, 2), (40, 2)])
+def test_long_legends_take_several_columns(n_labels, n_columns, ax):
+    for i in range(n_labels):
+        ax.plot([], [], label=str(i))
+    _displays._legend_beside(ax, n_labels)
+    ax.figure.draw_without_rendering()
+    lefts = {round(text.get_window_extent().x0) for text in ax.get_legend().get_texts()}
+    assert len(lefts) == n_columns
