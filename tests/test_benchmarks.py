@@ -40,7 +40,7 @@ def kept_files():
     return {path: path.read_bytes() for path in paths}
 
 
-LONG = ("predict", "shards", "large")  # ten seconds and more
+LONG = ("predict", "shards", "large", "saving", "memory")  # five seconds and more
 
 
 @pytest.mark.parametrize(

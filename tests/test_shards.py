@@ -354,8 +354,8 @@ from nona_sklearn import ShardedNeighbors
 sharded = ShardedNeighbors(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-for i in range(20):
-    ids = sharded.add_neighbors(np.full((2, 4), i / 20), np.ones(2))
+for i in range(8):
+    ids = sharded.add_neighbors(np.full((2, 4), i / 8), np.ones(2))
     sharded.remove_neighbors(ids[0])
 """
 
@@ -374,8 +374,8 @@ def test_edits_of_several_processes_wait_for_each_other(tmp_path):
     for editor in editors:
         _, errors = editor.communicate(timeout=100)
         assert editor.returncode == 0, errors
-    assert len(ShardedNeighbors(folder)) == 150 + 2 * 20
-    assert _shards.Folder.read(folder).next_id == 150 + 2 * 20 * 2
+    assert len(ShardedNeighbors(folder)) == 150 + 2 * 8
+    assert _shards.Folder.read(folder).next_id == 150 + 2 * 8 * 2
 
 
 def test_an_edit_of_a_folder_that_is_gone_leaves_nothing(tmp_path):
