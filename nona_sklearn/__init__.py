@@ -42,7 +42,7 @@ from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
 from .softstep import SoftStep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ApproximateNeighborsRegressor",
