@@ -29,11 +29,10 @@ from ._neighbors import Neighbors
 from .attention import ClassHead, NONAHead, Pairs, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near
-from .weighting import LEAST_LOGIT
+from .weighting import LEAST_LOGIT, exp_below_
 
 #: Queries by rows of the bank in a tile, which fits a processor's cache: 4 MB in float32.
 TILE = {"cpu": (2**7, 2**13), "cuda": (2**8, 2**16)}
-KEPT_BYTES = 2**27  # of a bank's side of a product, all networks together, from call to call
 ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
@@ -192,7 +191,7 @@ def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Te
     peak = logits.amax(dim=1, keepdim=True)
     nobody = peak[:, 0] == -math.inf
     peak = peak.clamp_min_(torch.finfo(logits.dtype).min)
-    weights = leave_out_(logits.sub_(peak).clamp_min_(LEAST_LOGIT).exp_(), excluded, 0.0)
+    weights = leave_out_(exp_below_(logits, peak), excluded, 0.0)
     if nobody.any():
         weights[nobody] = 0.0
     return peak, weights
@@ -207,23 +206,16 @@ def with_ones(values: Tensor) -> Tensor:
 
 
 class Room:
-    """Memory for one tile after another: new memory for each would cost as much as a product.
+    """Memory for one tile after another: new memory for each would cost as much as a product."""
 
-    Parameters
-    ----------
-    n_queries : int
-        Rows of the tiles.
-    """
+    def __init__(self) -> None:
+        self.kept: dict[tuple[tuple[int, int], torch.dtype], Tensor] = {}
 
-    def __init__(self, n_queries: int):
-        self.n_queries = n_queries
-        self.kept: dict[tuple[int, torch.dtype], Tensor] = {}
-
-    def of(self, n_neighbors: int, like: Tensor) -> Tensor:
-        """Give the memory for a tile, of a tensor's dtype and device, with whatever is in it."""
-        key = n_neighbors, like.dtype
+    def of(self, shape: tuple[int, int], like: Tensor) -> Tensor:
+        """Give memory of a shape, of a tensor's dtype and device, with whatever is in it."""
+        key = shape, like.dtype
         if key not in self.kept:
-            self.kept[key] = like.new_empty(self.n_queries, n_neighbors)
+            self.kept[key] = like.new_empty(shape)
         return self.kept[key]
 
 
@@ -254,7 +246,7 @@ class Similarities:
 
     def __init__(self, function: Similarity, query: Tensor, neighbors: Tensor):
         self.function, self.query, self.neighbors = function, query, neighbors
-        self.room = Room(len(query))
+        self.room = Room()
 
     def of(self, rows: slice) -> Tensor:
         """Similarities to some of the neighbours, (q, b)."""
@@ -272,34 +264,19 @@ class Similarities:
 class EuclideanComparison(Comparison):
     """:class:`Comparison` of l2 and log_l2 in float32, by one matrix product in float64.
 
-    The neighbours' side of the product is prepared once, and kept if it takes no more than
-    `kept_bytes`.
+    Only squared lengths are kept. A tile's rows become float64 when they are compared, and then
+    lie in the processor's cache: twice the bytes from memory would cost a single query more.
     """
 
-    def __init__(self, similarity: Similarity, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
+    def __init__(self, similarity: Similarity, neighbors: Tensor):
         super().__init__(similarity, neighbors)
         # So that very long or short rows do not leave float32. A power of two rounds nothing.
         self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
-        n, d = neighbors.shape
-        self.kept: Tensor | None = None
-        if 8 * n * (d + 2) <= kept_bytes:
-            kept = neighbors.new_empty(n, d + 2, dtype=torch.float64)
-            for rows in spans(n, TILE["cpu"][1]):  # in one piece, it would take thrice the memory
-                kept[rows] = self._prepare(rows)
-            self.kept = kept
+        tiles = [neighbors[rows] for rows in spans(len(neighbors), TILE["cpu"][1])]
+        self.squares = torch.cat([tile.double().square().sum(dim=1) for tile in tiles])
 
     def ask(self, query: Tensor) -> EuclideanSimilarities:
         return EuclideanSimilarities(self, query)
-
-    def side(self, rows: slice) -> Tensor:
-        """The neighbours' side of the product, (b, d + 2)."""
-        return self._prepare(rows) if self.kept is None else self.kept[rows]
-
-    def _prepare(self, rows: slice) -> Tensor:
-        # The whole formula as one product of longer rows: two passes over the pairs less.
-        neighbors = self.neighbors[rows].double() / self.scale
-        square = neighbors.square().sum(dim=1, keepdim=True)
-        return torch.cat([neighbors, torch.ones_like(square), square], dim=1)
 
 
 class EuclideanSimilarities(Similarities):
@@ -308,32 +285,48 @@ class EuclideanSimilarities(Similarities):
     def __init__(self, comparison: EuclideanComparison, query: Tensor):
         super().__init__(comparison.similarity, query, comparison.neighbors)
         self.comparison = comparison
-        length = torch.linalg.vector_norm(query.double(), dim=1, keepdim=True)
+        query = query.double()
+        length = torch.linalg.vector_norm(query, dim=1, keepdim=True)
         self.scale = torch.maximum(_power_of_two(length), comparison.scale)  # (q, 1)
         self.near = (NEAR * length / self.scale).square()
-        query = query.double() / comparison.scale
+        # The whole formula as one product of longer rows: two passes over the pairs less.
         square = query.square().sum(dim=1, keepdim=True)
         left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
-        self.left = left * (comparison.scale / self.scale).square()
+        self.left = left / self.scale.square()
+        self.sides = Room()
 
     def of(self, rows: slice) -> Tensor:
         squares = self._squares(rows)
-        return self._finish_(self.room.of(squares.shape[1], self.query).copy_(squares))
+        squares = self.room.of(squares.shape, self.query).copy_(squares)
+        return self._finish_(self._mend_(squares, rows))
 
     def order(self, rows: slice) -> Tensor:
         """Squared distances over the squared scale, in float64, negative."""
-        return self._squares(rows).neg_()
+        return self._mend_(self._squares(rows), rows).neg_()
 
     def from_order(self, order: Tensor) -> Tensor:
         return self._finish_(-order.to(self.query.dtype))
 
     def _squares(self, rows: slice) -> Tensor:
-        side = self.comparison.side(rows)
-        squares = torch.mm(self.left, side.T, out=self.room.of(len(side), self.left))
+        side = self._side(rows)
+        out = self.room.of((len(self.left), len(side)), self.left)
+        return torch.mm(self.left, side.T, out=out)
+
+    def _side(self, rows: slice) -> Tensor:
+        """The neighbours' side of the product, (b, d + 2): rows, ones, squared lengths."""
+        neighbors = self.neighbors[rows]
+        side = self.sides.of((len(neighbors), self.left.shape[1]), self.left)
+        side[:, :-2] = neighbors
+        side[:, -2] = 1
+        side[:, -1] = self.comparison.squares[rows]
+        return side
+
+    def _mend_(self, squares: Tensor, rows: slice) -> Tensor:
+        """Find anew, from differences, what the product's rounding would decide."""
         for i, j in near_pairs(squares, self.near):
             difference = self.query[i].double() - self.neighbors[rows][j].double()
             distance = torch.linalg.vector_norm(difference, dim=1) / self.scale[i, 0]
-            squares[i, j] = distance.square()
+            squares[i, j] = distance.square().to(squares.dtype)
         return squares
 
     def _finish_(self, squares: Tensor) -> Tensor:
@@ -344,11 +337,11 @@ class EuclideanSimilarities(Similarities):
         return distance.clamp_min_(torch.finfo(distance.dtype).tiny).log_().neg_()
 
 
-def compare(similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES) -> Comparison:
+def compare(similarity: str, neighbors: Tensor) -> Comparison:
     """Choose the quickest way to compare with these neighbours (n, d), by a registered name."""
     function = SIMILARITIES[similarity]
     if function in (l2, log_l2) and neighbors.dtype == torch.float32 and len(neighbors):
-        return EuclideanComparison(function, neighbors, kept_bytes)
+        return EuclideanComparison(function, neighbors)
     return Comparison(function, neighbors)
 
 
@@ -529,7 +522,7 @@ class Tiles:
 
     def _tempered(self, similarity: Tensor) -> Tensor:
         """Similarities over the temperature, in their place."""
-        return self.head.leveled(similarity).div_(self.temperature)
+        return self.head.leveled(similarity).mul_(1 / self.temperature)
 
     @cached_property
     def _tempered_nearest(self) -> Tensor | None:
@@ -591,7 +584,7 @@ class Tiles:
 
     def _double(self, weights: Tensor) -> Tensor:
         """Weights of a tile (q, b) in float64."""
-        room = self.similarities.room.of(weights.shape[1], weights.new_empty(0).double())
+        room = self.similarities.room.of(weights.shape, weights.new_empty(0).double())
         return room.copy_(weights)
 
     def _summed(self, values: Tensor, rows: slice = slice(None)) -> Tensor:

@@ -15,7 +15,6 @@ from scipy import sparse
 from torch import Tensor
 
 from ._evaluation import (
-    KEPT_BYTES,
     Comparison,
     Known,
     Tiles,
@@ -385,9 +384,8 @@ class Question:
         similarities = tuple(head.similarity for head, _, _ in parts)
         kept = self.neighbors.kept
         if similarities not in kept:
-            kept_bytes = KEPT_BYTES // len(parts)
             kept[similarities] = [
-                compare(head.similarity, head.compared(embeddings), kept_bytes)
+                compare(head.similarity, head.compared(embeddings))
                 for head, _, embeddings in parts
             ]
         return kept[similarities]

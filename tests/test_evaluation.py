@@ -118,15 +118,13 @@ def test_pairs_of_an_exclusion_are_its_mask(queries, neighbors):
 
 
 @pytest.mark.parametrize("similarity", ["l2", "log_l2"])
-@pytest.mark.parametrize("kept_bytes", [0, 2**20])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e15])
 @pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
+def test_one_product_is_the_distance(similarity, scale, offset):
     """Also of twins, of rows nearly the same, and whatever the unit."""
     query, neighbors = scale * (numbers(9, 5) + offset), scale * (numbers(30, 5, seed=1) + offset)
     neighbors[3], neighbors[4] = query[2], query[2] * (1 + 4 * EPS)
-    comparison = compare(similarity, neighbors, kept_bytes)
-    assert (comparison.kept is None) == (kept_bytes == 0)
+    comparison = compare(similarity, neighbors)
     exact = SIMILARITIES[similarity](query.double(), neighbors.double())
     if similarity == "log_l2":  # float64 knows smaller distances
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
@@ -147,16 +145,18 @@ def test_lengths_far_apart_stay_in_range(of_query, of_neighbors, sign):
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=0)
 
 
-def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
-    neighbors = numbers(10, 3)
-    assert compare("l2", neighbors, 8 * 10 * 5).kept is not None
-    assert compare("l2", neighbors, 8 * 10 * 5 - 1).kept is None
-
-
 def test_memory_of_one_tile_serves_the_next():
     similarities = compare("l2", numbers(20, 3)).ask(numbers(4, 3, seed=1))
     first, second = (similarities.of(slice(i, i + 10)) for i in (0, 10))
     assert first.data_ptr() == second.data_ptr()
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 6])
+def test_as_many_queries_as_rows_as_columns(n):
+    """Pieces of memory of one shape are still several."""
+    query, neighbors = numbers(n, 3), numbers(n, 3, seed=1)
+    ours = compare("l2", neighbors).ask(query).of(slice(0, n))
+    torch.testing.assert_close(ours, SIMILARITIES["l2"](query, neighbors))
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
