@@ -37,7 +37,7 @@ def measure(task, seed, rule):
     pool, params = RULES[rule]
     reg = make_regressor(task, seed).set_params(neighbor_pool="memory", **params)
     with internals.pool_in_place_of_memory(pool):
-        reg.fit(X[train], y[train], None if groups is None else groups[train])
+        reg.fit(X[train], y[train], groups=None if groups is None else groups[train])
     seconds = sum(epoch["dur"] for epoch in reg.history_) / reg.n_iter_
     mse = mean_squared_error(y[test], reg.predict(X[test])) / y[train].var()
     return {"mse": mse, "epochs": reg.n_iter_, "seconds": seconds}

@@ -58,7 +58,8 @@ def main(argv=None):
         return 2
     what = describe(y, classes)
     print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {what}\n")
-    y = y.to_numpy() if classes else y.to_numpy(dtype=float)
+    if not classes:
+        y = y.astype(float)
     compare(X, y, classes)
     show = show_one_class if classes else show_one_number
     show(X, y, args.output)
@@ -100,7 +101,7 @@ def load_csv(path, target):
     import pandas as pd
 
     try:
-        table = pd.read_csv(path)
+        table = read_table(path)
     except FileNotFoundError:
         raise DemoError(f"there is no file {str(path)!r}") from None
     except Exception as e:  # pandas opens archives of six kinds, each with errors of its own
@@ -109,7 +110,7 @@ def load_csv(path, target):
         raise DemoError(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
     if not isinstance(table.index, pd.RangeIndex):
         raise DemoError(f"{str(path)!r} has rows with more fields than its header")
-    names = pd.read_csv(path, header=None, nrows=1).iloc[0]
+    names = read_table(path, header=None, nrows=1).iloc[0]
     if names.duplicated().any():
         raise DemoError(
             f"{str(path)!r} has columns of one name: {names[names.duplicated()].iloc[0]!r}"
@@ -120,7 +121,7 @@ def load_csv(path, target):
     missing = y.replace([np.inf, -np.inf], np.nan).isna()
     if missing.any():
         raise DemoError(f"column {target!r} lacks {missing.sum()} of {len(y)} values")
-    X = X.replace([np.inf, -np.inf], np.nan).apply(find_dates)
+    X = X.replace([np.inf, -np.inf], np.nan)
     X = X.loc[:, X.nunique() > 1]  # a constant, or no value at all, tells nothing
     if X.shape[1] == 0:
         raise DemoError(f"{str(path)!r} has no column beside {target!r} with values that differ")
@@ -128,6 +129,17 @@ def load_csv(path, target):
         if (column.abs() > MAX_NUMBER).any():
             raise DemoError(f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
     return X, y
+
+
+def read_table(path, **kwargs):
+    """Read a CSV file, whose columns may be apart by semicolons and numbers have a comma."""
+    import pandas as pd
+
+    table = pd.read_csv(path, **kwargs)
+    if table.shape[1] > 1 or ";" not in "".join(map(str, [*table.columns, *table.iloc[:1, 0]])):
+        return table
+    tables = [pd.read_csv(path, sep=";", decimal=mark, **kwargs) for mark in ".,"]
+    return max(tables, key=lambda each: each.select_dtypes("number").shape[1])
 
 
 def are_classes(y, task):
@@ -165,16 +177,6 @@ def describe(y, classes):
     if n_values <= FEW_VALUES and (y % 1 == 0).all():
         return f"numbers ({n_values} different ones; as classes: --task classes)"
     return "numbers"
-
-
-def find_dates(column):
-    """Read a column of a CSV file as dates, if all of it are such as ISO 8601 writes them."""
-    import pandas as pd
-
-    if pd.api.types.is_numeric_dtype(column) or column.isna().all():
-        return column
-    dates = pd.to_datetime(column, format="ISO8601", errors="coerce")
-    return dates if dates.notna().equals(column.notna()) else column
 
 
 def check_output(path):
@@ -237,7 +239,7 @@ def show_one_class(X, y, output):
     probabilities = clf.predict_proba(query)[0]
     print(
         f"\nRow {query.index[0]}: predicted {predictions[0]} ({probabilities.max():.0%}), "
-        f"true {y_test[0]}, because of"
+        f"true {y_test.iloc[0]}, because of"
     )
     named = clf.classes_[probabilities.argsort()[::-1][:N_NAMED]]
     columns = ["neighbor", "weight", "target", *(f"contribution_{label}" for label in named)]
@@ -249,7 +251,7 @@ def show_one_class(X, y, output):
         y_test, predictions, ax=left, colorbar=False, xticks_rotation=45
     )
     left.set_title(f"Held-out rows, accuracy = {(predictions == y_test).mean():.2f}")
-    NeighborsDisplay.from_estimator(clf, query, y_test[0], ax=right)
+    NeighborsDisplay.from_estimator(clf, query, y_test.iloc[0], ax=right)
     right.set_title(f"Row {query.index[0]}: " + right.get_title())
     figure.savefig(output, dpi=120)
 
@@ -261,9 +263,8 @@ def show_one_number(X, y, output):
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=0)
     reg = NONARegressor(random_state=0).fit(X_train, y_train)
     query, predictions = X_test[:1], reg.predict(X_test)
-    print(
-        f"\nRow {query.index[0]}: predicted {predictions[0]:.4g}, true {y_test[0]:.4g}, because of"
-    )
+    number, truth = query.index[0], y_test.iloc[0]
+    print(f"\nRow {number}: predicted {predictions[0]:.4g}, true {truth:.4g}, because of")
     print_table(reg.explain(query, n_neighbors=min(5, len(X_train))).drop(columns="query"))
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
@@ -272,7 +273,7 @@ def show_one_number(X, y, output):
         y_test, predictions, kind="actual_vs_predicted", ax=left
     )
     left.set_title(f"Held-out rows, R² = {reg.score(X_test, y_test):.2f}")
-    NeighborsDisplay.from_estimator(reg, query, y_test[0], ax=right)
+    NeighborsDisplay.from_estimator(reg, query, y_test.iloc[0], ax=right)
     right.set_title(f"Row {query.index[0]}: " + right.get_title())
     figure.savefig(output, dpi=120)
 

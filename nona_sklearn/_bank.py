@@ -20,7 +20,7 @@ from .attention import AverageHead, NONAHead
 AS_THEY_ARE = "names", "numbered", "target_names", "calibration", "weight_unit"  # in a pickle
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NeighborBank:
     """Labelled rows by id. An edit makes a new bank, so that whoever reads the old may go on.
 

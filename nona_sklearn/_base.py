@@ -41,7 +41,7 @@ from ._settings import local_seed, plain_torch
 from ._targets import Split, Targets, check_lengths
 from ._training import train_network
 from ._turns import in_turns
-from ._validation import is_whole, unchanged_on_error, unmasked
+from ._validation import is_whole, replaced_when_done, unmasked
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 from .weighting import WEIGHTINGS, Weighting
@@ -131,14 +131,16 @@ class NetworkEstimator(
 
     def _make_mlp(self, n_features: int, n_outputs: int, **kwargs) -> MLPEmbedding:
         """Build the learned embedding from the parameters that all have."""
-        sizes = self.hidden_layer_sizes
+        sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes, dtype=object)).tolist()
         if not all(is_whole(size, 1) for size in sizes):
-            raise ValueError(f"hidden_layer_sizes must be positive integers, got {sizes!r}")
+            raise ValueError(
+                f"hidden_layer_sizes must be positive integers, got {self.hidden_layer_sizes!r}"
+            )
         return MLPEmbedding(n_features, n_outputs, sizes, self.activation, **kwargs)
 
     # -- fitting -------------------------------------------------------------------------
 
-    def fit(self, X, y, groups=None, sample_weight=None):
+    def fit(self, X, y, *, groups=None, sample_weight=None):
         """Train the network and store the embedded training rows as the bank.
 
         Parameters
@@ -170,10 +172,12 @@ class NetworkEstimator(
 
         Notes
         -----
-        A fit that fails or is interrupted leaves the estimator as it was before the call.
+        A fit that fails or is interrupted leaves the estimator as it was before the call. Who asks
+        it meanwhile, from another thread, is answered by what was fitted before.
         """
-        with unchanged_on_error(self), plain_torch():
-            return self._fit(X, y, groups, sample_weight)
+        with replaced_when_done(self) as fitted, plain_torch():
+            fitted._fit(X, y, groups, sample_weight)
+        return self
 
     def _fit(self, X, y, groups, sample_weight):
         self._validate_params()
@@ -221,7 +225,6 @@ class NetworkEstimator(
         ]
         self.n_iter_ = len(self.history_)
         self._warn_unless_converged()
-        return self
 
     @property
     def n_estimators_(self):
@@ -232,7 +235,7 @@ class NetworkEstimator(
     def best_loss_(self):
         """Mean loss of the epochs whose weights were kept."""
         losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]
-        return float(np.mean(losses)) if losses else float("nan")  # of a file before 0.2
+        return float(np.mean(losses)) if losses else float("nan")  # of a file of an early version
 
     def _take_training_data(self, X, y):
         """Validate training rows: (rows for the network, targets as given, features' scaler)."""
@@ -257,14 +260,27 @@ class NetworkEstimator(
             with local_seed(int(seed)):
                 networks.append(self._make_network(X, targets))
         if self.warm_start and hasattr(self, "network_"):
-            try:
-                average(networks).load_state_dict(self.network_.state_dict())
-            except RuntimeError as error:
-                raise ValueError(
-                    "warm_start=True needs the number of features, that of outputs and the "
-                    "network's parameters of the earlier fit"
-                ) from error
+            self._go_on_from(self.network_, average(networks))
         return networks
+
+    def _go_on_from(self, earlier, network):
+        """Start from an earlier fit's weights, or say what has changed since."""
+        found, needed = earlier.state_dict(), network.state_dict()
+        shapes = {
+            name: [
+                tuple(state[name].shape) if name in state else None for state in (found, needed)
+            ]
+            for name in found | needed
+        }
+        if changed := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
+            name, (before, now) = next(iter(changed.items()))
+            raise ValueError(
+                "warm_start=True needs the number of features (after encoding), of outputs and of "
+                "networks, and the network's parameters of the earlier fit: "
+                f"{name!r} had shape {before}, and has {now} now. A category's new levels and a "
+                "column's first gaps are new features"
+            )
+        network.load_state_dict(found)
 
     def _train_all(self, networks, rows, splits, seeds, *, device, **kwargs):
         """Train networks, as many at a time as `n_jobs` says, or in threads: with histories."""

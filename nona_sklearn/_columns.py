@@ -6,6 +6,7 @@ Frames of any library that narwhals reads, and arrays, become the same few kinds
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -29,6 +30,10 @@ KINDS: dict[str, Any] = {
     "dates": datetime.date | np.datetime64,  # a datetime is a date, too
 }
 OF_A_ZONE = "dates of a time zone"
+#: A date as ISO 8601 writes it at length, perhaps with a time: no category looks like that.
+ISO_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
 
 #: Which of these levels may be, and what pandas.cut makes; in words.
 LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
@@ -51,6 +56,8 @@ class Column:
         The categories in their order, where they have one; else None.
     time_zone : str, optional
         Of dates that have one.
+    texts : object ndarray of shape (n,), optional
+        Of dates that were written as strings: these, None where there are gaps.
     """
 
     name: Any
@@ -58,6 +65,7 @@ class Column:
     values: np.ndarray
     levels: tuple | None = None
     time_zone: str | None = None
+    texts: np.ndarray | None = None
 
     @property
     def label(self) -> str:
@@ -74,6 +82,8 @@ class Column:
         ValueError
             If it holds numbers so large that float64 may have made one of two.
         """
+        if self.texts is not None:
+            return Column(self.name, "category", self.texts)
         if self.kind in ("date", "duration"):
             raise TypeError(
                 f"{self.label} holds {self.kind}s, which are no categories: convert them to "
@@ -164,7 +174,9 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         zone = time_zone or _known_zone(dtype.time_zone)
         local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
         return _of_dates(name, local.to_numpy(), zone)
-    if dtype in (nw.Categorical, nw.Enum, nw.String):
+    if dtype == nw.String:
+        return _of_strings(name, _to_objects(series), time_zone)
+    if dtype in (nw.Categorical, nw.Enum):
         return _of_categories(name, _to_objects(series), _levels(series))
     if dtype == nw.Object:
         return _of_objects(name, _to_objects(series), time_zone)
@@ -205,7 +217,37 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     if kinds == {OF_A_ZONE}:
         zone = time_zone or _common_zone(values)
         return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
+    if kinds == {"strings"}:
+        return _of_strings(name, values, time_zone)
     return _of_categories(name, values)
+
+
+def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """Categories or, where all strings write one, dates."""
+    category, dates = _of_categories(name, values), _read_dates(values)
+    return (
+        category
+        if dates is None
+        else replace(_of_objects(name, dates, time_zone), texts=category.values)
+    )
+
+
+def _read_dates(texts: np.ndarray) -> np.ndarray | None:
+    """Dates that strings write; None if one is no date, or only some have a time zone."""
+    dates = np.full(len(texts), None)
+    try:
+        for i, text in enumerate(texts):
+            if text is not None:
+                dates[i] = _read_date(text)
+    except ValueError:
+        return None
+    return dates if len(_examples(dates)) == 1 else None
+
+
+def _read_date(text: str) -> datetime.datetime:
+    if not ISO_DATE.fullmatch(text):
+        raise ValueError(f"{text!r} is no date")
+    return datetime.datetime.fromisoformat(text)
 
 
 def _of_nothing(name: Any, n_rows: int) -> Column:

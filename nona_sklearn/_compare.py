@@ -139,7 +139,8 @@ def _score_head(head, estimator, X, y, groups, split, scorer):
     (X_train, X_test), (y_train, y_test) = (
         [_safe_indexing(part, rows) for rows in split] for part in (X, y)
     )
-    trained.fit(X_train, y_train, None if groups is None else np.asarray(groups)[split[0]])
+    groups = None if groups is None else np.asarray(groups)[split[0]]
+    trained.fit(X_train, y_train, groups=groups)
     embeddings = trained.network_.head.compared(trained._training_embeddings())
     classifies = is_classifier(trained)
     folds = check_cv(_folds(trained), y_train, classifier=classifies)

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from ._names import labels_of, target_names_of
 from ._unwrap import unwrap
+from ._validation import is_whole
 from .attention import NONAHead
 from .similarity import l2
 from .softstep import STEPS
@@ -300,7 +301,7 @@ class NeighborsDisplay(Display):
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
         number, name = _choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
-        behind = model._explain(X, min(n_neighbors, len(bank)))
+        behind = model._explain(X, n_neighbors)
         names = behind.names[0]
         if row_names is not None:
             given, ids = np.asarray(row_names), bank.ids.cpu().numpy()[behind.positions[0]]
@@ -669,6 +670,8 @@ class WeightingDisplay(Display):
         display : WeightingDisplay
             With the data of the picture as attributes.
         """
+        if not is_whole(n_neighbors, 1):
+            raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
         model = unwrap(estimator)
         bank, asked = model.estimator.bank_, model.embed(X)
         parts = model.estimator.network_.head.parts(asked.embeddings, bank.embeddings)

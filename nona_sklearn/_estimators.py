@@ -54,11 +54,15 @@ class NONANetworks(NetworkEstimator):
         "average": ["boolean", StrOptions({"auto"})],
         "learning_rate_init": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "hidden_layer_sizes": ["array-like"],
+        "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
         "skip_connection": ["boolean"],
         "batch_norm": ["boolean"],
         "learn_temperature": ["boolean"],
-        "n_jobs": [Integral, None],
+        "n_jobs": [
+            Interval(Integral, None, -1, closed="right"),
+            Interval(Integral, 1, None, closed="left"),
+            None,
+        ],
         "feature_extractor": [callable, None],
         "collate_fn": [callable, None],
         "extractor_learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -389,7 +393,7 @@ class SoftStepNetworks(NetworkEstimator):
         "softstep": [StrOptions(STEPS.keys())],
         "softstep_on": [StrOptions(STEP_SCALES.keys())],
         "learn_feature_weights": ["boolean"],
-        "hidden_layer_sizes": ["array-like", None],
+        "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(

@@ -47,7 +47,7 @@ def leave_out_(tile: Tensor, excluded: Pairs | None, value: float) -> Tensor:
     return tile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Extremes:
     """The nearest and the farthest similarity of each query, (q, 1)."""
 
@@ -70,7 +70,7 @@ class Extremes:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Partial:
     """Sums of weights, and of weighted values, relative to the largest logit.
 
@@ -86,16 +86,11 @@ class Partial:
     sums: Tensor
 
     @classmethod
-    def of_tile(cls, logits: Tensor, values: Tensor, excluded: Pairs | None = None) -> Partial:
-        """Sum one tile, (q, b), whose logits are overwritten.
+    def of_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
+        """Sum one tile, (q, b), of weights over the exponential of a peak (q, 1).
 
         `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
         """
-        return cls.of_weights(*relative_to_peak_(logits, excluded), values)
-
-    @classmethod
-    def of_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
-        """Sum one tile, (q, b), of weights over the exponential of a peak (q, 1)."""
         return cls(peak, (values @ weights.to(values).T).T)
 
     def merge(self, other: Partial) -> Partial:
@@ -120,7 +115,7 @@ class Partial:
         return self.sums[:, 1:] / self.total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Known:
     """What one network's head knows of some queries from a bank of which tiles are a part.
 
@@ -195,11 +190,6 @@ def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Te
     if nobody.any():
         weights[nobody] = 0.0
     return peak, weights
-
-
-def with_ones(values: Tensor) -> Tensor:
-    """What a :class:`Partial` sums, (1 + c, n): ones and the c columns of values (n, c)."""
-    return torch.cat([values.new_ones(1, len(values)), values.T])
 
 
 # -- similarities of a bank's tiles ------------------------------------------------------------
@@ -674,7 +664,7 @@ class Tiles:
 
         `leaving`, (q, n), is True at p pairs. Who has no other neighbour keeps it.
         """
-        values = self._summed(with_ones(self.neighbors.columns))[1:]
+        values = self._summed(self.neighbors.summands)[1:]
         neighbors = self.head.compared(self.neighbors.embeddings)
         queries, rows = leaving.nonzero(as_tuple=True)
         answers = [values.new_zeros(0, self.neighbors.columns.shape[1])]
@@ -801,7 +791,7 @@ class ClassTiles(Tiles):
     @cached_property
     def masses(self) -> Tensor:
         """Weight of each class, (q, C)."""
-        return self._whole_partial(with_ones(self.neighbors.columns)).mean
+        return self._whole_partial(self.neighbors.summands).mean
 
     @cached_property
     def odds(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -23,7 +24,7 @@ from sklearn.utils.validation import (
 from ._columns import LEVELS, OF_A_ZONE, Column, is_frame, kind_of, read_columns
 from ._docs import Documented
 from ._names import free_name
-from ._validation import unchanged_on_error, unmasked
+from ._validation import replaced_when_done, unmasked
 
 DAY = np.timedelta64(1, "D")
 MONDAY = np.datetime64("1970-01-05", "us")
@@ -97,7 +98,8 @@ class Feature:
         if column.kind == "date":
             found = {name: part(column.values) for name, part in CALENDAR.items()}
             parts = tuple(name for name, values in found.items() if _differ(values)) or ("days",)
-        return cls(replace(column, values=column.values[:0]), _describe(column), parts)
+        plain = replace(column, values=column.values[:0], texts=None)
+        return cls(plain, _describe(column), parts)
 
     @property
     def is_category(self) -> bool:
@@ -131,7 +133,8 @@ class Feature:
 
     def _as_in_fit(self, column: Column) -> Column:
         """The column as one that holds what it held in fit, or an error."""
-        if column.kind == "number" and self.holds == "numbers as categories":
+        as_number = column.kind == "number" and self.holds == "numbers as categories"
+        if as_number or (self.is_category and column.texts is not None):
             column = column.as_category()
         holds = _describe(column)
         if "nothing" not in (holds, self.holds) and holds != self.holds:
@@ -182,6 +185,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     ordered category                    a column for each level, and its place in the order
     date                                year, days passed, and sine and cosine of its place in
                                         the year, the week and the day, where they differ
+    strings that are all dates          dates, if they are written as ISO 8601 has them, such as
+                                        2025-01-31 or 2025-01-31T12:00, and are not chosen
     ==================================  ========================================================
 
     Parameters
@@ -269,8 +274,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def fit_transform(self, X, y=None):
         """Look at a training table, and encode it: see :meth:`fit` and :meth:`transform`."""
         self._validate_params()
-        with unchanged_on_error(self):
-            return self._fit_transform(X)
+        with replaced_when_done(self) as fitted:
+            return fitted._fit_transform(X)
 
     def _fit_transform(self, X):
         X = check_table(self, X, reset=True)
@@ -296,7 +301,24 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         if "gaps" in self.encoders_ and len(self.encoders_["gaps"].features_) == 0:
             del self.encoders_["gaps"]
         self.source_ = np.array([j for j, _ in self._outputs()])
+        self._warn_of_rare_levels_only(len(columns[0].values))
         return self._encode(blocks)
+
+    def _warn_of_rare_levels_only(self, n_rows: int) -> None:
+        """Say which columns tell nothing, since each of their levels is a rare one."""
+        if "categories" not in self.encoders_ or isinstance(self.min_frequency, Integral):
+            return  # who counts rows knows them
+        encoder = self.encoders_["categories"]
+        chosen = [feature.column for feature in self.features_ if feature.is_category]
+        found = zip(chosen, encoder.categories_, encoder.infrequent_categories_, strict=True)
+        for column, levels, rare in found:
+            if rare is not None and len(rare) == len(levels):
+                warnings.warn(
+                    f"{column.label} holds {len(levels)} categories in {n_rows} rows, none of "
+                    "them often enough to learn from. If they are numbers or dates, convert them "
+                    "(pandas.to_numeric, pandas.to_datetime), else drop it",
+                    stacklevel=2,
+                )
 
     def transform(self, X):
         """Encode rows.

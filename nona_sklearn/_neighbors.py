@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Neighbors:
     """Labelled neighbours: what a pool hands to a training step, and what a bank holds.
 
@@ -66,6 +66,11 @@ class Neighbors:
         values = self.values.double()
         return values[:, None] if values.ndim == 1 else values
 
+    @cached_property
+    def summands(self) -> Tensor:
+        """What predictions sum, :func:`with_ones` of the columns, (1 + n_outputs, n)."""
+        return with_ones(self.columns)
+
     def with_values(self, values: Tensor) -> Neighbors:
         """Give them other values, not to be adjusted. What was kept of where they are holds."""
         others = replace(self, values=values, unit=None)
@@ -73,7 +78,12 @@ class Neighbors:
         return others
 
 
-@dataclass(frozen=True)
+def with_ones(values: Tensor) -> Tensor:
+    """Ones, whose weighted sum is that of the weights, and columns of values: (1 + c, n)."""
+    return torch.cat([values.new_ones(1, len(values)), values.T])
+
+
+@dataclass(frozen=True, eq=False)
 class Exclusion:
     """Who must not meet whom: a query, no neighbour that bears its label.
 
@@ -90,10 +100,6 @@ class Exclusion:
 
     queries: Tensor
     neighbors: Tensor
-
-    def mask(self) -> Tensor:
-        """Pairs that must not meet, bool (q, n): the definition."""
-        return self.queries[:, None] == self.neighbors
 
     @cached_property
     def _in_order(self) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,7 @@ def _to_double(embedding: nn.Module) -> None:
         embedding.double()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Embedded:
     """Queries that were embedded before they are asked about.
 

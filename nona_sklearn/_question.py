@@ -24,7 +24,6 @@ from ._evaluation import (
     spans,
     tile_shape,
     tiles_of,
-    with_ones,
 )
 from ._neighbors import Exclusion, Neighbors
 from ._settings import WORKERS
@@ -36,7 +35,7 @@ WHOLE_ENTRIES = 2**20  # pairs at a time where a query must see the whole bank a
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Question:
     """Some queries, asked of a head and its neighbours.
 
@@ -97,7 +96,7 @@ class Question:
 
     def mean(self) -> Tensor:
         """What the head makes of weighted means of the values, (q,) or (q, c), in float64."""
-        values = with_ones(self.neighbors.columns)
+        values = self.neighbors.summands
         return self._average(lambda tiles: tiles.mean(values))
 
     @property
@@ -118,7 +117,7 @@ class Question:
 
     def said(self) -> tuple[Known, ...]:
         """What the neighbours say to whoever merges it with what others say, for each network."""
-        values = with_ones(self.neighbors.columns)
+        values = self.neighbors.summands
         return self._join(lambda tiles: tiles.known(values))
 
     def powered(self, power: float) -> tuple[Known, ...]:
@@ -131,7 +130,7 @@ class Question:
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values as they are, (q,) or (q, c), in float64."""
-        values = with_ones(self.neighbors.columns)
+        values = self.neighbors.summands
         return self._average(lambda tiles: tiles.plain_mean(values))
 
     def _average(self, say: Callable[[Tiles], Tensor]) -> Tensor:
@@ -248,7 +247,7 @@ class Question:
             The same of the change of the squared error; that of `change` without `residuals`.
         """
         values = self.neighbors.columns
-        sums = with_ones(values)
+        sums = self.neighbors.summands
         totals, adding = values.new_zeros(len(values), 3), Lock()
 
         def answer(queries, parts):

@@ -15,8 +15,8 @@ from torch import Tensor
 from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from ._distribution import Calibration, Distribution
 from ._targets import RegressionTargets
-from ._validation import is_whole, unmasked
-from ._verbs import EDITING, NeighborEstimator
+from ._validation import check_flag, is_whole, unmasked
+from ._verbs import EDITING, NeighborEstimator, refuse_targets_alone
 
 
 class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
@@ -53,6 +53,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
             If `return_std` and `quantiles` are both asked for, or `quantiles` are not from 0
             to 1.
         """
+        check_flag("return_std", return_std)
         if quantiles is not None:
             check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
@@ -77,7 +78,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         X : array-like of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
-            Number of neighbours to name, heaviest first; one more row stands for all others.
+            Number of neighbours to name, heaviest first; all, if there are fewer. One more row
+            stands for all others.
 
         Returns
         -------
@@ -92,7 +94,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of rows that are admitted.
+            If `n_neighbors` is not a positive integer.
 
         Notes
         -----
@@ -195,7 +197,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         X : array-like of shape (n_samples, n_features), optional
             Rows that are not in the bank. None: the bank's, each without itself.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
-            Their targets; unused without `X`.
+            Their targets; only with `X`.
 
         Returns
         -------
@@ -205,9 +207,11 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         Raises
         ------
         ValueError
-            If `X` or `y` is invalid, or ``X=None`` and the bank has but one row or group.
+            If `X` or `y` is invalid, `y` is given without `X`, or ``X=None`` and the bank has but
+            one row or group.
         """
         check_is_fitted(self)
+        refuse_targets_alone(X, y)
         query = None if X is None else self._validate_and_embed(X)
         with EDITING.held():
             bank = self.bank_
@@ -229,6 +233,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
 
     @calibration_.setter
     def calibration_(self, calibration: Calibration) -> None:
+        if not isinstance(calibration, Calibration):
+            raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
         with EDITING.held():
             self.bank_ = replace(self.bank_, calibration=calibration)
 
@@ -264,7 +270,7 @@ def check_numbers(values, name) -> Tensor:
     given = np.atleast_1d(unmasked(values))
     if given.size == 0 or given.dtype.kind not in "biufO":
         raise ValueError(f"{name} must be a number or a list of them, got {values!r:.100}")
-    values = check_array(given, ensure_2d=False, dtype=np.float64, input_name=name)
+    values = check_array(given, ensure_2d=False, dtype=np.float64, order="C", input_name=name)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
     return torch.from_numpy(values)

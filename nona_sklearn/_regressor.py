@@ -60,7 +60,7 @@ class NONARegressor(NONANetworks, NeighborRegressor):
         whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 with a
         `feature_extractor`.
 
-    hidden_layer_sizes : array-like of int, default=(128,)
+    hidden_layer_sizes : int or array-like of int, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear.
 
     embedding_dim : int, default=32
@@ -334,7 +334,7 @@ class SoftStepKNeighborsRegressor(SoftStepNetworks, NeighborRegressor):
         `hidden_layer_sizes`. With ``weighting='uniform'`` and ``softstep_on='rank'`` the weights
         stay as they start, since ranks have no gradient.
 
-    hidden_layer_sizes : array-like of int or None, default=None
+    hidden_layer_sizes : int, array-like of int or None, default=None
         None compares rows in the space of their features. A sequence learns an embedding with
         these hidden layers, ``()`` a linear one, of standardised features.
 

@@ -396,7 +396,12 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
     """
     try:
         values = check_array(
-            unmasked(y), ensure_2d=False, dtype=np.float64, ensure_all_finite=False, input_name="y"
+            unmasked(y),
+            ensure_2d=False,
+            dtype=np.float64,
+            order="C",  # torch has no negative strides
+            ensure_all_finite=False,
+            input_name="y",
         )
     except ValueError as error:
         if "could not convert string" not in str(error):

@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+Thing = TypeVar("Thing")
 
 
 def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:
@@ -43,12 +45,12 @@ def check_flag(name: str, value: object) -> None:
 
 
 @contextmanager
-def unchanged_on_error(thing: object) -> Iterator[None]:
-    """Give an object its attributes back if the block fails or is interrupted."""
-    before = vars(thing).copy()
-    try:
-        yield
-    except BaseException:
-        vars(thing).clear()
-        vars(thing).update(before)
-        raise
+def replaced_when_done(thing: Thing) -> Iterator[Thing]:
+    """Work on a twin, which takes the object's place in one move unless the block fails.
+
+    Until then whoever asks the object, also in another thread, meets it as it was.
+    """
+    twin = object.__new__(type(thing))
+    vars(twin).update(vars(thing))
+    yield twin
+    thing.__dict__ = vars(twin)

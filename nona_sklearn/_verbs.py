@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from numbers import Real
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from ._sample_weight import check_sample_weight, log_prior
 from ._settings import ForkSafeLock
 from ._table import table
 from ._targets import Split, check_lengths
-from ._validation import check_choice, is_whole
+from ._validation import check_choice, check_flag, is_real, is_whole
 
 COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
 EDITING = ForkSafeLock()  # one edit at a time; readers keep the bank they began with
@@ -109,9 +109,9 @@ class NeighborEstimator(NetworkEstimator):
         ValueError
             If `tolerance` is negative, or leaves a query without neighbours.
         """
-        _, question = self._ask(X)
-        if not isinstance(tolerance, Real) or not tolerance >= 0:
+        if not is_real(tolerance, 0, math.inf):
             raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
+        _, question = self._ask(X)
         weights = question.sparse_weights(tolerance)
         if (np.diff(weights.indptr) == 0).any():
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
@@ -149,6 +149,8 @@ class NeighborEstimator(NetworkEstimator):
             If `n_neighbors` is not between 1 and the number of rows that are admitted: one
             less than all with ``X=None``.
         """
+        check_flag("return_distance", return_distance)
+        check_flag("return_names", return_names)
         bank, weights, positions = self._find_heaviest(X, n_neighbors)
         found = bank.names_of(positions) if return_names else bank.ids.cpu().numpy()[positions]
         return (weights, found) if return_distance else found
@@ -191,9 +193,10 @@ class NeighborEstimator(NetworkEstimator):
         return bank, weights.cpu().numpy(), positions.cpu().numpy()
 
     def _explain(self, X, n_neighbors) -> Explanation:
+        if not is_whole(n_neighbors, 1):
+            raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
         bank, question = self._ask(X)
-        check_n_neighbors(n_neighbors, len(bank) - (X is None))
-        found = Explanation.of(question, n_neighbors)
+        found = Explanation.of(question, min(n_neighbors, len(bank) - (X is None)))
         queries = bank.names_of(slice(None)) if X is None else labels_of(X)
         return replace(
             found,
@@ -260,13 +263,13 @@ class NeighborEstimator(NetworkEstimator):
         ValueError
             If the estimator has no step: ``softstep=None``.
         """
-        _, question = self._ask(X)
         if self.softstep is None:
             raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
+        _, question = self._ask(X)
         return question.step_sums().cpu().numpy()
 
     def distance_to_bank(self, X=None):
-        """Distance of each query to the nearest row of the bank; a warning if it is large.
+        """Distance of each query to the nearest row of the bank.
 
         Compare it with what is usual for the bank itself,
         ``np.quantile(reg.distance_to_bank(), 0.99)``: a prediction farther out leans on rows
@@ -297,7 +300,7 @@ class NeighborEstimator(NetworkEstimator):
         X : array-like of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
-            Their targets; with ``X=None``, those of the bank.
+            Their targets, only with `X`: those of the bank are known.
 
         Returns
         -------
@@ -307,6 +310,11 @@ class NeighborEstimator(NetworkEstimator):
             queries, of the change of a prediction when the row is left out; ``error``, the
             mean change of the squared error then, where targets are known: positive where the
             row helps. Several outputs add up; of classes these are the probabilities of all.
+
+        Raises
+        ------
+        ValueError
+            If `X` or `y` is invalid, or `y` is given without `X`.
 
         Notes
         -----
@@ -322,6 +330,7 @@ class NeighborEstimator(NetworkEstimator):
         place: influences do not add up. A row leaves with all of its sample weight; queries
         count alike.
         """
+        refuse_targets_alone(X, y)
         bank, question = self._ask(X)
         truth = bank.targets if X is None else None
         if X is not None and y is not None:
@@ -498,8 +507,8 @@ class NeighborEstimator(NetworkEstimator):
         return self
 
     def _check_targets(self, y, n_rows: int, bank: NeighborBank) -> Tensor:
-        """Values of some rows' targets, with the outputs of the bank's."""
-        values = self.targets_.values(y)
+        """Values of some rows' targets, with the outputs of the bank's, in their order."""
+        values = self.targets_.values(in_order_of(bank.target_names, y))
         check_lengths(n_rows, len(values))
         if values.shape[1:] != bank.targets.shape[1:]:
             outputs = ", ".join(map(str, bank.targets.shape[1:]))
@@ -507,6 +516,22 @@ class NeighborEstimator(NetworkEstimator):
                 f"y must have the bank's shape (n, {outputs}), got {tuple(values.shape)}"
             )
         return values.to(bank.targets.device)
+
+
+def refuse_targets_alone(X, y):
+    """Refuse targets of rows that are not given: those of the bank are known."""
+    if X is None and y is not None:
+        raise ValueError("y must be None with X=None: the targets of the bank's rows are known")
+
+
+def in_order_of(target_names, y):
+    """Targets with their columns in the order of the bank's, where both have names."""
+    names = target_names_of(y)
+    if not (target_names and names) or names == target_names or len(names) == 1:
+        return y
+    if set(names) != set(target_names):
+        raise ValueError(f"y must have the columns {[*target_names]}, got {[*names]}")
+    return y[list(target_names)]
 
 
 def check_n_neighbors(n_neighbors, n_admitted):

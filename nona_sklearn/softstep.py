@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ._validation import check_choice
-from .ranking import largest, nearest_first  # noqa: F401 - both were found here once
+from .ranking import nearest_first
 
 __all__ = [
     "STEPS",

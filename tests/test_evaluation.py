@@ -15,9 +15,9 @@ from nona_sklearn._evaluation import (
     Extremes,
     Partial,
     compare,
-    with_ones,
+    relative_to_peak_,
 )
-from nona_sklearn._neighbors import Exclusion
+from nona_sklearn._neighbors import Exclusion, with_ones
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
 
@@ -50,6 +50,10 @@ def merge_all(said, merges):
     return said[0]
 
 
+def partial_of(logits, values, excluded=None):
+    return Partial.of_weights(*relative_to_peak_(logits, excluded), values)
+
+
 def pairs_of(excluded):
     return tuple(excluded.nonzero().unbind(dim=1))
 
@@ -69,10 +73,10 @@ def test_tiles_merge_in_any_order_and_grouping(order, seed, scale, share):
     logits[excluded] = -math.inf
     tiles, merges = order
 
-    whole = Partial.of_tile(logits.clone(), with_ones(values), pairs_of(excluded))
+    whole = partial_of(logits.clone(), with_ones(values), pairs_of(excluded))
     ours = merge_all(
         (
-            Partial.of_tile(logits[:, t].clone(), with_ones(values[t]), pairs_of(excluded[:, t]))
+            partial_of(logits[:, t].clone(), with_ones(values[t]), pairs_of(excluded[:, t]))
             for t in tiles
         ),
         merges,
@@ -95,8 +99,8 @@ def test_tiles_merge_in_any_order_and_grouping(order, seed, scale, share):
 
 def test_partial_on_paper():
     ten, two = (with_ones(torch.tensor([[value]]).double()) for value in (10.0, 2.0))
-    one = Partial.of_tile(torch.tensor([[math.log(3.0)]]), ten)
-    other = Partial.of_tile(torch.tensor([[0.0]]), two)
+    one = partial_of(torch.tensor([[math.log(3.0)]]), ten)
+    other = partial_of(torch.tensor([[0.0]]), two)
     merged = one.merge(other)
     assert merged.mean.item() == pytest.approx(8.0)  # (3 * 10 + 1 * 2) / 4
     assert merged.total.item() == pytest.approx(4 / 3)  # relative to the peak, 3
@@ -111,7 +115,7 @@ def test_pairs_of_an_exclusion_are_its_mask(queries, neighbors):
     for start in range(0, len(queries), 4):
         block = found[start : start + 4]
         block[exclusion.pairs(slice(start, start + 4))] = True
-    assert torch.equal(found, exclusion.mask())
+    assert torch.equal(found, exclusion.queries[:, None] == exclusion.neighbors)
 
 
 # -- quick ways are the definitions ------------------------------------------------------------

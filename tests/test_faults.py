@@ -388,7 +388,7 @@ def test_intervals_cover_new_groups(early_stopping):
     y = X[:, 0] + effect[groups] + 0.1 * rng.normal(size=600)
     [(train, test)] = GroupShuffleSplit(1, test_size=0.4, random_state=0).split(X, y, groups)
     reg = softstep_knn(max_iter=15, early_stopping=early_stopping)
-    reg.fit(X[train], y[train], groups[train])
+    reg.fit(X[train], y[train], groups=groups[train])
     low, high = reg.predict_quantiles(X[test], [0.05, 0.95]).T
     covered = (low <= y[test]) & (y[test] <= high)
     # 48 new groups: a share of .9 of them has a standard error of .043.
@@ -398,7 +398,7 @@ def test_intervals_cover_new_groups(early_stopping):
 def test_calibration_leaves_out_the_group(plane):
     X, _, y, _ = plane
     groups = np.arange(120) // 4
-    reg = nona(n_estimators=2).fit(X, y, groups)
+    reg = nona(n_estimators=2).fit(X, y, groups=groups)
     rows = np.array([7, 50, 119])
     weights = ask_of_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
     assert (weights[groups[rows][:, None] == groups] == 0).all()
@@ -432,7 +432,7 @@ def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
 def test_nobody_to_calibrate_on(plane):
     X, _, y, _ = plane
     one_row = nona().fit(X, y).remove_neighbors(np.arange(1, 120))
-    one_group = nona().fit(X, y, np.arange(120) // 30).remove_neighbors(np.arange(30, 120))
+    one_group = nona().fit(X, y, groups=np.arange(120) // 30).remove_neighbors(np.arange(30, 120))
     for reg in (one_row, one_group):
         with pytest.raises(ValueError, match="at least 2 rows, or groups, in the bank, it has 1"):
             reg.calibrate()
@@ -549,9 +549,9 @@ def test_tolerance_is_a_number(plane):
 def test_missing_groups_say_so(plane, missing):
     names = pd.Series([missing, *map(str, range(119))], dtype=object)
     with pytest.raises(ValueError, match=r"groups must not be missing, got .* in row 0"):
-        nona().fit(plane[0], plane[2], names)
+        nona().fit(plane[0], plane[2], groups=names)
     with pytest.raises(ValueError, match="groups must not be missing, got nan in row 0"):
-        nona().fit(plane[0], plane[2], pd.Series([np.nan, *range(119)]))
+        nona().fit(plane[0], plane[2], groups=pd.Series([np.nan, *range(119)]))
 
 
 @pytest.mark.parametrize("callbacks", [["x"], [("name", 3)], [Callback(), object]])
@@ -586,3 +586,125 @@ def test_sparse_features_name_the_way_out(estimator):
         make_pipeline(OneHotEncoder(), clone(estimator)).fit(X, y)
     with pytest.raises(TypeError, match="sparse_output=False"):
         clone(estimator).fit(np.eye(4), y).predict(OneHotEncoder().fit_transform(X))
+
+
+# -- what a fit, and what is asked of it, refuses and takes --------------------------------------
+
+
+def test_weights_by_position_are_no_groups(plane):
+    """scikit-learn's third argument is sample_weight; ours were groups, which nobody noticed."""
+    X, _, y, _ = plane
+    with pytest.raises(TypeError, match="takes 3 positional arguments but 4 were given"):
+        nona().fit(X, y, np.ones(120))
+
+
+@BOTH
+def test_targets_may_be_read_backwards(plane, estimator):
+    """Torch has no negative strides."""
+    X, X_test, y, y_test = plane
+    expected = clone(estimator).fit(X[::-1], y[::-1].copy())
+    found = clone(estimator).fit(X[::-1], y[::-1])
+    np.testing.assert_array_equal(found.predict(X_test), expected.predict(X_test))
+    levels = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_array_equal(
+        found.predict_quantiles(X_test, levels[::-1]),
+        found.predict_quantiles(X_test, levels)[:, ::-1],
+    )
+    found.add_neighbors(X_test[::-1], y_test[::-1])
+    assert found.bank_.targets[-1] == y_test[0]
+
+
+def test_who_asks_during_a_refit_meets_the_earlier_fit(plane):
+    X, X_test, y, _ = plane
+    answers = []
+
+    class Ask(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            answers.append(reg.predict(X_test))
+
+    reg = nona().fit(X, y)
+    expected = reg.predict(X_test)
+    far = np.c_[1e3 * X, X]  # other columns, and another scale
+    reg.set_params(callbacks=[Ask()]).fit(far, -y)
+    assert len(answers) == 3
+    for answer in answers:
+        np.testing.assert_array_equal(answer, expected)
+    assert reg.n_features_in_ == 4
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        reg.predict(X_test)
+
+
+@pytest.mark.parametrize("exponent", [-300, -90, 60])
+@BOTH
+def test_the_unit_of_a_feature_does_not_matter(plane, estimator, exponent):
+    """A power of two changes no digit; particles weigh 1e-27 kg."""
+    X, X_test, y, _ = plane
+    expected = clone(estimator).fit(X, y).predict(X_test)
+    scale = 2.0**exponent
+    found = clone(estimator).fit(scale * X, y).predict(scale * X_test)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_one_hidden_layer_may_be_a_number(plane):
+    X, X_test, y, _ = plane
+    one, several = (nona(hidden_layer_sizes=size).fit(X, y) for size in (8, (8,)))
+    np.testing.assert_array_equal(one.predict(X_test), several.predict(X_test))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r, X: r.predict(X, return_std="no"), "return_std must be True or False, got 'no'"),
+        (lambda r, X: r.kneighbors(X, return_distance="no"), "return_distance must be True or"),
+        (
+            lambda r, X: r.kneighbors(X, return_names=1),
+            "return_names must be True or False, got 1",
+        ),
+        (
+            lambda r, X: r.explain(X, n_neighbors=0),
+            "n_neighbors must be a positive integer, got 0",
+        ),
+        (lambda r, X: r.explain(X, n_neighbors=True), "positive integer, got True"),
+        (lambda r, X: r.influence(None, X[:, 0]), "y must be None with X=None"),
+        (lambda r, X: r.calibrate(None, X[:, 0]), "y must be None with X=None"),
+        (lambda r, X: setattr(r, "calibration_", "wide"), "must be a Calibration, got 'wide'"),
+        (lambda r, X: clone(r).set_params(n_jobs=0).fit(X, X[:, 0]), "'n_jobs' .* Got 0 instead"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_refused_by_name(fitted, plane, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(fitted, plane[1])
+
+
+@pytest.fixture(scope="module")
+def fitted(plane):
+    return nona().fit(plane[0], plane[2])
+
+
+def test_an_explanation_names_all_rows_where_there_are_few(plane):
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y).compress(3)
+    table = reg.explain(X_test[:1])  # five, as a rule
+    assert len(table) == 4
+    np.testing.assert_allclose(table["contribution"].sum(), reg.predict(X_test[:1])[0])
+
+
+def test_banks_and_embedded_rows_can_be_compared(fitted, plane):
+    bank = fitted.bank_
+    assert bank == bank
+    assert bank != copy.deepcopy(bank)  # as objects are: their tensors have no one answer
+    assert fitted.embed(plane[1]) != fitted.embed(plane[1])
+
+
+def test_added_targets_are_found_by_the_names_of_their_columns(plane):
+    X, X_test, y, _ = plane
+    targets = pd.DataFrame({"a": y, "b": -y})
+    reg = nona().fit(X, targets)
+    added = pd.DataFrame({"b": [2.0], "a": [1.0]})
+    reg.add_neighbors(X_test[:1], added)
+    assert reg.bank_.targets[-1].tolist() == [1.0, 2.0]
+    with pytest.raises(
+        ValueError, match=r"y must have the columns \['a', 'b'\], got \['b', 'c'\]"
+    ):
+        reg.add_neighbors(X_test[:1], added.rename(columns={"a": "c"}))
+    assert len(reg.bank_) == 121

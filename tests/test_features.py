@@ -1522,3 +1522,86 @@ def test_a_fit_with_an_extractor_forgets_the_table():
     images = np.random.default_rng(0).normal(size=(len(y), 3)).astype(np.float32)
     model.set_params(feature_extractor=nn.Linear(3, 2)).fit(images, y)
     assert not hasattr(model, "features_")
+
+
+# -- dates that are written as strings ----------------------------------------------------------
+
+
+def as_written(days, form="%Y-%m-%d"):
+    return [day if day is None else day.strftime(form) for day in days]
+
+
+MOMENTS = [*pd.date_range("2024-01-30", periods=12, freq="25h").to_pydatetime(), None]
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S.%f"])
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_strings_that_are_all_dates_are_dates(form, make):
+    texts = as_written(MOMENTS, form)
+    moments = [t if t is None else dt.datetime.fromisoformat(t) for t in texts]
+    encoder, expected = encode(pd.DataFrame({"day": moments}))
+    assert columns_of(make({"day": texts})) == expected
+    assert columns_of(np.array([[t] for t in texts], dtype=object)) == {
+        name.replace("day_", "x0_", 1): values for name, values in expected.items()
+    }
+    # What fit took for dates may come in either way.
+    np.testing.assert_array_equal(
+        encoder.transform(make({"day": texts[:3]})), encoder.transform(make({"day": moments[:3]}))
+    )
+
+
+def test_moments_of_a_zone_may_be_strings():
+    moments = pd.date_range("2024-01-30", periods=9, freq="25h", tz="UTC")
+    expected = columns_of(pd.DataFrame({"t": moments}))
+    for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S+00:00"):
+        assert columns_of(pd.DataFrame({"t": moments.strftime(form)})) == expected
+
+
+@pytest.mark.parametrize(
+    "strange", ["2024-13-01", "2024-02-30", "soon", "12.5.2020", "20240101", "2024", "2024-W01-1"]
+)
+def test_what_is_no_date_leaves_all_of_them_categories(strange):
+    texts = ["2024-01-01", None, strange, "2024-01-01"]
+    columns = columns_of(pd.DataFrame({"day": texts}))
+    assert {*columns} == {"day_2024-01-01", "day_missing", f"day_{strange}"}
+
+
+def test_dates_with_and_without_a_zone_are_no_dates():
+    columns = columns_of(pd.DataFrame({"t": ["2024-01-01T00:00", "2024-01-01T00:00Z"]}))
+    assert len(columns) == 2
+
+
+@pytest.mark.parametrize("chosen", ["named", "categorical"])
+def test_dates_that_are_chosen_are_categories(chosen):
+    X = pd.DataFrame({"day": ["2024-01-01", "2024-01-02", "2024-01-01", None]})
+    params = {"categorical_features": ["day"]} if chosen == "named" else {}
+    encoder = TableEncoder(min_frequency=1, **params)
+    Z = encoder.fit_transform(X if chosen == "named" else X.astype("category"))
+    assert Z.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    np.testing.assert_array_equal(encoder.transform(X[:2]), Z[:2])  # all of which are dates
+
+
+def test_categories_stay_so_where_only_dates_come_later():
+    X = pd.DataFrame({"day": ["2024-01-01", "never", "2024-01-01", "never"]})
+    encoder = TableEncoder(min_frequency=1).fit(X)
+    np.testing.assert_array_equal(encoder.transform(X[:1]), [[1, 0]])
+
+
+def test_where_fit_saw_dates_other_strings_are_refused():
+    encoder = TableEncoder().fit(pd.DataFrame({"day": ["2024-01-01", "2024-01-03"]}))
+    message = "column 'day' held dates without a time zone in fit, and holds strings now"
+    with pytest.raises(ValueError, match=message):
+        encoder.transform(pd.DataFrame({"day": ["2024-01-02", "soon"]}))
+
+
+# -- columns of which nothing is learned ----------------------------------------------------------
+
+
+@ON_ALL
+def test_a_column_of_rare_levels_only_is_said_to_tell_nothing(estimator):
+    """Numbers and dates that came as strings would else be lost without a word."""
+    X = pd.DataFrame({"area": np.arange(120.0), "paid": [f"1.{i:03},50" for i in range(120)]})
+    message = "column 'paid' holds 120 categories in 120 rows, none of them often enough"
+    with pytest.warns(UserWarning, match=message):
+        clone(estimator).fit(X, X["area"])
+    clone(estimator).fit(X.assign(paid=["1", "2"] * 60), X["area"])  # and this warns of nothing

@@ -309,7 +309,7 @@ def test_no_row_learns_from_its_group(estimator):
     leaky, clean = (
         min(
             epoch["train_loss"]
-            for epoch in clone(estimator).set_params(max_iter=30).fit(X, y, g).history_
+            for epoch in clone(estimator).set_params(max_iter=30).fit(X, y, groups=g).history_
         )
         for g in (None, groups)
     )
@@ -333,7 +333,7 @@ def test_no_row_learns_from_its_group(estimator):
 def test_bad_groups(plane, groups, message, monkeypatch):
     monkeypatch.setattr(_base, "train_network", None)
     with pytest.raises(ValueError, match=message):
-        nona(early_stopping=True).fit(plane[0], plane[2], groups)
+        nona(early_stopping=True).fit(plane[0], plane[2], groups=groups)
 
 
 @pytest.mark.parametrize("offset", [1e6, 1.7e9])

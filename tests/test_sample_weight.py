@@ -111,8 +111,10 @@ def test_equal_weights_are_none(estimator):
 def test_a_row_of_weight_0_is_absent(estimator, weights):
     weights = np.where(np.arange(60) % 3 == 1, 0, weights)
     kept, groups = weights > 0, np.arange(60) // 2
-    fit = clone(estimator).fit(X, y, groups, weights)
-    without = clone(estimator).fit(X[kept], y[kept], groups[kept], weights[kept])
+    fit = clone(estimator).fit(X, y, groups=groups, sample_weight=weights)
+    without = clone(estimator).fit(
+        X[kept], y[kept], groups=groups[kept], sample_weight=weights[kept]
+    )
     np.testing.assert_array_equal(fit.predict(X_test), without.predict(X_test))
     assert [epoch["train_loss"] for epoch in fit.history_] == [
         epoch["train_loss"] for epoch in without.history_
@@ -714,7 +716,7 @@ def test_weights_are_routed():
         found = cross_validate(
             reg, X, y, params={"sample_weight": WEIGHTS, "groups": groups}, error_score="raise"
         )
-    best = nona(**search.best_params_).fit(X, y, groups, WEIGHTS)
+    best = nona(**search.best_params_).fit(X, y, groups=groups, sample_weight=WEIGHTS)
     np.testing.assert_array_equal(search.predict(X_test), best.predict(X_test))
     assert len(found["test_score"]) == 5
 

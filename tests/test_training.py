@@ -134,7 +134,9 @@ def test_dataset_pool_is_the_batch_and_other_rows_without_replacement():
     first = rows_of(question.neighbors.values, y)
     second = rows_of(pool.ask(network, rows).neighbors.values, y)
     assert len(first.unique()) == len(second.unique()) == len(question.neighbors) == 20
-    assert torch.equal(question.exclusion.mask(), rows[:, None] == first)
+    assert torch.equal(
+        question.exclusion.queries[:, None] == question.exclusion.neighbors, rows[:, None] == first
+    )
     assert torch.equal(first[:3], rows)
     assert not torch.equal(first, second)
     torch.testing.assert_close(question.query, network.embedding(X[rows]))

@@ -111,7 +111,9 @@ def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch)
     monkeypatch.setitem(_evaluation.TILE, "cpu", (8, 15))
     question = make_question(weighting, **kwargs)
     neighbors = question.neighbors
-    excluded = None if question.exclusion is None else question.exclusion.mask()
+    excluded = None
+    if (pairs := question.exclusion) is not None:
+        excluded = pairs.queries[:, None] == pairs.neighbors
     with torch.no_grad():
         weights = question.head.neighbor_weights(
             question.query, neighbors.embeddings, excluded, neighbors.log_prior
