@@ -2,12 +2,13 @@
 
 Writes the version and the date where they belong, commits, builds sdist and wheel from a clean
 copy, checks them, tries the wheel in empty environments, and tags. Nothing is uploaded. If it
-fails, ``git reset --hard HEAD~`` takes the commit back.
+fails, it prints the command that takes back what it wrote.
 """
 
 import argparse
 import datetime
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,8 @@ import tempfile
 import venv
 from pathlib import Path
 
-from nona_sklearn._docs import SITE
-
 ROOT = Path(__file__).resolve().parents[1]
+SITE = runpy.run_path(ROOT / "nona_sklearn" / "_docs.py")["SITE"]  # without importing torch
 #: Where the site has what the README links to.
 PAGES = {
     r"docs/images/([^)]+)": r"_images/\1",
@@ -25,6 +25,13 @@ PAGES = {
     r"notebooks/([^)]+)\.ipynb": r"generated/notebooks/\1.html",
     r"examples/README\.rst": "generated/gallery/index.html",
 }
+#: What a release writes: in which file, instead of which line.
+LINES = [
+    ("nona_sklearn/__init__.py", r'^__version__ = ".*"$', '__version__ = "{version}"'),
+    ("CHANGELOG.md", r"^## \S+ \(unreleased\)$", "## {version} ({date})"),
+    ("CITATION.cff", r"^version: .*$", "version: {version}"),
+    ("CITATION.cff", r"^date-released: .*$", 'date-released: "{date}"'),
+]
 
 
 def run(*command, cwd=ROOT):
@@ -33,20 +40,28 @@ def run(*command, cwd=ROOT):
     subprocess.run(command, check=True, cwd=cwd)
 
 
-def replace(path, pattern, text):
-    """Replace what occurs exactly once in a file."""
-    content = (ROOT / path).read_text()
-    content, n_found = re.subn(pattern, text, content, flags=re.MULTILINE)
-    if n_found != 1:
-        sys.exit(f"{path}: {pattern!r} occurs {n_found} times, not once")
-    (ROOT / path).write_text(content)
+def output(*command):
+    """What a command prints."""
+    return subprocess.check_output(command, cwd=ROOT, text=True).strip()
 
 
-def set_version(version, date):
-    """Write the version and the date into code, changelog and citation."""
-    replace("nona_sklearn/__init__.py", r'^__version__ = ".*"$', f'__version__ = "{version}"')
-    replace("CHANGELOG.md", r"^## \S+ \(unreleased\)$", f"## {version} ({date})")
-    replace("CITATION.cff", r"^version: .*$", f"version: {version}")
+def stop_if_not_ready(version):
+    """End if changes are not committed, or the tag is there already."""
+    if output("git", "status", "--porcelain"):
+        sys.exit("commit your changes first")
+    if output("git", "tag", "--list", f"v{version}"):
+        sys.exit(f"the tag v{version} exists already")
+
+
+def with_version(version, date):
+    """Files with the version and the date in them, of which nothing is written yet."""
+    contents = {path: (ROOT / path).read_text() for path, _, _ in LINES}
+    for path, pattern, text in LINES:
+        line = text.format(version=version, date=date)
+        contents[path], n_found = re.subn(pattern, line, contents[path], flags=re.MULTILINE)
+        if n_found != 1:
+            sys.exit(f"{path}: {pattern!r} occurs {n_found} times, not once")
+    return contents
 
 
 def link_to_site(readme, version):
@@ -83,6 +98,17 @@ def try_wheel(folder):
         run(python, "-I", "-m", "nona_sklearn", cwd=folder)  # of nowhere but the wheel
 
 
+def release(version, contents):
+    """Write, commit, build, try and tag."""
+    for path, content in contents.items():
+        (ROOT / path).write_text(content)
+    run("git", "commit", "-qam", f"Release {version}")
+    with tempfile.TemporaryDirectory() as folder:
+        build(Path(folder), version)
+        try_wheel(Path(folder))
+    run("git", "tag", f"v{version}")
+
+
 def main():
     """Make the release that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -90,14 +116,14 @@ def main():
     version = parser.parse_args().version
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         parser.error(f"version must be three numbers, got {version!r}")
-    if subprocess.check_output(["git", "status", "--porcelain"], cwd=ROOT):
-        sys.exit("commit your changes first")
-    set_version(version, datetime.date.today().isoformat())
-    run("git", "commit", "-qam", f"Release {version}")
-    with tempfile.TemporaryDirectory() as folder:
-        build(Path(folder), version)
-        try_wheel(Path(folder))
-    run("git", "tag", f"v{version}")
+    stop_if_not_ready(version)
+    contents = with_version(version, datetime.date.today().isoformat())
+    start = output("git", "rev-parse", "HEAD")
+    try:
+        release(version, contents)
+    except BaseException:
+        print(f"{version} is not released. To take it back: git reset --hard {start}", flush=True)
+        raise
     print(
         f"dist/ holds {version}; the tag is v{version}. Push both, upload dist/ by twine, and see "
         "that nona-sklearn.readthedocs.io builds the tag: notebooks link to it."

@@ -1,0 +1,162 @@
+"""A release, in a repository of its own: what it writes, and that nothing is lost if it fails."""
+
+import datetime
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nona_sklearn
+from nona_sklearn._docs import SITE
+
+ROOT = Path(__file__).parents[1]
+FILES = [
+    ".ci/release.py",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "nona_sklearn/__init__.py",
+    "nona_sklearn/_docs.py",
+]
+NEWS = "# Changelog\n\n## 1.2.0 (unreleased)\n\n- news\n\n## 1.1.0 (2020-01-01)\n"
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """What a release reads and writes, committed twice."""
+    if not shutil.which("git"):
+        pytest.skip("needs git")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)  # a git that runs the tests must not lend us its repository
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "nobody")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "nobody@example.org")
+    for file in FILES:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, "Start")
+    (tmp_path / "CHANGELOG.md").write_text(NEWS)
+    commit(tmp_path, "News")
+    return tmp_path
+
+
+def git(folder, *arguments):
+    done = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
+def commit(folder, message):
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", message)
+
+
+def state(folder):
+    """The commit, the tags, and which files differ from it."""
+    return [git(folder, *what.split()) for what in ("rev-parse HEAD", "tag", "status -s", "diff")]
+
+
+@pytest.fixture
+def script(repository, monkeypatch):
+    """The script, which would release 1.2.0, but builds and tries nothing."""
+    path = repository / ".ci" / "release.py"
+    specification = importlib.util.spec_from_file_location("release", path)
+    module = importlib.util.module_from_spec(specification)
+    with monkeypatch.context() as patch:
+        for name in ("nona_sklearn", "nona_sklearn._docs"):  # the script works where torch is not
+            patch.setitem(sys.modules, name, None)
+        specification.loader.exec_module(module)
+    monkeypatch.setattr(sys, "argv", ["release.py", "1.2.0"])
+    monkeypatch.setattr(module, "build", lambda folder, version: None)
+    monkeypatch.setattr(module, "try_wheel", lambda folder: None)
+    return module
+
+
+def test_it_knows_the_site_without_importing_the_package(script):
+    assert script.SITE == SITE
+
+
+def test_version_and_date_are_written_committed_and_tagged(script, repository):
+    script.main()
+    today = datetime.date.today().isoformat()
+    assert '\n__version__ = "1.2.0"\n' in (repository / "nona_sklearn/__init__.py").read_text()
+    assert (repository / "CHANGELOG.md").read_text() == NEWS.replace("unreleased", today)
+    citation = (repository / "CITATION.cff").read_text()
+    assert f'\nversion: 1.2.0\ndate-released: "{today}"\n' in citation
+    assert git(repository, "log", "--format=%s") == "Release 1.2.0\nNews\nStart"
+    assert git(repository, "rev-parse", "v1.2.0") == git(repository, "rev-parse", "HEAD")
+    assert not git(repository, "status", "--porcelain")
+
+
+def leave_no_news(folder):
+    (folder / "CHANGELOG.md").write_text(NEWS.replace("unreleased", "2020-02-02"))
+    commit(folder, "No news")
+
+
+def tag(folder):
+    git(folder, "tag", "v1.2.0")
+
+
+def leave_changes(folder):
+    (folder / "CITATION.cff").write_text("version: 1.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "complaint"),
+    [
+        (leave_no_news, "CHANGELOG.md: .* occurs 0 times"),
+        (tag, "the tag v1.2.0 exists already"),
+        (leave_changes, "commit your changes first"),
+    ],
+)
+def test_it_ends_before_it_writes(script, repository, obstacle, complaint):
+    obstacle(repository)
+    before = state(repository)
+    with pytest.raises(SystemExit, match=complaint):
+        script.main()
+    assert state(repository) == before
+
+
+def refuse_commits(script, repository, monkeypatch):
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+
+
+def interrupt_the_build(script, repository, monkeypatch):
+    def build(folder, version):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(script, "build", build)
+
+
+def break_the_wheel(script, repository, monkeypatch):
+    monkeypatch.setattr(script, "try_wheel", lambda folder: script.run("false"))
+
+
+@pytest.mark.parametrize("fault", [refuse_commits, interrupt_the_build, break_the_wheel])
+def test_what_a_failed_release_wrote_is_taken_back(script, repository, monkeypatch, capfd, fault):
+    before = state(repository)
+    fault(script, repository, monkeypatch)
+    with pytest.raises((subprocess.CalledProcessError, KeyboardInterrupt)):
+        script.main()
+    assert state(repository) != before
+    advice = re.search(r"git (reset --hard \w+)$", capfd.readouterr().out, re.MULTILINE)
+    git(repository, *shlex.split(advice[1]))
+    assert state(repository) == before
+
+
+def test_the_citation_is_of_this_version_and_its_date():
+    citation = (ROOT / "CITATION.cff").read_text()
+    version = re.search(r"^version: (.*)$", citation, re.MULTILINE)[1]
+    date = re.search(r'^date-released: "(.*)"$', citation, re.MULTILINE)[1]
+    assert version == nona_sklearn.__version__
+    assert f"\n## {version} ({date})\n" in (ROOT / "CHANGELOG.md").read_text()
