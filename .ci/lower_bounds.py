@@ -1,7 +1,7 @@
 """Print constraints for pip: of every requirement the lowest version that setup.cfg allows.
 
-What setup.cfg leaves open keeps its pin in constraints.txt. So does torch, since indexes offer
-its older versions as builds for GPUs only, of several gigabytes.
+What setup.cfg leaves open keeps its pin in constraints.txt. So does torch, of which PyPI
+has older versions for Linux only as builds for GPUs, of several gigabytes.
 """
 
 import re
