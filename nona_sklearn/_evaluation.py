@@ -199,9 +199,9 @@ class Room:
     """Memory for one tile after another: new memory for each would cost as much as a product."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[tuple[int, int], torch.dtype], Tensor] = {}
+        self.kept: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 
-    def of(self, shape: tuple[int, int], like: Tensor) -> Tensor:
+    def of(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Give memory of a shape, of a tensor's dtype and device, with whatever is in it."""
         key = shape, like.dtype
         if key not in self.kept:
