@@ -1,4 +1,4 @@
-"""Approximate search, for banks of millions of rows. The only file that imports faiss."""
+"""Approximate search, for large banks. The only file that imports faiss."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class ApproximateNeighborsRegressor(
 
     An exact prediction weighs every row of the bank. This one weighs `n_candidates` rows, the
     nearest that a graph of the bank (HNSW, by faiss) leads to, for each of the regressor's
-    networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
-    is lost. The index takes as much memory as the bank, plus 256 bytes a row. After an edit
-    of the regressor's bank it is rebuilt by the next prediction. Candidates are the nearest rows,
-    whatever their sample weights, which count where they are weighed. Weightings that end
-    ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned') lose nothing where all
-    rows that they look at are among the candidates.
+    networks. It pays for banks from some ten thousand rows on, if the weights are concentrated:
+    :meth:`compare` says what is lost. The index takes as much memory as the bank, plus 256 bytes
+    a row. After an edit of the regressor's bank it is rebuilt by the next prediction. Candidates
+    are the nearest rows, whatever their sample weights, which count where they are weighed.
+    Weightings that end ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned')
+    lose nothing where all rows that they look at are among the candidates.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class ApproximateNeighborsRegressor(
 
     Notes
     -----
-    Needs faiss: ``pip install nona_sklearn[approximate]``.
+    Needs faiss: ``pip install ".[approximate]"`` in a copy of the repository.
 
     Examples
     --------

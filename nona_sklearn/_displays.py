@@ -180,9 +180,10 @@ def _class_colors(n_classes):
 class NeighborsDisplay(Display):
     """The neighbours behind one prediction, the heaviest on top, beside what it predicts.
 
-    Of numbers the target of each neighbour, the larger the more it weighs; a dotted line leads
-    to where it was adjusted to. Of classes a bar for each, in the colour of its class: framed
-    its weight, filled what it adds to the probability of its class.
+    For numbers: a dot for each neighbour's target. A larger dot has more weight. A dotted line
+    leads to an open dot, the target adjusted to the query. For classes: a bar for each
+    neighbour, in the colour of its class. The frame is its weight, the filled part is what it
+    adds to the probability of its class.
 
     It is recommended to use :meth:`from_estimator`.
 

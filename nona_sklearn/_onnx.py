@@ -63,9 +63,9 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
 
     Notes
     -----
-    Needs ``pip install nona_sklearn[onnx]``. The graph holds queries × bank in memory: ask for
-    some thousand at a time. Numbers agree with the estimator's to float32. The bank is that of
-    the moment; edits need another export.
+    Needs ``pip install ".[onnx]"`` in a copy of the repository. The graph holds queries × bank in
+    memory: ask for some thousand at a time. Numbers agree with the estimator's to float32. The
+    bank is that of the moment; edits need another export.
 
     Examples
     --------

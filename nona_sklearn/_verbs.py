@@ -208,7 +208,7 @@ class NeighborEstimator(NetworkEstimator):
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:
-        """What the Series or the columns of the targets are called; None if nobody said."""
+        """What the Series or the columns of the targets are called; None if they have no names."""
         return self.bank_.target_names
 
     def effective_n_neighbors(self, X=None):
