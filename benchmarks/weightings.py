@@ -160,6 +160,19 @@ def harm(results, condition, numbers):
     return table, np.exp(np.log(table / same.reindex(table.index)).mean(axis=1))
 
 
+#: Where a label has room beside its dot, in points, and how it is aligned.
+LABELS = {
+    "softmax": ((8, -7), "left"),
+    "softplus": ((8, 7), "left"),
+    "entmax": ((8, -7), "left"),
+    "preconditioned, 16 nearest": ((8, 7), "left"),
+    "sparse_softmax": ((5, -12), "right"),
+    "sparse_softmax, 20 nearest": ((8, 7), "left"),
+    "uniform + S1": ((-8, 0), "right"),
+    "softpick": ((-8, 5), "right"),
+}
+
+
 def draw(results, error, path):
     """Draw error against neighbours behind a prediction, and mean ranks with what is chance."""
     import matplotlib.pyplot as plt
@@ -169,7 +182,7 @@ def draw(results, error, path):
     relative = relative_error(everywhere, BASELINE)
     neighbors = plain.groupby("model")["neighbors"].median()[relative.index]
     ranks = everywhere.round(12).rank().mean(axis=1).sort_values()
-    figure, (front, places) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    figure, (front, places) = plt.subplots(1, 2, figsize=(12, 7), layout="constrained")
     front.axhline(1, color="grey", linewidth=0.8)
     plain_names = [name for name in relative.index if not name.endswith("+ S1")]
     for name in relative.index.difference(plain_names):  # a line leads to it from the plain one
@@ -177,24 +190,27 @@ def draw(results, error, path):
         front.plot(neighbors[both], relative[both], color="grey", linewidth=0.8)
         front.plot(neighbors[name], relative[name], "o", color="#0072B2", fillstyle="none")
     front.plot(neighbors[plain_names], relative[plain_names], "o", color="#0072B2")
-    named = {*plain_names, "uniform + S1"} - {BASELINE}  # the line at 1
-    for i, name in enumerate(relative[list(named)].sort_values().index):  # near names lie apart
-        place = {"xytext": (6, 0), "ha": "left"} if i % 2 else {"xytext": (-6, 0), "ha": "right"}
-        at = (neighbors[name], relative[name])
-        front.annotate(name, at, textcoords="offset points", va="center", fontsize=8, **place)
+    for name in [*plain_names, "uniform + S1"]:
+        if name in relative:
+            (x, y), align = LABELS.get(name, ((8, 0), "left"))
+            at = (neighbors[name], relative[name])
+            front.annotate(
+                name, at, (x, y), textcoords="offset points", ha=align, va="center", fontsize=9
+            )
     front.set(
         xscale="log",
-        xlim=(neighbors.min() / 30, neighbors.max() * 30),
+        xlim=(3, 6000) if neighbors.max() > 100 else None,
         xlabel="rows with a weight, median",
         ylabel=f"error over {BASELINE}'s, geometric mean",
-        title="open: with S1 on top",
+        title="Error and number of neighbours\n(open circles: with S1)",
     )
     places.barh(ranks.index, ranks, color="#56B4E9")
     distance = critical_difference(*everywhere.shape)
     places.axvspan(ranks.min(), ranks.min() + distance, color="#E69F00", alpha=0.25)
     places.invert_yaxis()
+    places.tick_params(axis="y", labelsize=9)
     places.set(
-        title=f"shaded: {distance:.2f} from the best, chance (5 %)",
+        title="Mean rank\n(shaded: not significantly worse than the best)",
         xlabel="mean rank of the error",
     )
     figure.savefig(path, dpi=90)
