@@ -32,12 +32,15 @@ table = reg.explain(houses[:1], n_neighbors=8).iloc[:8]
 place = np.arange(len(table))
 figure, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
 ax.hlines(place, table["target"], table["adjusted_target"], color="0.6", zorder=1)
-ax.scatter(
-    table["target"], place, marker="o", facecolor="white", edgecolor="#0072B2", label="sold"
-)
 sizes = 2000 * table["weight"]
+ax.scatter(table["target"], place, s=sizes, color="#0072B2", label="sold (area: weight)")
 ax.scatter(
-    table["adjusted_target"], place, s=sizes, color="#D55E00", label="adjusted (area: weight)"
+    table["adjusted_target"],
+    place,
+    s=sizes,
+    facecolor="white",
+    edgecolor="#0072B2",
+    label="adjusted",
 )
 ax.axvline(reg.predict(houses[:1])[0], color="black", linestyle="--", label="prediction")
 ax.set_yticks(place, table["neighbor"])
@@ -46,4 +49,4 @@ ax.set(xlabel="price (thousand dollars)", title="The eight houses that weigh mos
 ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), markerscale=0.6)
 
 # %%
-# A line leads from what a house was sold for to what it says of the house in question.
+# A line leads from the price of a house to its price adjusted to the house in question.

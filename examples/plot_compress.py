@@ -1,6 +1,6 @@
 """
-Compress the bank tenfold
-=========================
+Compress the bank: what it costs
+================================
 
 Predictions look at every row of the bank. `compress` keeps the rows that carry the others' weight.
 """
@@ -29,8 +29,12 @@ for size in sizes:
         errors[name].append(root_mean_squared_error(y_test, model.predict(X_test)))
 
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-for (name, values), marker in zip(errors.items(), "os", strict=True):
-    ax.plot(sizes, values, marker=marker, label=name)
+styles = {
+    "compress": {"marker": "o", "color": "#0072B2"},
+    "random rows": {"marker": "s", "color": "0.5"},
+}
+for name, values in errors.items():
+    ax.plot(sizes, values, label=name, **styles[name])
 ax.set_xscale("log")
 ax.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
 ax.minorticks_off()

@@ -23,5 +23,5 @@ spaces = {
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for ax, (title, space) in zip(axes, spaces.items(), strict=True):
     points = ax.scatter(*space.T, c=y, s=14, cmap="viridis")
-    ax.set(title=title, xlabel="first principal component", ylabel="second")
+    ax.set(title=title, xlabel="first principal component", ylabel="second principal component")
 figure.colorbar(points, ax=axes, label="progression of diabetes")

@@ -22,3 +22,5 @@ for ax, noise in zip(axes, (0.05, 1.0), strict=True):
     n_rows = knn.soft_n_neighbors(X).mean()
     ax.set_xlim(0.95, 1)
     ax.set_title(f"noise {noise}: about {n_rows:.0f} of 500 rows count")
+    ax.set_ylabel("")
+axes[0].set_ylabel("share of its weight that a neighbour keeps")
