@@ -1,7 +1,10 @@
 """The site: ``python -m sphinx -W docs docs/_build/html``."""
 
+import re
 import zlib
 from pathlib import Path
+
+from sphinx_gallery.sorting import ExplicitOrder
 
 import nona_sklearn
 
@@ -40,6 +43,7 @@ autosummary_generate = True
 numpydoc_show_class_members = False  # the templates list them
 numpydoc_xref_param_type = False
 autodoc_typehints = "none"  # docstrings say more
+toc_object_entries_show_parents = "hide"  # "On this page" has room for short names
 # What we refer to, by name: a build has no network, so it cannot ask the others' sites.
 intersphinx_mapping = {
     path.stem: (path.read_text().splitlines()[0], str(INVENTORIES / f"{path.stem}.inv"))
@@ -47,12 +51,17 @@ intersphinx_mapping = {
 }
 
 # -- gallery ----------------------------------------------------------------------------------
+FIRST = (  # what people ask for first; the others follow
+    *("adjusted_neighbors", "spiral", "intervals", "label_errors", "images", "texts"),
+    *("embedding", "boundary", "new_rows", "influence", "compress"),
+)
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "generated/gallery",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("nona_sklearn",),
     "filename_pattern": "/plot_",
+    "within_subsection_order": ExplicitOrder([*(f"plot_{name}.py" for name in FIRST), "*"]),
     "download_all_examples": False,
     "show_memory": False,
     "capture_repr": (),  # pictures and what is printed
@@ -65,7 +74,7 @@ sphinx_gallery_conf = {
 # -- looks ------------------------------------------------------------------------------------
 WIDE = "accuracy", "decisions", "performance", "uncertainty", "weighting"  # tables
 html_theme = "pydata_sphinx_theme"
-html_title = "nona_sklearn"
+html_title = f"nona_sklearn {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
@@ -84,11 +93,26 @@ html_theme_options = {
 }
 
 OUTSIDE = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
+# A public name in a line of text, but not in a heading or in the text of a link.
+NAMES = "|".join(name for name in nona_sklearn.__all__ if not name.startswith("_"))
+NAMED = re.compile(rf"(?<![\[`])`({NAMES})`(?![\]`])")
+
+
+def _link_names(text):
+    """Let public names in the text of a page lead to their reference."""
+    lines, code = text.split("\n"), False
+    for i, line in enumerate(lines):
+        code ^= line.startswith("```")
+        if not code and not line.startswith(("#", "```")):
+            lines[i] = NAMED.sub(r"{py:obj}`\1 <nona_sklearn.\1>`", line)
+    return "\n".join(lines)
 
 
 def _lead_inside(app, page, source):
     """Let links that lead out of this folder on disk lead to the site's own pages."""
     text = source[0]
+    if Path(app.env.doc2path(page)).suffix == ".md":
+        text = _link_names(text.replace("\n\n```\n", "\n```\n"))  # doctest needs an empty line
     for file, own in OUTSIDE.items():
         text = text.replace(f"](../{file}.md", f"]({own}.md")
     text = text.replace("](../examples/README.rst", "](generated/gallery/index.rst")
