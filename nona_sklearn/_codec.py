@@ -206,6 +206,7 @@ class Encoder:
         return parameters, self._entries(rest, path)
 
     def _parameter(self, value: Any, name: str, path: str) -> Any:
+        value = [*value] if _is_foreign_list(value) else value
         try:
             if isinstance(value, nn.Module):
                 if not is_known(value):
@@ -260,6 +261,12 @@ class Encoder:
             self._memory.add(memory)
             self.tensors[key], self._keys[same] = tensor, key
         return self._keys[same]
+
+
+def _is_foreign_list(value: Any) -> bool:
+    """Whether a value is a range, or pandas's Index or Series: as a list it means the same."""
+    of_pandas = type(value).__module__.split(".")[0] == "pandas"
+    return isinstance(value, range) or (of_pandas and hasattr(value, "tolist"))
 
 
 def _is_plain(dtype: np.dtype) -> bool:
@@ -350,7 +357,7 @@ class Decoder:
             raise ValueError(f"{name} has no parameter {min(unknown)}")
         # Of a file of an older version, which lacks what has come since.
         before, self._parameters = self._parameters, defaults | self._entries(parameters)
-        if inspect.Parameter.empty in self._parameters.values():
+        if any(value is inspect.Parameter.empty for value in self._parameters.values()):
             raise ValueError(f"{name} lacks a parameter")
         if "similarity" in parameters:
             check_choice("similarity", self._parameters["similarity"], SIMILARITIES)

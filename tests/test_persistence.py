@@ -145,6 +145,39 @@ def test_parameters_come_back(params, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "estimator",
+    [
+        NONARegressor(hidden_layer_sizes=np.array([8, 9])),
+        NONARegressor(hidden_layer_sizes=range(8, 10)),
+        NONARegressor(hidden_layer_sizes=pd.Index([8, 9])),
+        NONARegressor(hidden_layer_sizes=pd.Series([8, 9])),
+        NONARegressor(categorical_features=np.arange(10) == 1),
+        TableEncoder(np.array([1, 2])),
+        TableEncoder(np.array(["a", "b"], dtype=object)),
+    ],
+    ids=lambda estimator: " ".join(repr(estimator).split()),
+)
+def test_parameters_of_several_entries_come_back(estimator, tmp_path):
+    """Nobody has to bring them again, and their entries are the same."""
+    parameters = again(estimator, tmp_path).get_params()
+    for name, value in estimator.get_params().items():
+        if hasattr(value, "__len__") and not isinstance(value, str):
+            kinds = np.ndarray if isinstance(value, np.ndarray) else (list, tuple)
+            assert isinstance(parameters[name], kinds)
+            assert list(parameters[name]) == list(value)
+        else:
+            assert parameters[name] == value
+
+
+def test_an_estimator_of_parameters_that_are_arrays_predicts_as_it_did(tmp_path):
+    params = {"categorical_features": np.arange(10) == 1, "hidden_layer_sizes": np.array([8, 8])}
+    estimator = NONARegressor(**ONE, **params).fit(X, Y)
+    loaded = again(estimator, tmp_path)
+    assert_alike(loaded, estimator, X)
+    np.testing.assert_array_equal(loaded.fit(X, Y).predict(X), estimator.predict(X))
+
+
+@pytest.mark.parametrize(
     "y",
     [
         np.arange(60) % 3,
