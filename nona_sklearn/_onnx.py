@@ -63,9 +63,9 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
 
     Notes
     -----
-    Needs ``pip install ".[onnx]"`` in a copy of the repository. The graph holds queries × bank in
-    memory: ask for some thousand at a time. Numbers agree with the estimator's to float32. The
-    bank is that of the moment; edits need another export.
+    Needs the extra ``onnx``. The graph holds queries × bank in memory: ask for some thousand at
+    a time. Numbers agree with the estimator's to float32. The bank is that of the moment; edits
+    need another export.
 
     Examples
     --------
@@ -191,7 +191,9 @@ def _import_onnx() -> None:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise ImportError("export_onnx needs pip install nona_sklearn[onnx]") from error
+        raise ImportError(
+            "export_onnx needs onnx and onnxscript: install nona_sklearn with the extra 'onnx'"
+        ) from error
 
 
 def _check_exportable(estimator: NeighborEstimator) -> None:
