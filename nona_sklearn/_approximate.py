@@ -1,4 +1,4 @@
-"""Approximate search, for large banks. The only file that imports faiss."""
+"""Approximate search, for banks of millions of rows. The only file that imports faiss."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from sklearn.base import (
     RegressorMixin,
     clone,
 )
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -24,6 +26,7 @@ from ._docs import Documented
 from ._evaluation import spans
 from ._neighbors import Neighbors
 from ._regression import NeighborRegressor
+from ._validation import is_whole
 from .attention import AverageHead, NONAHead, adjusted_mean
 from .ranking import largest
 from .similarity import SIMILARITIES
@@ -39,12 +42,12 @@ class ApproximateNeighborsRegressor(
 
     An exact prediction weighs every row of the bank. This one weighs `n_candidates` rows, the
     nearest that a graph of the bank (HNSW, by faiss) leads to, for each of the regressor's
-    networks. It pays for banks from some ten thousand rows on, if the weights are concentrated:
-    :meth:`compare` says what is lost. The index takes as much memory as the bank, plus 256 bytes
-    a row. After an edit of the regressor's bank it is rebuilt by the next prediction. Candidates
-    are the nearest rows, whatever their sample weights, which count where they are weighed.
-    Weightings that end ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned')
-    lose nothing where all rows that they look at are among the candidates.
+    networks. It pays for large banks, if the weights are concentrated: :meth:`compare` says what
+    is lost. The index takes as much memory as the bank, plus 256 bytes a row. After an edit
+    of the regressor's bank it is rebuilt by the next prediction. Candidates are the nearest rows,
+    whatever their sample weights, which count where they are weighed. Weightings that end
+    ('sparse_softmax', 'sparsemax', 'entmax', 'softpick', 'preconditioned') lose nothing where all
+    rows that they look at are among the candidates.
 
     Parameters
     ----------
@@ -63,13 +66,16 @@ class ApproximateNeighborsRegressor(
     n_features_in_ : int
         Number of features seen during fit.
 
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if `X` has names that are all strings.
+
     See Also
     --------
     NONARegressor : Exact predictions.
 
     Notes
     -----
-    Needs faiss: ``pip install ".[approximate]"`` in a copy of the repository.
+    Needs faiss: install the extra ``approximate``.
 
     Examples
     --------
@@ -91,8 +97,11 @@ class ApproximateNeighborsRegressor(
         self.regressor = regressor
         self.n_candidates = n_candidates
 
-    def fit(self, X, y):
+    def fit(self, X, y, *, groups=None, sample_weight=None):
         """Fit the regressor, and build an index of each of its networks' embeddings.
+
+        A regressor in a :class:`~sklearn.frozen.FrozenEstimator` is taken as it is fitted, with
+        its bank: of `X` only the columns are checked.
 
         Parameters
         ----------
@@ -100,6 +109,10 @@ class ApproximateNeighborsRegressor(
             Training features.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
+        groups : array-like of shape (n_samples,), default=None
+            Rows that belong together, as for the regressor's ``fit``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each row counts, as for the regressor's ``fit``.
 
         Returns
         -------
@@ -111,13 +124,19 @@ class ApproximateNeighborsRegressor(
         ImportError
             If faiss is not installed.
         ValueError
-            If a neighbour's weight in `regressor` depends on more than its distance.
+            If a parameter or what is passed is invalid, or a neighbour's weight in `regressor`
+            depends on more than its distance.
         """
-        _import_faiss()
         self._validate_params()
-        regressor = clone(self.regressor)
+        if not is_whole(self.n_candidates, 1):  # True passes for 1
+            raise ValueError(f"n_candidates must be an integer, got {self.n_candidates!r}")
+        regressor = _unfrozen(self.regressor)
         _check_indexable(regressor)
-        regressor.fit(X, y)
+        _import_faiss()  # before a fit that may take long
+        if regressor is self.regressor:
+            regressor = clone(regressor).fit(X, y, groups=groups, sample_weight=sample_weight)
+        else:
+            _check_fitted_for(regressor, X, groups=groups, sample_weight=sample_weight)
         self.regressor_, self._index = regressor, Index.of(*_head_and_bank(regressor))
         return self
 
@@ -190,6 +209,16 @@ class ApproximateNeighborsRegressor(
         """Number of features seen during fit."""
         return self.regressor_.n_features_in_
 
+    @property
+    def feature_names_in_(self):
+        """Names of the features seen during fit."""
+        return self.regressor_.feature_names_in_
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self.regressor).input_tags
+        return tags
+
     def __getstate__(self):
         """Pickle the index as bytes, or none where an edit has left it behind."""
         state = super().__getstate__()
@@ -201,6 +230,8 @@ class ApproximateNeighborsRegressor(
 
     def __setstate__(self, state):
         super().__setstate__(state)
+        if "regressor_" in state:  # version 0.2.0 kept it frozen
+            self.regressor_ = _unfrozen(self.regressor_)
         if state.get("_index") is not None:
             graphs = read_graphs(state["_index"])
             self._index = Index(*_head_and_bank(self.regressor_), graphs)
@@ -236,11 +267,10 @@ class Index:
 
     def search(self, query: Tensor, n_candidates: int) -> Candidates:
         """Find the rows that each network's graph leads to from some queries (q, d)."""
-        k, rows, squares = min(n_candidates, len(self.bank)), [], []
+        k, rows, squares = min(int(n_candidates), len(self.bank)), [], []
         parts = self.head.parts(query, self.bank.embeddings)
         for (head, q, _), graph in zip(parts, self.graphs, strict=True):
-            graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
-            found = graph.search(np.ascontiguousarray(head.compared(q).cpu()), k)
+            found = _search_graph(graph, np.ascontiguousarray(head.compared(q).cpu()), k)
             squares.append(torch.from_numpy(found[0]))
             rows.append(torch.from_numpy(found[1]))
         return Candidates(self.bank.neighbors, rows, squares)
@@ -338,21 +368,39 @@ def _import_faiss():
             import faiss
     except ImportError as error:
         raise ImportError(
-            "approximate search needs faiss: pip install nona_sklearn[approximate]"
+            "approximate search needs faiss: install nona_sklearn with the extra 'approximate'"
         ) from error
     return faiss
 
 
+def _unfrozen(regressor):
+    """What a FrozenEstimator holds; of any other regressor itself."""
+    while isinstance(regressor, FrozenEstimator):
+        regressor = regressor.estimator
+    return regressor
+
+
 def _check_indexable(regressor):
     """Refuse weights that depend on more than a distance, before the fit."""
-    inner = getattr(regressor, "estimator", regressor)  # of a FrozenEstimator
-    if not isinstance(inner, NeighborRegressor):
+    if not isinstance(regressor, NeighborRegressor):
         raise ValueError(f"regressor must be a NONARegressor, got {regressor!r}")
-    if inner.softstep is not None or inner.similarity not in ("l2", "log_l2"):
+    if regressor.softstep is not None or regressor.similarity not in ("l2", "log_l2"):
         raise ValueError(
             "regressor must have softstep=None and similarity='l2' or 'log_l2' for an index, got "
-            f"softstep={inner.softstep!r} and similarity={inner.similarity!r}"
+            f"softstep={regressor.softstep!r} and similarity={regressor.similarity!r}"
         )
+
+
+def _check_fitted_for(regressor, X, **of_rows):
+    """Refuse a frozen regressor that is not fitted, was to other columns, or is to be anew."""
+    check_is_fitted(regressor)
+    for name, value in of_rows.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must be None for a FrozenEstimator, which is not fitted anew, got "
+                f"{value!r:.100}"
+            )
+    next(iter(regressor._take(X)), None)  # which checks the columns
 
 
 def read_graphs(arrays: list[np.ndarray]) -> list:
@@ -364,6 +412,20 @@ def _build_graph(embeddings: Tensor):
     graph = _import_faiss().IndexHNSWFlat(embeddings.shape[1], N_LINKS)
     graph.add(np.ascontiguousarray(embeddings))
     return graph
+
+
+def _search_graph(graph, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances and places, each (q, k), of the rows that a graph leads to.
+
+    Among many duplicates a graph may lead to fewer than k rows: such a query meets all rows.
+    """
+    graph.hnsw.efSearch = 2 * k  # how many rows the search keeps in sight
+    squares, places = graph.search(query, k)
+    short = (places < 0).any(axis=1)
+    if short.any():
+        rows = _import_faiss().downcast_index(graph.storage)
+        squares[short], places[short] = rows.search(query[short], k)
+    return squares, places
 
 
 def _weigh(

@@ -3,8 +3,13 @@ import pickle
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import BaggingRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_no_attributes_set_in_init
@@ -124,19 +129,21 @@ def test_refuses_weights_that_are_no_function_of_distance(faiss, data, regressor
 
 def test_other_regressors_and_counts_are_refused(faiss, data):
     X, _, y = data
-    with pytest.raises(ValueError, match="regressor must be a NONARegressor"):
-        ApproximateNeighborsRegressor(pytest.importorskip("sklearn.dummy").DummyRegressor()).fit(
-            X, y
-        )
-    with pytest.raises(ValueError, match="n_candidates"):
-        ApproximateNeighborsRegressor(NONARegressor(), n_candidates=0).fit(X, y)
+    for other in (DummyRegressor(), BaggingRegressor(NONARegressor())):
+        with pytest.raises(ValueError, match="regressor must be a NONARegressor, got"):
+            ApproximateNeighborsRegressor(other).fit(X, y)
+    for wrong in (0, True, 2.5):
+        with pytest.raises(ValueError, match=f"(?i)n_candidates.* got {wrong}"):
+            ApproximateNeighborsRegressor(NONARegressor(), n_candidates=wrong).fit(X, y)
 
 
 def test_says_what_to_install(monkeypatch, data):
     X, _, y = data
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match=r"pip install nona_sklearn\[approximate\]"):
+    with pytest.raises(ImportError, match="install nona_sklearn with the extra 'approximate'"):
         ApproximateNeighborsRegressor(NONARegressor()).fit(X, y)
+    with pytest.raises(ValueError, match="n_candidates"):  # what is wrong anyway comes first
+        ApproximateNeighborsRegressor(NONARegressor(), n_candidates=0).fit(X, y)
 
 
 def test_the_index_follows_edits_of_the_bank(faiss, fitted, data):
@@ -198,3 +205,108 @@ def test_answers_are_decoded(faiss, data):
 def test_tags_say_what_it_takes():
     tags = get_tags(ApproximateNeighborsRegressor(NONARegressor()))
     assert tags.target_tags.multi_output
+    assert tags.input_tags.allow_nan
+    of_extractors = NONARegressor(torch.nn.Linear(4, 4))  # which takes no gaps
+    for regressor in (of_extractors, FrozenEstimator(of_extractors)):
+        assert not get_tags(ApproximateNeighborsRegressor(regressor)).input_tags.allow_nan
+
+
+def test_a_table_is_known_by_its_names(faiss, data):
+    X, X_test, y = data
+    table, queries = (pd.DataFrame(rows, columns=[*"abcd"]) for rows in (X, X_test))
+    reg = NONARegressor(n_estimators=1, max_iter=2, random_state=0)
+    fast = ApproximateNeighborsRegressor(reg)
+    assert not hasattr(fast, "feature_names_in_")
+    assert [*fast.fit(table, y).feature_names_in_] == [*"abcd"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        fast.predict(queries.rename(columns={"a": "e"}))
+    assert not hasattr(fast.fit(X, y), "feature_names_in_")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_weights_and_groups_are_the_regressor_s(faiss, data):
+    X, X_test, y = data
+    reg = NONARegressor(n_estimators=1, max_iter=3, random_state=0)
+    of_rows = {"groups": np.arange(300) // 3, "sample_weight": 1 + np.arange(300) % 4}
+    for name in of_rows:
+        passed = {name: of_rows[name]}
+        fast = ApproximateNeighborsRegressor(reg, n_candidates=300).fit(X, y, **passed)
+        expected = clone(reg).fit(X, y, **passed).predict(X_test)
+        np.testing.assert_allclose(fast.predict(X_test), expected, atol=1e-5)
+        assert np.abs(expected - clone(reg).fit(X, y).predict(X_test)).max() > 1e-3
+
+
+# -- graphs that lead nowhere ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crowd():
+    """Rows of 27 kinds, of which a graph leads to few, and a regressor of them."""
+    rng = np.random.RandomState(0)
+    X = rng.randint(0, 3, (3000, 3)).astype(float)
+    y = X.sum(axis=1) + 0.1 * rng.standard_normal(3000)
+    reg = NONARegressor(n_estimators=1, max_iter=2, random_state=0).fit(X, y)
+    return X, y, reg
+
+
+def test_among_duplicates_all_candidates_are_found(faiss, crowd):
+    X, y, reg = crowd
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=256).fit(X, y)
+    index, query = fast._ask(X[:200])
+    graph, asked = index.graphs[0], reg.network_.head.compared(query)
+    graph.hnsw.efSearch = 512
+    short = (graph.search(asked.numpy(), 256)[1] < 0).any(axis=1)
+    assert 0 < short.sum() < 200  # or there is nothing to mend
+    found = index.search(query, 256)
+    rows, squares = found.rows[0], found.squares[0]
+    assert all(len(row.unique()) == 256 and row.min() >= 0 for row in rows)
+    bank = reg.network_.head.compared(reg.bank_.embeddings)
+    nearest = torch.cdist(asked.double(), bank.double()).square().topk(256, largest=False).values
+    torch.testing.assert_close(squares[short].double(), nearest[short], atol=1e-5, rtol=1e-4)
+
+
+def test_all_of_many_duplicates_are_exact(faiss, crowd):
+    X, y, reg = crowd
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=3000).fit(X, y)
+    np.testing.assert_allclose(fast.predict(X[:50]), reg.predict(X[:50]), atol=1e-5)
+    comparison = fast.compare(X[:50])
+    assert comparison["recall"] == 1
+    assert comparison["weight"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_counts_of_numpy_are_counts(faiss, fitted, data, kind):
+    X, X_test, y = data
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=20).fit(X, y)
+    expected = fast.predict(X_test)
+    fast.set_params(n_candidates=kind(20))
+    np.testing.assert_array_equal(fast.fit(X, y).predict(X_test), expected)
+
+
+# -- regressors that are fitted already --------------------------------------------------------
+
+
+def test_a_frozen_regressor_is_the_one_that_answers(faiss, fitted, data):
+    """Itself, with its bank; also of a pickle of version 0.2.0, which held it frozen."""
+    X, X_test, y = data
+    twice = FrozenEstimator(FrozenEstimator(fitted))
+    fast = ApproximateNeighborsRegressor(twice, n_candidates=20).fit(X, y)
+    assert fast.regressor_ is fitted
+    old = copy.copy(fast)
+    old.regressor_ = FrozenEstimator(fitted)
+    again = pickle.loads(pickle.dumps(old))
+    assert type(again.regressor_) is NONARegressor
+    np.testing.assert_array_equal(again.predict(X_test), fast.predict(X_test))
+
+
+def test_a_frozen_regressor_must_be_fitted_to_these_columns(faiss, fitted, data):
+    X, _, y = data
+    fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted))
+    with pytest.raises(ValueError, match="X has 3 features, but NONARegressor is expecting 4"):
+        fast.fit(X[:, :3], y)
+    for name in ("sample_weight", "groups"):
+        with pytest.raises(ValueError, match=f"{name} must be None for a FrozenEstimator"):
+            fast.fit(X, y, **{name: np.ones(300)})
+    with pytest.raises(NotFittedError, match="NONARegressor instance is not fitted"):
+        ApproximateNeighborsRegressor(FrozenEstimator(NONARegressor())).fit(X, y)
+    assert not hasattr(fast, "regressor_")

@@ -23,6 +23,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 
 from nona_sklearn import (
@@ -148,6 +149,15 @@ def test_an_approximate_regressor_has_an_index_in_each_shard(similarity, tmp_pat
     assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
     again = ShardedNeighbors(tmp_path / "bank", n_jobs=1)
     assert_same(again.predict(QUERIES), fast.predict(QUERIES))
+
+
+def test_an_index_of_a_frozen_regressor_can_be_sharded(tmp_path):
+    pytest.importorskip("faiss")
+    frozen = FrozenEstimator(NONARegressor(**ONE).fit(X, Y))
+    fast = ApproximateNeighborsRegressor(frozen, n_candidates=20).fit(X, Y)
+    sharded = shards(fast, tmp_path)
+    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
+    assert len(fast.regressor_.bank_) == 150
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(1e-3, 1 - 1e-3))
