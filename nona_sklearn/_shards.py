@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
 from filelock import FileLock
 from joblib import Parallel, delayed
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -36,6 +36,7 @@ from ._neighbors import Exclusion
 from ._persistence import as_path, put_in_place, read, write
 from ._question import Question
 from ._regression import check_levels
+from ._settings import ForkSafeLock
 from ._validation import check_flag, is_whole
 from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
 from .attention import AverageHead, NONAHead
@@ -45,6 +46,7 @@ LOCK = "edits.lock"  # who edits holds it; a process that ends lets go of it
 QUERY_BLOCK = 4096  # queries that are asked about at a time
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
+VERIFIED = 2**14  # files that a process remembers to have verified
 SHARD = r"shard-\d{5,}\.safetensors"
 #: What an edit leaves in a folder, if it is interrupted, besides unlisted shards.
 BESIDE = rf"\.({SHARD}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
@@ -180,6 +182,18 @@ class Shard:
             return cls(bank)
         return cls(bank, Index.of(estimator.regressor_.network_.head, bank).serialized())
 
+    @classmethod
+    def read(cls, entry: Entry, verify: bool) -> Shard:
+        """Map the shard that a manifest lists; whether to compare its checksum."""
+        held = read(entry.path, verify=verify, checksum=entry.sha256)
+        bank = held.get("bank") if isinstance(held, dict) else None
+        if not isinstance(bank, NeighborBank) or held.keys() != {"bank", "graphs"}:
+            raise ValueError(f"{entry.path} is damaged: it holds no shard")
+        ends = [*bank.ids[:1].tolist(), *bank.ids[-1:].tolist()]
+        if len(bank) != entry.n_rows or ends != [entry.first, entry.last]:
+            raise ValueError(f"{entry.path} is damaged: it holds other rows than are listed")
+        return cls(**held)
+
     @cached_property
     def _graphs(self) -> list:
         assert self.graphs is not None
@@ -245,13 +259,28 @@ class Folder:
             if not all(re.fullmatch(SHARD, shard["path"]) for shard in shards) or not shards:
                 raise ValueError("it must list shards of its folder")
             entries = (Entry(**(shard | {"path": path / shard["path"]})) for shard in shards)
-            return cls(path, shards=tuple(entries), **content)
+            folder = cls(path, shards=tuple(entries), **content)
+            folder._check()
+            return folder
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(
                 f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
             ) from None
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path / MANIFEST} is damaged: {error!r:.200}") from error
+
+    def _check(self) -> None:
+        """Refuse what no edit writes: what is no number, or ids and files that overlap."""
+        low = 0
+        for entry in self.shards:
+            name = entry.path.name
+            _check_whole(f"first of {name}", entry.first, low)
+            _check_whole(f"last of {name}", entry.last, entry.first)
+            _check_whole(f"n_rows of {name}", entry.n_rows, 1, entry.last - entry.first + 1)
+            low = entry.last + 1
+        _check_whole("next_id", self.next_id, low)
+        numbers = [int(entry.path.stem.removeprefix("shard-")) for entry in self.shards]
+        _check_whole("next_number", self.next_number, max(numbers) + 1)
 
     def put(self, shard: Shard, place: int | None = None) -> Folder:
         """Write a shard, a new one or in the place of another."""
@@ -291,6 +320,11 @@ class Folder:
         return sum(entry.n_rows for entry in self.shards)
 
 
+def _check_whole(name: str, value: Any, low: int, high: int = 2**62) -> None:
+    if not is_whole(value, low, high):
+        raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r:.50}")
+
+
 def _sha256(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -304,8 +338,8 @@ class Shards:
 
     def __init__(self) -> None:
         self.mapped: dict[tuple[Entry, int], tuple[Shard, int]] = {}
-        self.verified: set[tuple[Entry, int]] = set()
-        self.lock = Lock()
+        self.verified: dict[tuple[Entry, int], None] = {}  # the last ones come last
+        self.lock = ForkSafeLock()
 
     def read(self, entry: Entry) -> Shard:
         """Map a shard into memory.
@@ -323,12 +357,14 @@ class Shards:
         except FileNotFoundError:
             raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
         key = entry, about.st_mtime_ns
-        with self.lock:
+        with self.lock.held():
             shard, _ = self.mapped.pop(key, (None, 0))
             if shard is None:
-                new = key not in self.verified
-                shard = Shard(**read(path, verify=new, checksum=entry.sha256))
-                self.verified.add(key)
+                shard = Shard.read(entry, verify=key not in self.verified)
+            self.verified.pop(key, None)
+            self.verified[key] = None
+            if len(self.verified) > VERIFIED:
+                del self.verified[next(iter(self.verified))]
             self.mapped[key] = shard, about.st_size  # the last one
             total = sum(size for _, size in self.mapped.values())
             while total > MAPPED_BYTES and len(self.mapped) > 1:
@@ -431,6 +467,17 @@ def candidates(asked: Asked, shard: Shard, k: int) -> Candidates:
 OF_SHARDS = heaviest, candidates  # the others are of a question to a shard's rows
 
 
+def _does(verb: str) -> Callable[[ShardedNeighbors], bool]:
+    """Make a check that refuses what the estimator does not do either."""
+
+    def check(sharded: ShardedNeighbors) -> bool:
+        if not hasattr(sharded._exact, verb):
+            raise AttributeError(f"{type(sharded._exact).__name__} has no {verb}")
+        return True
+
+    return check
+
+
 class ShardedNeighbors:
     """Predictions from a bank that lies in files, one for each shard.
 
@@ -520,6 +567,7 @@ class ShardedNeighbors:
         mean = self._approximate_mean(X) if indexed else self._mean(X)
         return self._exact.targets_.decode(mean)
 
+    @available_if(_does("predict_proba"))
     def predict_proba(self, X=None):
         """Predict how probable each class is, as the classifier does.
 
@@ -533,7 +581,6 @@ class ShardedNeighbors:
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``estimator_.classes_``.
         """
-        self._check_verb("predict_proba")
         targets = self._exact.targets_
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
@@ -573,6 +620,7 @@ class ShardedNeighbors:
         weights, rows = zip(*self._answers(X, answer, check), strict=True)
         return np.concatenate(weights), np.concatenate(rows)
 
+    @available_if(_does("predict_quantiles"))
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution, as the regressor's.
 
@@ -595,7 +643,6 @@ class ShardedNeighbors:
         ValueError
             If `quantiles` are not from 0 to 1.
         """
-        self._check_verb("predict_quantiles")
         levels = check_levels(quantiles)
         bank = self._exact.bank_
         calibration = bank.calibration or Calibration()
@@ -608,11 +655,6 @@ class ShardedNeighbors:
         found = torch.cat(self._answers(X, answer)).numpy()
         found = found[..., 0] if bank.targets.ndim == 1 else found
         return found[:, 0] if np.ndim(quantiles) == 0 else found
-
-    def _check_verb(self, verb: str) -> None:
-        """Refuse what the estimator does not do either."""
-        if not hasattr(self._exact, verb):
-            raise AttributeError(f"{type(self._exact).__name__} has no {verb}")
 
     def _mean(self, X) -> Tensor:
         nobody = self._exact.bank_.neighbors

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,11 +10,11 @@ import subprocess
 import sys
 import time
 import warnings
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
-from threading import Timer
+from threading import Event, Timer
 
 import joblib
 import numpy as np
@@ -650,6 +651,47 @@ def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeyp
         sharded.predict(QUERIES)
 
 
+def test_what_a_process_remembers_is_bounded(tmp_path, monkeypatch):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 5)
+    monkeypatch.setattr(_shards, "SHARDS", _shards.Shards())
+    monkeypatch.setattr(_shards, "VERIFIED", 3)
+    sharded.predict(QUERIES)
+    names = [entry.path.name for entry, _ in _shards.SHARDS.verified]
+    assert names == [f"shard-{i:05d}.safetensors" for i in (2, 3, 4)]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks beside threads
+def test_a_forked_process_answers_whoever_was_reading(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    expected, context = sharded.predict(QUERIES), multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def answer():
+        signal.alarm(60)  # rather than wait for ever
+        sender.send(sharded.predict(QUERIES))
+
+    with ThreadPoolExecutor(1) as pool:  # another thread is reading while we fork
+        held, done = Event(), Event()
+
+        def read():
+            with _shards.SHARDS.lock.held():
+                held.set()
+                done.wait(100)
+
+        reading = pool.submit(read)
+        assert held.wait(10)
+        child = context.Process(target=answer)
+        child.start()
+        try:
+            child.join(90)
+            assert child.exitcode == 0
+        finally:
+            done.set()
+        reading.result()
+    np.testing.assert_array_equal(receiver.recv(), expected)
+
+
 @pytest.mark.parametrize("other", ["another shard", "the estimator", "another bank's"])
 def test_another_file_is_no_shard(other, tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
@@ -704,6 +746,16 @@ def damaged_manifests():
         "a list": lambda content: [content],
         "more": change(more=1),
         "not shards": change(shards=3),
+        **{f"n_rows {n!r}": change_first(n_rows=n) for n in ("x", -75, 0, 1.5, True, None, 99)},
+        "one twice, forged": lambda content: content | {"shards": content["shards"] * 2},
+        "the other way round": lambda content: content | {"shards": content["shards"][::-1]},
+        "no first": change_first(first=None),
+        "first after last": change_first(first=30, last=20),
+        "a negative first": change_first(first=-1),
+        "ids of the next": change_first(last=60),
+        "no last": change_first(last="37"),
+        **{f"next_id {n!r}": change(next_id=n) for n in ("x", -1, 149, 2**70, None)},
+        **{f"next_number {n!r}": change(next_number=n) for n in ("../../x", -1, 0, 3, None)},
     }
     return [
         *(pytest.param(each, False, id=name) for name, each in accidents.items()),
@@ -733,6 +785,36 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
         with pytest.raises(ValueError, match=r"shards\.json is damaged"):
             ask()
     assert sorted(folder.iterdir()) == files
+
+
+def forge_manifest(folder, **first):
+    """Say other things of the first shard, with a checksum that fits."""
+    content = json.loads((folder / "shards.json").read_text())
+    del content["sha256"]
+    content["shards"][0] |= first
+    said = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / "shards.json").write_text(json.dumps(content | {"sha256": said}))
+
+
+@pytest.mark.parametrize(
+    "first", [{"n_rows": 37}, {"first": 0, "last": 36, "n_rows": 37}], ids=str
+)
+def test_a_shard_of_other_rows_than_are_listed_is_damaged(first, tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    forge_manifest(tmp_path / "bank", **first)
+    with pytest.raises(ValueError, match=r"shard-00000\.safetensors is damaged: it holds other"):
+        sharded.predict(QUERIES)
+
+
+@pytest.mark.parametrize("held", [3, {"bank": 3, "graphs": None}, {"graphs": None}], ids=str)
+def test_a_file_of_something_else_is_no_shard(held, tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    path = tmp_path / "bank" / "shard-00000.safetensors"
+    forge_manifest(tmp_path / "bank", sha256=_persistence.write(held, path, overwrite=True))
+    with pytest.raises(
+        ValueError, match=r"shard-00000\.safetensors is damaged: it holds no shard"
+    ):
+        sharded.predict(QUERIES)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}', "[" * 100_000, ""])
@@ -775,10 +857,16 @@ def test_bad_parameters_are_named(tmp_path, monkeypatch):
 def test_what_the_estimator_does_not_do_is_refused(tmp_path):
     regressor = shards(NONARegressor(**ONE).fit(X, Y), tmp_path / "a")
     classifier = shards(NONAClassifier(**ONE).fit(X, KIND), tmp_path / "b")
-    with pytest.raises(AttributeError, match="NONARegressor has no predict_proba"):
-        regressor.predict_proba(QUERIES)
-    with pytest.raises(AttributeError, match="NONAClassifier has no predict_quantiles"):
-        classifier.predict_quantiles(QUERIES)
+    for sharded, verb, other in (
+        (regressor, "predict_proba", "predict_quantiles"),
+        (classifier, "predict_quantiles", "predict_proba"),
+    ):
+        assert hasattr(sharded, other)
+        assert not hasattr(sharded, verb)
+        with pytest.raises(AttributeError, match=f"no attribute '{verb}'") as refused:
+            getattr(sharded, verb)(QUERIES)
+        name = type(sharded.estimator_).__name__
+        assert str(refused.value.__cause__) == f"{name} has no {verb}"
 
 
 # -- workers -----------------------------------------------------------------------------------
