@@ -64,6 +64,11 @@ CLASSES = {_name(each): each for each in (*ESTIMATORS, *OTHERS)}
 FUNCTIONS_BY_NAME = {_name(each): each for each in FUNCTIONS}
 
 
+#: Bytes of memory that arrays of objects and texts may take: so many, and so many times what is
+#: in the file. A file that needs more is forged: it says that a text is wider than any in it.
+ROOM, TIMES = 2**26, 256
+
+
 class UnknownError(TypeError):
     """An object of a class that is not named here."""
 
@@ -149,6 +154,7 @@ class Encoder:
         self.handed: dict[str, str] = {}
         self._keys: dict[tuple, str] = {}
         self._memory: set[int] = set()  # where the tensors' lies
+        self._room = ROOM  # for arrays of texts, as a Decoder will count it
 
     def encode(self, value: Any, path: str) -> Any:
         """Write a value that was found at a path.
@@ -242,13 +248,23 @@ class Encoder:
             return written | {"numbers": self._tensor(numbers, path)}
         if kind in "UO" and kinds <= {str}:
             texts = [text.encode("utf-8", "surrogatepass") for text in values]
+            self._take_room(array, sum(map(len, texts)), path)
             joined = torch.frombuffer(
                 bytearray(b"".join(texts)) or bytearray(1), dtype=torch.uint8
             )
             lengths = torch.tensor([len(text) for text in texts], dtype=torch.int32)
             keys = self._tensor(joined, f"{path}.text"), self._tensor(lengths, f"{path}.lengths")
             return written | {"text": list(keys)}
+        if kind == "S":
+            self._take_room(array, sum(map(len, values)), path)
         return written | {"objects": self.encode(values, path)}
+
+    def _take_room(self, array: np.ndarray, n_bytes: int, path: str) -> None:
+        """Refuse texts, of so many bytes by themselves, that no Decoder would have room for."""
+        stored, taken = n_bytes + 4 * array.size, _memory_of(array.size, array.itemsize, n_bytes)
+        if self._room + TIMES * stored < taken:
+            raise UnknownError(f"{path} is an array of texts that is nearly all padding")
+        self._room += TIMES * stored - taken
 
     def _tensor(self, tensor: Tensor, path: str) -> str:
         """Keep a tensor, one that is met twice once: its key."""
@@ -261,6 +277,11 @@ class Encoder:
             self._memory.add(memory)
             self.tensors[key], self._keys[same] = tensor, key
         return self._keys[same]
+
+
+def _memory_of(n_values: int, width: int, n_bytes: int = 0) -> int:
+    """About how much an array takes, with Python's objects of which it is made."""
+    return n_values * (64 + width) + 4 * n_bytes
 
 
 def _is_foreign_list(value: Any) -> bool:
@@ -291,6 +312,7 @@ class Decoder:
     def __init__(self, tensors: Mapping[str, Tensor], handed: Mapping[str, Any]):
         self.tensors, self.handed = tensors, handed
         self._parameters: dict[str, Any] = {}  # of the estimator that is being read
+        self._room = ROOM + TIMES * sum(tensor.nbytes for tensor in tensors.values())
 
     def decode(self, written: Any) -> Any:
         """Make the value that was written."""
@@ -300,7 +322,10 @@ class Decoder:
             return written
         [(what, of)] = written.items()
         if what in PLAIN:
-            return PLAIN[what][1](self.decode(of))
+            plain = self.decode(of)
+            if isinstance(plain, Tensor | np.ndarray):
+                raise ValueError(f"{what} is not made of an array")
+            return PLAIN[what][1](plain)
         return getattr(self, READERS[what])(of)
 
     def _entries(self, written: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,28 +335,48 @@ class Decoder:
         return {self.decode(key): self.decode(value) for key, value in pairs}
 
     def _scalar(self, written: list) -> np.generic:
-        dtype, plain = written
-        stored_as = np.int64 if dtype[1] in "mM" else dtype
-        return np.array(self.decode(plain), stored_as).view(dtype)[()]
+        name, of = written
+        dtype, plain = np.dtype(name), self.decode(of)
+        if dtype.kind not in "biufSUmM" or not isinstance(plain, bool | int | float | str | bytes):
+            raise ValueError(f"{type(plain).__name__} is no scalar of {name}")
+        if dtype.kind in "SU":  # as wide as they are, whatever the file says
+            return dtype.type(plain)
+        stored_as = np.int64 if dtype.kind in "mM" else dtype
+        return np.array(plain, stored_as).view(dtype)[()]
 
     def _array(self, written: dict[str, Any]) -> np.ndarray:
         dtype, shape = np.dtype(written["dtype"]), written["shape"]
         if "numbers" in written:
             array = self.tensors[written["numbers"]].numpy().reshape(shape)
-            return array.astype(object) if dtype.kind == "O" else array.view(dtype)
-        if "text" in written:
-            joined, lengths = (self.tensors[key].numpy() for key in written["text"])
-            ends = lengths.cumsum()
-            whole = joined.tobytes()
-            values = [
-                whole[end - length : end].decode("utf-8", "surrogatepass")
-                for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)
-            ]
-        else:
-            values = self.decode(written["objects"])
+            if dtype.kind != "O":
+                return array.view(dtype)
+            self._take_room(array.size, 8)
+            return array.astype(object)
+        values = self._texts(*written["text"]) if "text" in written else written["objects"]
+        if not isinstance(values, list) or (values and dtype.kind not in "OSU"):
+            raise ValueError(f"{type(values).__name__} is no array of {dtype}")
+        self._take_room(len(values), dtype.itemsize)
         array = np.empty(len(values), dtype)
-        array[:] = values
+        array[:] = values if "text" in written else self.decode(values)
         return array.reshape(shape)
+
+    def _texts(self, joined: str, lengths: str) -> list[str]:
+        """Cut the texts out of one, by their lengths."""
+        whole, sizes = self.tensors[joined].numpy().tobytes(), self.tensors[lengths].numpy()
+        if not ((sizes >= 0) & (sizes <= len(whole))).all() or sizes.sum() > len(whole):
+            raise ValueError(f"lengths of texts must be those of {len(whole)} bytes")
+        self._take_room(0, 0, len(whole))
+        ends = sizes.cumsum()
+        return [
+            whole[end - length : end].decode("utf-8", "surrogatepass")
+            for end, length in zip(ends.tolist(), sizes.tolist(), strict=True)
+        ]
+
+    def _take_room(self, n_values: int, width: int, n_bytes: int = 0) -> None:
+        """Refuse an array before it takes more memory than any that was written."""
+        self._room -= _memory_of(n_values, width, n_bytes)
+        if self._room < 0:
+            raise ValueError(f"arrays of texts and objects need more than {TIMES} times the file")
 
     def _dtype(self, written: str) -> np.dtype:
         return np.dtype(written)

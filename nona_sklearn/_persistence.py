@@ -27,7 +27,11 @@ from ._validation import check_flag
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
 #: What a forged file may raise; what the format says of its shapes is checked before.
-UNREADABLE = LookupError, AttributeError, TypeError, ValueError, RuntimeError, OverflowError
+UNREADABLE = (
+    *(LookupError, AttributeError, TypeError, ValueError, RuntimeError),
+    *(ArithmeticError, AssertionError, MemoryError),
+    OSError,  # of a time zone, which is looked up in a folder
+)
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 

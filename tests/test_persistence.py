@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tracemalloc
 import zoneinfo
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
+    _codec,
     _persistence,
 )
 from nona_sklearn._codec import Decoder, Encoder, UnknownError
@@ -447,10 +449,10 @@ def test_other_files_are_refused(tmp_path):
         nona_sklearn.load(path)
 
 
-def rewrite(path, change=lambda content: content, **metadata):
-    """Change a file as somebody would who knows how its checksum is made."""
+def rewrite(path, change=lambda content: content, more=(), **metadata):
+    """Change a file, and add tensors, as somebody would who knows how its checksum is made."""
     said, tensors = _persistence._read(path)
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()} | dict(more)
     content = json.dumps(change(json.loads(tensors["estimator"].numpy().tobytes())))
     tensors["estimator"] = torch.frombuffer(bytearray(content.encode()), dtype=torch.uint8)
     said = {key: value for key, value in said.items() if key != "sha256"} | metadata
@@ -489,6 +491,14 @@ def test_newer_formats_are_refused(saved, tmp_path):
         {"array": {"dtype": "f8", "shape": [2, 3], "numbers": "estimator"}},
         {"object": ["nona_sklearn.NeighborBank", {}]},
         {"estimator": ["nona_sklearn.NONARegressor", {}, {"network_": {"dict": []}}]},
+        {"decimal.Decimal": "abc"},
+        {"zoneinfo.ZoneInfo": "America"},  # a folder
+        {"zoneinfo.ZoneInfo": "nowhere"},
+        {"datetime.timedelta": [10**30, 0, 0]},
+        {"scalar": ["|V400000000", "a"]},
+        {"scalar": ["<f8", [1.0, 2.0]]},
+        {"array": {"dtype": "<i8", "shape": [1], "objects": ["1"]}},
+        {"array": {"dtype": "|O", "shape": [5], "objects": {"builtins.tuple": [1]}}},
     ],
     ids=str,
 )
@@ -498,6 +508,57 @@ def test_a_file_names_no_other_class_or_function(saved, content, tmp_path):
     rewrite(path, lambda _: content)
     with pytest.raises(ValueError, match="holds what this version cannot read"):
         nona_sklearn.load(path)
+
+
+MILLION = 10**6
+FORGED = {
+    "bytes": torch.full((MILLION,), ord("a"), dtype=torch.uint8),
+    "one": torch.tensor([MILLION], dtype=torch.int32),
+    "there and back": torch.tensor([MILLION, -MILLION] * 500, dtype=torch.int32),
+    "round": torch.tensor([2**62] * 4),  # whose sum is 0 in 64 bits
+    "beyond": torch.tensor([MILLION, 1], dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"scalar": ["<U400000000", "a"]},
+        {"scalar": ["|S400000000", {"builtins.bytes": "61"}]},
+        {"scalar": ["<f8", {"tensor": "bytes"}]},
+        {"array": {"dtype": "<U20000000", "shape": [20], "objects": ["a"] * 20}},
+        {
+            "array": {
+                "dtype": "|S80000000",
+                "shape": [9],
+                "objects": [{"builtins.bytes": "61"}] * 9,
+            }
+        },
+        {"array": {"dtype": "<U80000000", "shape": [1], "text": ["bytes", "one"]}},
+        *(
+            {"array": {"dtype": "|O", "shape": [len(FORGED[name])], "text": ["bytes", name]}}
+            for name in ("there and back", "round", "beyond")
+        ),
+        # One tensor, again and again:
+        [{"array": {"dtype": "|O", "shape": [1], "text": ["bytes", "one"]}}] * 2000,
+        [{"array": {"dtype": "|O", "shape": [MILLION], "numbers": "bytes"}}] * 50,
+        [{"builtins.tuple": {"tensor": "bytes"}}] * 9,
+        [{"array": {"dtype": "|O", "shape": [MILLION], "objects": {"tensor": "bytes"}}}] * 9,
+    ],
+    ids=lambda content: str(content)[:70],
+)
+def test_a_forged_file_is_refused_before_it_takes_much_memory(saved, content, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    rewrite(path, lambda _: content, FORGED)
+    most = _codec.ROOM + _codec.TIMES * path.stat().st_size
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"model\.safetensors"):
+            nona_sklearn.load(path)
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -778,6 +839,42 @@ def test_arrays_come_back(array):
     np.testing.assert_array_equal(back, array)
     assert back.shape == array.shape
     assert back.dtype == array.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize("value", [np.str_("äß"), np.str_(""), np.bytes_(b"ab"), np.uint64(2**63)])
+def test_scalars_come_back(value):
+    back = through(value)
+    assert type(back) is type(value)
+    assert back == value
+
+
+@given(st.lists(st.text(max_size=9), min_size=1, max_size=200), st.integers(1, 3000))
+def test_what_is_written_is_read_or_refused_at_once(texts, width):
+    """Also with no room but what is in the file; and as wide as it was."""
+    array = np.array(texts, dtype=f"U{max(width, *map(len, texts))}")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_codec, "ROOM", 0)
+        try:
+            back = through(array)
+        except UnknownError:
+            back = None
+    if back is None:
+        assert array.nbytes > 100 * sum(len(text.encode()) + 4 for text in texts)
+    else:
+        np.testing.assert_array_equal(back, array)
+        assert back.dtype == array.dtype
+
+
+def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(_codec, "ROOM", 0)
+    estimator = NONARegressor()
+    estimator.note_ = np.array(["a"] * 100, dtype="U5000")
+    with pytest.raises(
+        TypeError, match=r"NONARegressor\.note_ is an array of texts that is nearly"
+    ):
+        nona_sklearn.save(estimator, tmp_path / "model")
+    estimator.note_ = estimator.note_.astype(object)
+    assert again(estimator, tmp_path).note_.tolist() == ["a"] * 100
 
 
 @pytest.mark.parametrize(
