@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 from joblib import Parallel, delayed
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -329,6 +330,17 @@ def _sha256(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def read_estimator(folder: Path, handed: Mapping[str, Any]) -> Any:
+    """Read the estimator whose bank lies in a folder; parameters that its file cannot hold."""
+    path, checksum = folder / ESTIMATOR, Folder.read(folder).estimator
+    estimator = read(path, handed, checksum=checksum)
+    try:
+        check_is_fitted(exact_of(estimator))
+    except (TypeError, NotFittedError) as error:
+        raise ValueError(f"{path} is damaged: it holds no fitted estimator") from error
+    return estimator
+
+
 class Shards:
     """Shards as this process has mapped them, verified once: those that it asked last.
 
@@ -538,8 +550,7 @@ class ShardedNeighbors:
         self.folder = as_path("folder", folder).absolute()  # workers may be elsewhere
         self.n_jobs = n_jobs
         self.allow_partial = allow_partial
-        checksum = Folder.read(self.folder).estimator
-        self.estimator_ = read(self.folder / ESTIMATOR, handed, checksum=checksum)
+        self.estimator_ = read_estimator(self.folder, handed)
         self._exact = exact_of(self.estimator_)
         self.missing_shards_: list[str] = []
 

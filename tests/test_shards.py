@@ -787,10 +787,11 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
     assert sorted(folder.iterdir()) == files
 
 
-def forge_manifest(folder, **first):
-    """Say other things of the first shard, with a checksum that fits."""
+def forge_manifest(folder, estimator=None, **first):
+    """Say other things of the first shard, or the estimator, with a checksum that fits."""
     content = json.loads((folder / "shards.json").read_text())
     del content["sha256"]
+    content["estimator"] = estimator or content["estimator"]
     content["shards"][0] |= first
     said = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     (folder / "shards.json").write_text(json.dumps(content | {"sha256": said}))
@@ -815,6 +816,15 @@ def test_a_file_of_something_else_is_no_shard(held, tmp_path):
         ValueError, match=r"shard-00000\.safetensors is damaged: it holds no shard"
     ):
         sharded.predict(QUERIES)
+
+
+@pytest.mark.parametrize("held", [3, NONARegressor(), TableEncoder()], ids=str)
+def test_a_file_of_something_else_is_no_estimator(held, tmp_path):
+    shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    path = tmp_path / "bank" / "estimator.safetensors"
+    forge_manifest(tmp_path / "bank", _persistence.write(held, path, overwrite=True))
+    with pytest.raises(ValueError, match=r"estimator\.safetensors is damaged: it holds no fitted"):
+        ShardedNeighbors(tmp_path / "bank")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}', "[" * 100_000, ""])
