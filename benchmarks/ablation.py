@@ -51,7 +51,7 @@ class TrainingBank(NONARegressor):
     def fit(self, X, y):
         super().fit(X, y)
         [held_out] = self.validation_indices_
-        return self.remove_neighbors(held_out)
+        return self.remove_neighbors(ids=held_out)
 
 
 class Residual(BaseEstimator):

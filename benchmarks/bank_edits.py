@@ -43,7 +43,7 @@ def measure(set_name, reg):
         draws = []
         for _ in range(3):
             reg.bank_ = bank
-            reg.remove_neighbors(rng.permutation(len(X))[size:])
+            reg.remove_neighbors(ids=rng.permutation(len(X))[size:])
             draws.append(score())
         row[f"{share:.0%} at random"] = np.mean(draws)
         reg.bank_ = bank

@@ -24,7 +24,7 @@ for size in sizes:
     fewer, random = copy.deepcopy(reg), copy.deepcopy(reg)
     if size < len(X_train):
         fewer.compress(size)
-        random.remove_neighbors(rng.choice(len(X_train), len(X_train) - size, replace=False))
+        random.remove_neighbors(ids=rng.choice(len(X_train), len(X_train) - size, replace=False))
     for name, model in zip(errors, (fewer, random), strict=True):
         errors[name].append(root_mean_squared_error(y_test, model.predict(X_test)))
 

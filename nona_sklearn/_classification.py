@@ -175,8 +175,7 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         X : array-like of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
-            Number of neighbours to name, heaviest first; all, if there are fewer. One more row
-            stands for all others.
+            Number of neighbours to name, heaviest first; one more row stands for all others.
 
         Returns
         -------
@@ -194,7 +193,7 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         Raises
         ------
         ValueError
-            If `n_neighbors` is not a positive integer.
+            If `n_neighbors` is not between 1 and the number of rows that are admitted.
 
         Notes
         -----

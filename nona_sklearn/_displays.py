@@ -302,7 +302,7 @@ class NeighborsDisplay(Display):
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
         number, name = _choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
-        behind = model._explain(X, n_neighbors)
+        behind = model._explain(X, min(n_neighbors, len(bank)))
         names = behind.names[0]
         if row_names is not None:
             given, ids = np.asarray(row_names), bank.ids.cpu().numpy()[behind.positions[0]]

@@ -47,7 +47,7 @@ def leave_out_(tile: Tensor, excluded: Pairs | None, value: float) -> Tensor:
     return tile
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Extremes:
     """The nearest and the farthest similarity of each query, (q, 1)."""
 
@@ -70,7 +70,7 @@ class Extremes:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Partial:
     """Sums of weights, and of weighted values, relative to the largest logit.
 
@@ -115,7 +115,7 @@ class Partial:
         return self.sums[:, 1:] / self.total
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Known:
     """What one network's head knows of some queries from a bank of which tiles are a part.
 
@@ -263,7 +263,8 @@ class EuclideanComparison(Comparison):
         # So that very long or short rows do not leave float32. A power of two rounds nothing.
         self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
         tiles = [neighbors[rows] for rows in spans(len(neighbors), TILE["cpu"][1])]
-        self.squares = torch.cat([tile.double().square().sum(dim=1) for tile in tiles])
+        squares = torch.cat([tile.double().square().sum(dim=1) for tile in tiles])
+        self.last = torch.stack([torch.ones_like(squares), squares], dim=1)
 
     def ask(self, query: Tensor) -> EuclideanSimilarities:
         return EuclideanSimilarities(self, query)
@@ -307,8 +308,7 @@ class EuclideanSimilarities(Similarities):
         neighbors = self.neighbors[rows]
         side = self.sides.of((len(neighbors), self.left.shape[1]), self.left)
         side[:, :-2] = neighbors
-        side[:, -2] = 1
-        side[:, -1] = self.comparison.squares[rows]
+        side[:, -2:] = self.comparison.last[rows]
         return side
 
     def _mend_(self, squares: Tensor, rows: slice) -> Tensor:

@@ -777,7 +777,7 @@ class ShardedNeighbors:
             replace(folder, next_id=folder.next_id + len(ids)).write()
         return ids
 
-    def remove_neighbors(self, ids):
+    def remove_neighbors(self, *, ids):
         """Forget rows: the shards that hold them are written anew without them.
 
         Parameters

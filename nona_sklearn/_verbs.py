@@ -193,10 +193,9 @@ class NeighborEstimator(NetworkEstimator):
         return bank, weights.cpu().numpy(), positions.cpu().numpy()
 
     def _explain(self, X, n_neighbors) -> Explanation:
-        if not is_whole(n_neighbors, 1):
-            raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
         bank, question = self._ask(X)
-        found = Explanation.of(question, min(n_neighbors, len(bank) - (X is None)))
+        check_n_neighbors(n_neighbors, len(bank) - (X is None))
+        found = Explanation.of(question, n_neighbors)
         queries = bank.names_of(slice(None)) if X is None else labels_of(X)
         return replace(
             found,
@@ -391,7 +390,7 @@ class NeighborEstimator(NetworkEstimator):
             self.bank_ = self.bank_.add(Neighbors(embeddings, targets, prior), names.rows)
             return self.bank_.ids[-len(embeddings) :].cpu().numpy()
 
-    def remove_neighbors(self, ids=None, *, names=None):
+    def remove_neighbors(self, *, ids=None, names=None):
         """Forget rows: neither the estimator nor its pickle holds their embedding or target.
 
         What training learned from them (the network's weights and the scaling) stays.
@@ -402,7 +401,8 @@ class NeighborEstimator(NetworkEstimator):
             Which rows, as :meth:`kneighbors` says: row numbers in the data given to fit, and
             what :meth:`add_neighbors` returned. The other rows keep theirs.
         names : label or list of labels, optional
-            Their names instead, as :meth:`explain` gives them. If several rows have the same name,
+            Their names instead, as :meth:`explain` gives them, which may be other numbers than the
+            ids: hence neither goes without its keyword. If several rows have the same name,
             all are removed. A tuple is one name, of a MultiIndex.
 
         Returns

@@ -221,7 +221,7 @@ def test_a_prediction_is_the_sum_of_weights_times_adjusted_targets(plane, n_esti
             np.testing.assert_allclose(identity(reg, queries), reg.predict(queries), atol=atol)
 
     check()
-    reg.remove_neighbors([3, 5])
+    reg.remove_neighbors(ids=[3, 5])
     reg.add_neighbors(X_test[:4], y[:4])
     check()
     reg.compress(40)
@@ -367,7 +367,7 @@ def test_rows_go_by_the_names_in_their_index(plane):
     _, ids = reg.kneighbors(queries, 2)
     assert list(table["neighbor"][:3]) == [f"row {i}" for i in ids[0]] + ["others"]
     assert set(reg.explain(None, 2)["query"]) == set(frame.index)
-    reg.remove_neighbors(list(range(1, 120)))
+    reg.remove_neighbors(ids=list(range(1, 120)))
     [new] = reg.add_neighbors(queries[:1].reset_index(drop=True), [1.0])
     assert set(reg.explain(queries, 2)["neighbor"]) == {"row 0", f"added {new}", "others"}
     assert b"row 1" not in pickle.dumps(reg)  # forgotten with its row

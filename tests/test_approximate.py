@@ -153,7 +153,7 @@ def test_the_index_follows_edits_of_the_bank(faiss, fitted, data):
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=1000).fit(X, y)
     edits = [
         lambda: reg.set_neighbor_targets(-y),
-        lambda: reg.remove_neighbors(np.arange(0, 300, 2)),
+        lambda: reg.remove_neighbors(ids=np.arange(0, 300, 2)),
         lambda: reg.add_neighbors(X_test[:20], np.zeros(20)),
         lambda: reg.compress(30),
     ]
@@ -170,7 +170,7 @@ def test_a_removed_row_is_not_in_the_pickle(faiss, fitted, data, asked):
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=50).fit(X, y)
     secret = reg.bank_.embeddings[17].numpy().tobytes()[:64]
     assert secret in pickle.dumps(fast)
-    reg.remove_neighbors(17)
+    reg.remove_neighbors(ids=17)
     if asked:
         fast.predict(X_test)
     pickled = pickle.dumps(fast)

@@ -275,7 +275,7 @@ def test_rows_come_and_go(fitted, animals):
     assert (ids == np.arange(N, N + Q)).all()
     assert (side_by_side(model, asked) != before).any(axis=1).all()
     assert {*model.explain(asked, N)["neighbor"]} - {"others"} <= {*NAMES}
-    model.remove_neighbors(ids)
+    model.remove_neighbors(ids=ids)
     np.testing.assert_allclose(side_by_side(model, asked), before, atol=1e-12)
     model.compress(20, X)
     kept = model.bank_.ids.numpy()
@@ -684,7 +684,7 @@ def test_it_answers_as_the_model_does(animals, nesting):
     before, ours = model.predict_proba(asked), unwrap(model)
     ids = ours.add_neighbors(asked, truth)
     assert (model.predict_proba(asked) != before).any()
-    assert ours.remove_neighbors(ids) is ours
+    assert ours.remove_neighbors(ids=ids) is ours
     np.testing.assert_allclose(model.predict_proba(asked), before, atol=1e-12)
 
 

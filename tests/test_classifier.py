@@ -583,7 +583,7 @@ def test_an_unseen_label_does_not_join(iris):
 def test_a_bank_without_one_of_the_classes(iris):
     X, X_test, y, _ = iris
     model = softstep_knn().fit(X, y)
-    model.remove_neighbors(np.flatnonzero(y == 2))
+    model.remove_neighbors(ids=np.flatnonzero(y == 2))
     assert model.classes_.tolist() == [0, 1, 2]
     assert (model.predict_proba(X_test)[:, 2] < 0.2).all()
 

@@ -136,7 +136,7 @@ def test_rows_of_a_frame_go_by_its_index(plane, ax):
 
 def test_names_survive_the_removal_of_rows(reg, plane, ax):
     edited = copy.deepcopy(reg)
-    edited.remove_neighbors(np.arange(50))
+    edited.remove_neighbors(ids=np.arange(50))
     display = NeighborsDisplay.from_estimator(edited, plane[1][:1], ax=ax)
     assert display.names.min() >= 50
     np.testing.assert_array_equal(display.targets, plane[2][display.names])
@@ -145,7 +145,7 @@ def test_names_survive_the_removal_of_rows(reg, plane, ax):
 @pytest.mark.parametrize("n_named", [0, 120, 121, 122])
 def test_added_rows_without_a_name_keep_theirs(reg, plane, ax, n_named):
     edited = copy.deepcopy(reg)
-    edited.remove_neighbors(np.arange(50))
+    edited.remove_neighbors(ids=np.arange(50))
     edited.add_neighbors(plane[1][:2], plane[3][:2])
     said = [f"house {i}" for i in range(n_named)]
     query = plane[1][:1]

@@ -33,17 +33,17 @@ def test_a_removed_row_is_one_that_was_never_there(reg, plane):
     X, X_test, y, _ = plane
     other = copy.deepcopy(reg)
     reg.add_neighbors(X[80:], y[80:])
-    reg.remove_neighbors(np.arange(80, 120))
+    reg.remove_neighbors(ids=np.arange(80, 120))
     np.testing.assert_array_equal(reg.predict(X_test), other.predict(X_test))
     expected = other.predict(None)[[3]]
-    np.testing.assert_allclose(reg.remove_neighbors(3).predict(X[[3]]), expected, atol=1e-6)
+    np.testing.assert_allclose(reg.remove_neighbors(ids=3).predict(X[[3]]), expected, atol=1e-6)
 
 
 def test_names_stay_and_are_given_once(reg, plane):
     X, _, y, _ = plane
-    reg.remove_neighbors([0, 79])
+    reg.remove_neighbors(ids=[0, 79])
     assert reg.add_neighbors(X[80:82], y[80:82]).tolist() == [80, 81]
-    reg.remove_neighbors([81])
+    reg.remove_neighbors(ids=[81])
     assert reg.add_neighbors(X[82:83], y[82:83]).tolist() == [82]
     names = reg.kneighbors(X, 80)[1]
     assert (np.sort(names, axis=1) == [*range(1, 79), 80, 82]).all()
@@ -61,7 +61,7 @@ def test_nothing_of_a_removed_row_is_left(reg):
     embedding, target = reg.bank_.embeddings[7].numpy().tobytes(), reg.bank_.targets[7].numpy()
     assert embedding in pickle.dumps(reg)
     assert target.tobytes() in pickle.dumps(reg)
-    reg.remove_neighbors(7)
+    reg.remove_neighbors(ids=7)
     assert embedding not in pickle.dumps(reg)
     assert target.tobytes() not in pickle.dumps(reg)
     assert len(reg.bank_.embeddings.untyped_storage()) == reg.bank_.embeddings.nbytes
@@ -81,9 +81,12 @@ def test_another_target_on_the_same_neighbours(reg, plane):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda r, X, y: r.remove_neighbors([3, 500, -1]), r"got unknown \[-1, 500\]"),
-        (lambda r, X, y: r.remove_neighbors(np.arange(80)), r"leave at least one row, got all 80"),
-        (lambda r, X, y: r.remove_neighbors([0.5]), r"ids must be integers"),
+        (lambda r, X, y: r.remove_neighbors(ids=[3, 500, -1]), r"got unknown \[-1, 500\]"),
+        (
+            lambda r, X, y: r.remove_neighbors(ids=np.arange(80)),
+            r"leave at least one row, got all 80",
+        ),
+        (lambda r, X, y: r.remove_neighbors(ids=[0.5]), r"ids must be integers"),
         (lambda r, X, y: r.add_neighbors(X[:, :1], y), r"features"),
         (lambda r, X, y: r.add_neighbors(X, y[:3]), r"inconsistent numbers of samples"),
         (lambda r, X, y: r.add_neighbors(X, np.c_[y, y]), r"y must have the bank's shape"),
@@ -101,7 +104,7 @@ def test_a_bad_edit_changes_nothing(reg, plane, edit, message):
 
 
 def test_an_emptied_bank_has_no_leave_one_out(reg):
-    reg.remove_neighbors(np.arange(1, 80))
+    reg.remove_neighbors(ids=np.arange(1, 80))
     query = np.zeros((2, 2))
     adjusted = reg.explain(query, 1)["adjusted_target"][::2]  # of the only row, and of none
     np.testing.assert_allclose(reg.predict(query), adjusted)
@@ -118,7 +121,7 @@ def test_readers_and_writers_at_once(reg, plane):
 
     def write(i):
         (name,) = reg.add_neighbors(X[[i]], [0.0])
-        reg.remove_neighbors(name)
+        reg.remove_neighbors(ids=name)
 
     def read(_):
         weights, names = reg.kneighbors(X_test, 4)
@@ -145,7 +148,7 @@ def test_influence_is_what_leaving_a_row_out_does(reg, plane, X):
     np.testing.assert_allclose(found.weight, reg.neighbor_weights(X).sum(axis=0), atol=1e-5)
     for name in (0, 33):
         queries = np.arange(len(before)) if X is not None else np.delete(np.arange(80), name)
-        smaller = copy.deepcopy(reg).remove_neighbors(name)
+        smaller = copy.deepcopy(reg).remove_neighbors(ids=name)
         change = smaller.predict(X) - before[queries]
         n = len(before)  # a row is not among its own queries: it changes nothing there
         np.testing.assert_allclose(found.change[name], np.sqrt((change**2).sum() / n), rtol=1e-4)
@@ -169,7 +172,7 @@ def test_influence_of_several_adjusted_outputs_adds_up(plane):
     reg = NONARegressor(**params).fit(X[:80], np.column_stack([y, -3 * y**2])[:80])
     found, before = reg.influence(X_test), reg.predict(X_test)
     for name in (5, 61):
-        smaller = copy.deepcopy(reg).remove_neighbors(name)
+        smaller = copy.deepcopy(reg).remove_neighbors(ids=name)
         change = ((smaller.predict(X_test) - before) ** 2).sum(axis=1).mean()
         np.testing.assert_allclose(found.change[name], np.sqrt(change), rtol=1e-4)
 

@@ -127,7 +127,7 @@ def test_new_texts_are_embedded_alone():
     ids = reg.add_neighbors(["good film"], [1.0])
     assert extractor.n_rows == 4
     assert ids.tolist() == [90]
-    assert len(reg.remove_neighbors(ids).bank_) == 90
+    assert len(reg.remove_neighbors(ids=ids).bank_) == 90
     with pytest.raises(ValueError, match="inconsistent numbers of samples: X has 2, y has 1"):
         reg.add_neighbors(["good", "bad"], [1.0])
 

@@ -431,8 +431,10 @@ def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
 
 def test_nobody_to_calibrate_on(plane):
     X, _, y, _ = plane
-    one_row = nona().fit(X, y).remove_neighbors(np.arange(1, 120))
-    one_group = nona().fit(X, y, groups=np.arange(120) // 30).remove_neighbors(np.arange(30, 120))
+    one_row = nona().fit(X, y).remove_neighbors(ids=np.arange(1, 120))
+    one_group = (
+        nona().fit(X, y, groups=np.arange(120) // 30).remove_neighbors(ids=np.arange(30, 120))
+    )
     for reg in (one_row, one_group):
         with pytest.raises(ValueError, match="at least 2 rows, or groups, in the bank, it has 1"):
             reg.calibrate()
@@ -660,11 +662,6 @@ def test_one_hidden_layer_may_be_a_number(plane):
             lambda r, X: r.kneighbors(X, return_names=1),
             "return_names must be True or False, got 1",
         ),
-        (
-            lambda r, X: r.explain(X, n_neighbors=0),
-            "n_neighbors must be a positive integer, got 0",
-        ),
-        (lambda r, X: r.explain(X, n_neighbors=True), "positive integer, got True"),
         (lambda r, X: r.influence(None, X[:, 0]), "y must be None with X=None"),
         (lambda r, X: r.calibrate(None, X[:, 0]), "y must be None with X=None"),
         (lambda r, X: setattr(r, "calibration_", "wide"), "must be a Calibration, got 'wide'"),
@@ -679,14 +676,6 @@ def test_arguments_of_a_wrong_kind_are_refused_by_name(fitted, plane, call, mess
 @pytest.fixture(scope="module")
 def fitted(plane):
     return nona().fit(plane[0], plane[2])
-
-
-def test_an_explanation_names_all_rows_where_there_are_few(plane):
-    X, X_test, y, _ = plane
-    reg = nona().fit(X, y).compress(3)
-    table = reg.explain(X_test[:1])  # five, as a rule
-    assert len(table) == 4
-    np.testing.assert_allclose(table["contribution"].sum(), reg.predict(X_test[:1])[0])
 
 
 def test_banks_and_embedded_rows_can_be_compared(fitted, plane):

@@ -1531,13 +1531,13 @@ def as_written(days, form="%Y-%m-%d"):
     return [day if day is None else day.strftime(form) for day in days]
 
 
-MOMENTS = [*pd.date_range("2024-01-30", periods=12, freq="25h").to_pydatetime(), None]
+WRITTEN = [*pd.date_range("2024-01-30", periods=12, freq="25h").to_pydatetime(), None]
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S.%f"])
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_strings_that_are_all_dates_are_dates(form, make):
-    texts = as_written(MOMENTS, form)
+    texts = as_written(WRITTEN, form)
     moments = [t if t is None else dt.datetime.fromisoformat(t) for t in texts]
     encoder, expected = encode(pd.DataFrame({"day": moments}))
     assert columns_of(make({"day": texts})) == expected

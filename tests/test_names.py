@@ -229,7 +229,7 @@ def test_rows_go_by_name(data, kind):
     for several in (index[[3]], list(index[[5, 9]])):
         gone = np.flatnonzero(index.isin(several) & np.isin(np.arange(N), other.bank_.ids))
         reg.remove_neighbors(names=several)
-        other.remove_neighbors(gone)  # of a name that two bear, both
+        other.remove_neighbors(ids=gone)  # of a name that two bear, both
         np.testing.assert_array_equal(reg.predict(queries), other.predict(queries))
     reg.remove_neighbors(names=index[20])  # one, which may be a tuple
     assert not index.isin([index[20]])[reg.bank_.ids.numpy()].any()
@@ -369,7 +369,7 @@ def test_kneighbors_as_users_of_scikit_learn_call_it(reg, data):
 @pytest.mark.parametrize("asked", ["queries", None])
 def test_the_graph_holds_the_heaviest_neighbours(reg, data, asked):
     queries = None if asked is None else data[2]
-    reg.remove_neighbors([2, 30])
+    reg.remove_neighbors(ids=[2, 30])
     weights, ids = reg.kneighbors(queries, 4)
     for mode, entries in (("connectivity", np.ones_like(weights)), ("weight", weights)):
         graph = reg.kneighbors_graph(queries, 4, mode)

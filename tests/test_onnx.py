@@ -99,7 +99,7 @@ def test_each_estimator_agrees(estimator, y, tmp_path):
 def test_edited_banks_and_far_and_known_rows_agree(tmp_path):
     estimator = NONARegressor(n_estimators=2, max_iter=2, random_state=0).fit(X, Y)
     estimator.add_neighbors(QUERIES[:5], Y[:5])
-    estimator.remove_neighbors(range(0, 40, 2))
+    estimator.remove_neighbors(ids=range(0, 40, 2))
     assert_agrees(estimator, tmp_path, np.vstack([QUERIES, 1e6 * QUERIES, X[:3]]))
     estimator.set_neighbor_targets(np.arange(65.0))
     assert_agrees(estimator, tmp_path, QUERIES)

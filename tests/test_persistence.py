@@ -270,7 +270,7 @@ def test_an_index_comes_back_unless_an_edit_left_it_behind(tmp_path):
     loaded = again(estimator, tmp_path)
     assert loaded._index is not None
     assert_alike(loaded, estimator, X)
-    estimator.regressor_.remove_neighbors([0])
+    estimator.regressor_.remove_neighbors(ids=[0])
     loaded = again(estimator, tmp_path)
     assert loaded._index is None
     assert_alike(loaded, estimator, X)

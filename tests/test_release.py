@@ -154,9 +154,12 @@ def test_what_a_failed_release_wrote_is_taken_back(script, repository, monkeypat
     assert state(repository) == before
 
 
-def test_the_citation_is_of_this_version_and_its_date():
+def test_the_citation_is_of_the_last_version_and_its_date():
     citation = (ROOT / "CITATION.cff").read_text()
     version = re.search(r"^version: (.*)$", citation, re.MULTILINE)[1]
     date = re.search(r'^date-released: "(.*)"$', citation, re.MULTILINE)[1]
     assert version == nona_sklearn.__version__
-    assert f"\n## {version} ({date})\n" in (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] in (f"{version} ({date})", f"{version} (unreleased)") or (
+        headings[0].endswith("(unreleased)") and headings[1] == f"{version} ({date})"
+    )

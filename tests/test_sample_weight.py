@@ -136,7 +136,7 @@ def test_names_go_on_behind_all_rows_that_were_given():
     reg = pickle.loads(pickle.dumps(nona().fit(X, y, sample_weight=weights)))
     assert reg.add_neighbors(X_test[:2], y_test[:2]).tolist() == [60, 61]
     with pytest.raises(ValueError, match=r"ids must be in the bank, got unknown \[55\]"):
-        reg.remove_neighbors(55)
+        reg.remove_neighbors(ids=55)
 
 
 def test_labels_of_a_frame_stay_with_their_rows():
@@ -272,7 +272,7 @@ def test_a_row_leaves_with_all_of_its_weight():
     loo = reg.predict(None)
     assert (reg.neighbor_weights(None).diagonal() == 0).all()
     for row in (0, 7, 31):
-        without = copy.deepcopy(reg).remove_neighbors(row)
+        without = copy.deepcopy(reg).remove_neighbors(ids=row)
         assert loo[row] == pytest.approx(without.predict(X[[row]])[0], rel=1e-4, abs=1e-5)
 
 
@@ -285,7 +285,7 @@ def test_influence_is_of_the_row_with_all_of_its_weight():
     )
     errors = (reg.predict(X_test) - y_test) ** 2
     for row in (3, 20):
-        without = copy.deepcopy(reg).remove_neighbors(row).predict(X_test)
+        without = copy.deepcopy(reg).remove_neighbors(ids=row).predict(X_test)
         change = np.sqrt(np.mean((without - reg.predict(X_test)) ** 2))
         assert found.change[row] == pytest.approx(change, rel=1e-3, abs=1e-6)
         error = np.mean((without - y_test) ** 2 - errors)
@@ -571,7 +571,7 @@ def test_weights_mean_the_same_at_fit_and_later(at_fit, added):
     ]  # by definition, of each network
     expected = np.mean([e / e.sum(axis=1, keepdims=True) for e in expected], axis=0)
     np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-6)
-    reg.remove_neighbors(np.arange(60, 65))
+    reg.remove_neighbors(ids=np.arange(60, 65))
     np.testing.assert_allclose(
         reg.neighbor_weights(X_test).toarray(), before, rtol=1e-4, atol=1e-7
     )
@@ -601,7 +601,7 @@ def test_edits_and_pickles_keep_what_rows_weigh():
     restored = pickle.loads(pickle.dumps(reg))
     np.testing.assert_array_equal(restored.predict(X_test), reg.predict(X_test))
     assert restored.bank_.weight_unit == WEIGHTS.max()
-    reg.remove_neighbors([0, 9])
+    reg.remove_neighbors(ids=[0, 9])
     torch.testing.assert_close(reg.bank_.neighbors.log_prior, prior[reg.bank_.ids])
     reg.compress(30, X_test)
     torch.testing.assert_close(reg.bank_.neighbors.log_prior, prior[reg.bank_.ids])
@@ -682,9 +682,9 @@ def test_wrong_weights_are_not_added(weights, message):
 def test_rows_and_groups_that_are_left_must_do():
     weights = np.where(np.arange(60) < 30, 1, 0)
     with pytest.raises(ValueError, match=r"groups must hold at least 2 different ones, .* in 0$"):
-        nona().fit(X, y, np.arange(60) // 30, weights)
+        nona().fit(X, y, groups=np.arange(60) // 30, sample_weight=weights)
     with pytest.raises(ValueError, match="groups must have a value for each of 60 rows, got 30"):
-        nona().fit(X, y, np.arange(30), weights)
+        nona().fit(X, y, groups=np.arange(30), sample_weight=weights)
     with pytest.raises(ValueError, match="X has 60, y has 30"):
         nona().fit(X, y[:30], sample_weight=weights)
     with pytest.raises(ValueError, match=r"validation_fraction=0\.5 of n_samples=3"):

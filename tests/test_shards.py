@@ -145,8 +145,8 @@ def test_an_approximate_regressor_has_an_index_in_each_shard(similarity, tmp_pat
     ids = sharded.add_neighbors(QUERIES[-2:], [50.0, 60.0])
     fast.regressor_.add_neighbors(QUERIES[-2:], [50.0, 60.0])
     assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
-    sharded.remove_neighbors([*ids, 3])
-    fast.regressor_.remove_neighbors([*ids, 3])
+    sharded.remove_neighbors(ids=[*ids, 3])
+    fast.regressor_.remove_neighbors(ids=[*ids, 3])
     assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
     again = ShardedNeighbors(tmp_path / "bank", n_jobs=1)
     assert_same(again.predict(QUERIES), fast.predict(QUERIES))
@@ -256,8 +256,8 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
     sharded = shards(estimator, tmp_path)
     for each in (estimator, sharded):
         assert each.add_neighbors(table[100:], Y[100:]).tolist() == list(range(100, 150))
-        each.remove_neighbors([3, 99, 120])
-        each.remove_neighbors(range(25, 50))  # a whole shard
+        each.remove_neighbors(ids=[3, 99, 120])
+        each.remove_neighbors(ids=range(25, 50))  # a whole shard
         assert each.add_neighbors(table[:2], Y[:2]).tolist() == [150, 151]
     assert len(sharded) == len(estimator.bank_) == 124
     for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
@@ -273,8 +273,8 @@ def test_each_row_can_be_forgotten(row, tmp_path):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     assert_same(
-        sharded.remove_neighbors(row).predict(X[row][None]),
-        estimator.remove_neighbors(row).predict(X[row][None]),
+        sharded.remove_neighbors(ids=row).predict(X[row][None]),
+        estimator.remove_neighbors(ids=row).predict(X[row][None]),
     )
 
 
@@ -290,11 +290,11 @@ def test_bad_edits_change_nothing(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     before = sharded.predict(QUERIES)
     with pytest.raises(ValueError, match=r"ids must be in the bank, got unknown \[150, 999\]"):
-        sharded.remove_neighbors([1, 150, 999])
+        sharded.remove_neighbors(ids=[1, 150, 999])
     with pytest.raises(ValueError, match="ids must leave at least one row, got all 150"):
-        sharded.remove_neighbors(range(150))
+        sharded.remove_neighbors(ids=range(150))
     with pytest.raises(ValueError, match="ids must be integers"):
-        sharded.remove_neighbors(["a"])
+        sharded.remove_neighbors(ids=["a"])
     with pytest.raises(ValueError, match="has 3 features"):
         sharded.add_neighbors(X[:, :3], Y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -307,16 +307,16 @@ def test_a_reopened_folder_gives_no_id_twice(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     other = ShardedNeighbors(tmp_path / "bank")  # who does not know of what comes
     assert sharded.add_neighbors(X[:5], Y[:5]).tolist() == [150, 151, 152, 153, 154]
-    sharded.remove_neighbors([154])
+    sharded.remove_neighbors(ids=[154])
     assert other.add_neighbors(X[:1], Y[:1]).tolist() == [155]
     again = ShardedNeighbors(tmp_path / "bank")
     assert again.add_neighbors(X[:1], Y[:1]).tolist() == [156]
-    assert len(again.remove_neighbors([150])) == len(other) == 155
+    assert len(again.remove_neighbors(ids=[150])) == len(other) == 155
 
 
 EDITS = {
-    "remove": lambda sharded: sharded.remove_neighbors([1]),
-    "remove a shard": lambda sharded: sharded.remove_neighbors(range(38)),
+    "remove": lambda sharded: sharded.remove_neighbors(ids=[1]),
+    "remove a shard": lambda sharded: sharded.remove_neighbors(ids=range(38)),
     "add": lambda sharded: sharded.add_neighbors(X[:1], Y[:1]),
 }
 
@@ -367,7 +367,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for i in range(8):
     ids = sharded.add_neighbors(np.full((2, 4), i / 8), np.ones(2))
-    sharded.remove_neighbors(ids[0])
+    sharded.remove_neighbors(ids=ids[0])
 """
 
 
@@ -461,8 +461,8 @@ def test_an_answer_is_of_the_bank_at_one_moment(
     estimator = NONARegressor(softstep="s1", **ONE).fit(X[:60], Y[:60])
     sharded = shards(estimator, tmp_path, allow_partial=allow_partial)
     editor = ShardedNeighbors(tmp_path / "bank")
-    estimator.remove_neighbors([3, 20, 50])
-    edit = partial(editor.remove_neighbors, [3, 20, 50])
+    estimator.remove_neighbors(ids=[3, 20, 50])
+    edit = partial(editor.remove_neighbors, ids=[3, 20, 50])
     monkeypatch.setattr(_shards, "ask_shard", at_call(number, edit))
     assert_same(sharded.predict(queries), estimator.predict(queries))
     assert sharded.missing_shards_ == []
@@ -480,7 +480,7 @@ def test_a_shard_that_is_lost_midway_is_in_no_part_of_an_answer(
     sharded = shards(estimator, tmp_path, 3, allow_partial=True)
     lost = tmp_path / "bank" / "shard-00001.safetensors"
     monkeypatch.setattr(_shards, "ask_shard", at_call(number, lost.unlink))
-    estimator.remove_neighbors(range(50, 100))
+    estimator.remove_neighbors(ids=range(50, 100))
     assert_same(sharded.predict(queries), estimator.predict(queries))
     assert sharded.missing_shards_ == [lost.name]
 
@@ -498,7 +498,7 @@ def test_a_shard_that_goes_while_it_is_opened_is_lost(tmp_path, monkeypatch):
         return opens(path, **params)
 
     monkeypatch.setattr(_persistence.safetensors, "safe_open", safe_open)
-    estimator.remove_neighbors(range(50, 100))
+    estimator.remove_neighbors(ids=range(50, 100))
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
     assert sharded.missing_shards_ == [lost.name]
 
@@ -515,7 +515,7 @@ def test_a_missing_shard_is_named_or_done_without(tmp_path):
     partial = ShardedNeighbors(tmp_path / "bank", allow_partial=True)
     said = partial.predict(QUERIES)
     assert partial.missing_shards_ == ["shard-00001.safetensors"]
-    estimator.remove_neighbors(range(50, 100))
+    estimator.remove_neighbors(ids=range(50, 100))
     assert_same(said, estimator.predict(QUERIES))
     # Leave-one-out is of the rows that are left, whichever shard is lost.
     assert_same(partial.predict(None), estimator.predict(None))
@@ -527,7 +527,7 @@ def test_a_missing_shard_is_named_or_done_without(tmp_path):
         with pytest.raises(ValueError, match=f"n_neighbors must be an integer from 1 to {most}"):
             partial.kneighbors(queries, most + 1)
     (tmp_path / "bank" / "shard-00000.safetensors").unlink()
-    estimator.remove_neighbors(range(50))
+    estimator.remove_neighbors(ids=range(50))
     assert_same(partial.predict(None), estimator.predict(None))
     assert partial.missing_shards_ == ["shard-00000.safetensors", "shard-00001.safetensors"]
     (tmp_path / "bank" / "shard-00002.safetensors").unlink()
@@ -560,7 +560,7 @@ def test_one_row_has_no_other_to_ask(n_rows, tmp_path):
     regressor = NONARegressor(**ONE).fit(X, Y)
     classifier = NONAClassifier(**ONE).fit(X, KIND)
     for i, estimator in enumerate((regressor, classifier)):
-        estimator.remove_neighbors(range(150 - n_rows))
+        estimator.remove_neighbors(ids=range(150 - n_rows))
         sharded = shards(estimator, tmp_path / str(i), n_rows)
         for verb in ("predict", "kneighbors"):
             ask = getattr(sharded, verb)
@@ -780,7 +780,7 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
         lambda: ShardedNeighbors(folder),
         lambda: sharded.predict(QUERIES),
         lambda: sharded.add_neighbors(X[:1], Y[:1]),
-        lambda: sharded.remove_neighbors([60]),
+        lambda: sharded.remove_neighbors(ids=[60]),
     ):
         with pytest.raises(ValueError, match=r"shards\.json is damaged"):
             ask()

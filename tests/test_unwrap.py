@@ -432,7 +432,7 @@ def test_edits_are_edits_of_the_model(model, houses):
     assert ids.tolist() == list(range(N, N + Q))
     assert (model.predict(asked) != before).all()  # they are in the bank, at no distance
     np.testing.assert_allclose(ours.estimator.bank_.targets[N:], np.log(truth))
-    assert ours.remove_neighbors(ids) is ours
+    assert ours.remove_neighbors(ids=ids) is ours
     np.testing.assert_array_equal(model.predict(asked), before)
 
     calibrated = copy.deepcopy(ours.estimator)

@@ -270,7 +270,7 @@ def test_leave_one_out_is_a_bank_without_the_row(name, n_estimators):
     reg = fitted(name, n_estimators)
     ours = reg.predict(None)
     for row in (0, 13, 69):
-        without = again(reg).remove_neighbors(row)
+        without = again(reg).remove_neighbors(ids=row)
         np.testing.assert_allclose(without.predict(X[[row]]), ours[row], atol=1e-5)
 
 
@@ -345,7 +345,7 @@ def test_edits_are_a_bank_built_so(name, classes):
     targets = LABELS if classes else y
     model = fitted(name, 2, classes)
     edited = again(model)
-    edited.remove_neighbors([3, 5, 40])
+    edited.remove_neighbors(ids=[3, 5, 40])
     kept = np.setdiff1d(np.arange(70), [3, 5, 40])
     ask = "predict_proba" if classes else "predict"
     with torch.no_grad():
