@@ -33,6 +33,7 @@ from .weighting import LEAST_LOGIT, exp_below_
 
 #: Queries by rows of the bank in a tile, which fits a processor's cache: 4 MB in float32.
 TILE = {"cpu": (2**7, 2**13), "cuda": (2**8, 2**16)}
+KEPT_BYTES = 2**27  # of a bank's side of a product, all networks together, from call to call
 ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
@@ -254,20 +255,34 @@ class Similarities:
 class EuclideanComparison(Comparison):
     """:class:`Comparison` of l2 and log_l2 in float32, by one matrix product in float64.
 
-    Only squared lengths are kept. A tile's rows become float64 when they are compared, and then
-    lie in the processor's cache: twice the bytes from memory would cost a single query more.
+    The neighbours' side of the product is prepared once, and kept if it takes no more than
+    `kept_bytes`.
     """
 
-    def __init__(self, similarity: Similarity, neighbors: Tensor):
+    def __init__(self, similarity: Similarity, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
         super().__init__(similarity, neighbors)
         # So that very long or short rows do not leave float32. A power of two rounds nothing.
         self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
-        tiles = [neighbors[rows] for rows in spans(len(neighbors), TILE["cpu"][1])]
-        squares = torch.cat([tile.double().square().sum(dim=1) for tile in tiles])
-        self.last = torch.stack([torch.ones_like(squares), squares], dim=1)
+        n, d = neighbors.shape
+        self.kept: Tensor | None = None
+        if 8 * n * (d + 2) <= kept_bytes:
+            kept = neighbors.new_empty(n, d + 2, dtype=torch.float64)
+            for rows in spans(n, TILE["cpu"][1]):  # in one piece, it would take thrice the memory
+                kept[rows] = self._prepare(rows)
+            self.kept = kept
 
     def ask(self, query: Tensor) -> EuclideanSimilarities:
         return EuclideanSimilarities(self, query)
+
+    def side(self, rows: slice) -> Tensor:
+        """The neighbours' side of the product, (b, d + 2)."""
+        return self._prepare(rows) if self.kept is None else self.kept[rows]
+
+    def _prepare(self, rows: slice) -> Tensor:
+        # The whole formula as one product of longer rows: two passes over the pairs less.
+        neighbors = self.neighbors[rows].double() / self.scale
+        square = neighbors.square().sum(dim=1, keepdim=True)
+        return torch.cat([neighbors, torch.ones_like(square), square], dim=1)
 
 
 class EuclideanSimilarities(Similarities):
@@ -276,15 +291,13 @@ class EuclideanSimilarities(Similarities):
     def __init__(self, comparison: EuclideanComparison, query: Tensor):
         super().__init__(comparison.similarity, query, comparison.neighbors)
         self.comparison = comparison
-        query = query.double()
-        length = torch.linalg.vector_norm(query, dim=1, keepdim=True)
+        length = torch.linalg.vector_norm(query.double(), dim=1, keepdim=True)
         self.scale = torch.maximum(_power_of_two(length), comparison.scale)  # (q, 1)
         self.near = (NEAR * length / self.scale).square()
-        # The whole formula as one product of longer rows: two passes over the pairs less.
+        query = query.double() / comparison.scale
         square = query.square().sum(dim=1, keepdim=True)
         left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
-        self.left = left / self.scale.square()
-        self.sides = Room()
+        self.left = left * (comparison.scale / self.scale).square()
 
     def of(self, rows: slice) -> Tensor:
         squares = self._squares(rows)
@@ -299,17 +312,9 @@ class EuclideanSimilarities(Similarities):
         return self._finish_(-order.to(self.query.dtype))
 
     def _squares(self, rows: slice) -> Tensor:
-        side = self._side(rows)
+        side = self.comparison.side(rows)
         out = self.room.of((len(self.left), len(side)), self.left)
         return torch.mm(self.left, side.T, out=out)
-
-    def _side(self, rows: slice) -> Tensor:
-        """The neighbours' side of the product, (b, d + 2): rows, ones, squared lengths."""
-        neighbors = self.neighbors[rows]
-        side = self.sides.of((len(neighbors), self.left.shape[1]), self.left)
-        side[:, :-2] = neighbors
-        side[:, -2:] = self.comparison.last[rows]
-        return side
 
     def _mend_(self, squares: Tensor, rows: slice) -> Tensor:
         """Find anew, from differences, what the product's rounding would decide."""
@@ -327,11 +332,11 @@ class EuclideanSimilarities(Similarities):
         return distance.clamp_min_(torch.finfo(distance.dtype).tiny).log_().neg_()
 
 
-def compare(similarity: str, neighbors: Tensor) -> Comparison:
+def compare(similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES) -> Comparison:
     """Choose the quickest way to compare with these neighbours (n, d), by a registered name."""
     function = SIMILARITIES[similarity]
     if function in (l2, log_l2) and neighbors.dtype == torch.float32 and len(neighbors):
-        return EuclideanComparison(function, neighbors)
+        return EuclideanComparison(function, neighbors, kept_bytes)
     return Comparison(function, neighbors)
 
 

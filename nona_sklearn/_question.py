@@ -15,6 +15,7 @@ from scipy import sparse
 from torch import Tensor
 
 from ._evaluation import (
+    KEPT_BYTES,
     Comparison,
     Known,
     Tiles,
@@ -383,8 +384,9 @@ class Question:
         similarities = tuple(head.similarity for head, _, _ in parts)
         kept = self.neighbors.kept
         if similarities not in kept:
+            kept_bytes = KEPT_BYTES // len(parts)
             kept[similarities] = [
-                compare(head.similarity, head.compared(embeddings))
+                compare(head.similarity, head.compared(embeddings), kept_bytes)
                 for head, _, embeddings in parts
             ]
         return kept[similarities]

@@ -122,13 +122,15 @@ def test_pairs_of_an_exclusion_are_its_mask(queries, neighbors):
 
 
 @pytest.mark.parametrize("similarity", ["l2", "log_l2"])
+@pytest.mark.parametrize("kept_bytes", [0, 2**20])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e15])
 @pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_one_product_is_the_distance(similarity, scale, offset):
+def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
     """Also of twins, of rows nearly the same, and whatever the unit."""
     query, neighbors = scale * (numbers(9, 5) + offset), scale * (numbers(30, 5, seed=1) + offset)
     neighbors[3], neighbors[4] = query[2], query[2] * (1 + 4 * EPS)
-    comparison = compare(similarity, neighbors)
+    comparison = compare(similarity, neighbors, kept_bytes)
+    assert (comparison.kept is None) == (kept_bytes == 0)
     exact = SIMILARITIES[similarity](query.double(), neighbors.double())
     if similarity == "log_l2":  # float64 knows smaller distances
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
@@ -137,6 +139,12 @@ def test_one_product_is_the_distance(similarity, scale, offset):
     order = comparison.ask(query).order(slice(0, 30))
     assert torch.equal(order.argsort(dim=1, stable=True)[:, -1], exact.argmax(dim=1))
     torch.testing.assert_close(comparison.ask(query).from_order(order).double(), ours)
+
+
+def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
+    neighbors = numbers(10, 3)
+    assert compare("l2", neighbors, 8 * 10 * 5).kept is not None
+    assert compare("l2", neighbors, 8 * 10 * 5 - 1).kept is None
 
 
 @pytest.mark.parametrize(("of_query", "of_neighbors"), [(1e25, 1.0), (1.0, 1e25), (1e-25, 1e25)])

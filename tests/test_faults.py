@@ -3,6 +3,7 @@
 import copy
 import math
 import multiprocessing
+import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
     _evaluation,
+    _question,
     _training,
     _verbs,
 )
@@ -472,14 +474,14 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
 # -- what is kept of a bank --------------------------------------------------------------------
 
 
-def test_a_bank_is_prepared_once(plane, monkeypatch):
+def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     X, X_test, y, _ = plane
     reg, prepared = nona(n_estimators=2).fit(X, y), []
-    prepare = _evaluation.EuclideanComparison.__init__
+    prepare = _evaluation.EuclideanComparison._prepare
     monkeypatch.setattr(
         _evaluation.EuclideanComparison,
-        "__init__",
-        lambda self, *args: prepared.append(args) or prepare(self, *args),
+        "_prepare",
+        lambda self, rows: prepared.append(rows) or prepare(self, rows),
     )
     for _ in range(3):
         reg.predict(X_test)
@@ -489,6 +491,11 @@ def test_a_bank_is_prepared_once(plane, monkeypatch):
     reg.predict(X_test)
     reg.predict(X_test)
     assert len(prepared) == 2  # once for each network
+    expected = reg.predict(X_test)
+    monkeypatch.setattr(_question, "KEPT_BYTES", 0)
+    reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
+    np.testing.assert_array_equal(reg.predict(X_test), expected)
+    assert all(c.kept is None for c in next(iter(reg.bank_.neighbors.kept.values())))
 
 
 # -- smaller -----------------------------------------------------------------------------------

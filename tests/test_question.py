@@ -265,6 +265,17 @@ def test_another_head_of_as_many_networks_compares_by_itself(bank):
     )
 
 
+def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
+    one = 8 * 40 * 5
+    for room, kept in [(2 * one, True), (2 * one - 1, False)]:
+        monkeypatch.setattr(_question, "KEPT_BYTES", room)
+        fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
+        head = AverageHead([NONAHead(), NONAHead()])
+        question = fresh.ask(head, torch.cat([queries(5)] * 2, dim=1))
+        comparisons = question._comparisons(question.parts)
+        assert [each.kept is not None for each in comparisons] == [kept] * 2
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_answers_may_take_part_in_training(bank, n_threads):
     """They are no tensors of inference mode, unless the caller is in it."""
