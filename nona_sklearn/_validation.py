@@ -46,11 +46,13 @@ def check_flag(name: str, value: object) -> None:
 
 @contextmanager
 def replaced_when_done(thing: Thing) -> Iterator[Thing]:
-    """Work on a twin, which takes the object's place in one move unless the block fails.
+    """Work on a twin, whose attributes the object takes in one move unless the block fails.
 
     Until then whoever asks the object, also in another thread, meets it as it was.
     """
-    twin = object.__new__(type(thing))
-    vars(twin).update(vars(thing))
+    twin, before = object.__new__(type(thing)), vars(thing).copy()
+    vars(twin).update(before)
     yield twin
-    thing.__dict__ = vars(twin)
+    vars(thing).update(vars(twin))  # what a callback noted on the object meanwhile stays
+    for dropped in before.keys() - vars(twin).keys():
+        del vars(thing)[dropped]

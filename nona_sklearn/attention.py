@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ._validation import check_choice, is_whole
+from ._validation import check_choice, check_flag, is_whole
 from .ranking import outside_nearest
 from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, everywhere, l2
 from .softstep import SoftStep
@@ -272,8 +272,11 @@ class NONAHead(nn.Module):
             raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
         if n_neighbors is not None and not is_whole(n_neighbors, 1, math.inf):
             raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
-        if n_adjusted < 0:
-            raise ValueError(f"n_adjusted must be at least 0, got {n_adjusted}")
+        if not is_whole(n_adjusted, 0):
+            raise ValueError(f"n_adjusted must be an integer of at least 0, got {n_adjusted!r}")
+        if not (step is None or isinstance(step, SoftStep)):
+            raise ValueError(f"step must be a SoftStep or None, got {step!r}")
+        check_flag("learn_temperature", learn_temperature)
         self.similarity = similarity
         self.step: SoftStep | None = step
         self.weighting: Weighting = made
@@ -535,6 +538,7 @@ class ClassHead(NONAHead):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        check_flag("smoothing", smoothing)
         self.sizes = (len(prior),) if sizes is None else tuple(sizes)
         self.prior: Tensor
         self.register_buffer("prior", prior, persistent=False)  # of the data, not learned

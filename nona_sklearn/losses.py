@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from ._validation import is_real
+
 __all__ = ["ASSoftmaxLoss", "LogLoss", "MultilabelASSoftmaxLoss"]
 
 
@@ -230,7 +232,7 @@ class MultilabelASSoftmaxLoss(nn.Module):
 
 def check_margin(margin: float) -> float:
     """Refuse what no two probabilities may differ by."""
-    if not 0 <= margin <= 1:
+    if not is_real(margin, 0, 1):
         raise ValueError(f"margin must be from 0 to 1, got {margin!r}")
     return margin
 

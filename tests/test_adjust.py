@@ -117,7 +117,7 @@ def test_without_anybody_there_is_nothing_to_adjust():
 
 
 def test_a_negative_number_of_adjustments_is_refused():
-    with pytest.raises(ValueError, match="n_adjusted must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="n_adjusted must be an integer of at least 0, got -1"):
         NONAHead(n_adjusted=-1)
 
 

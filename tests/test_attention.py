@@ -320,3 +320,16 @@ def test_targets_keep_their_gradient_in_training(problem):
     NONAHead()(query, neighbors, y.requires_grad_()).sum().backward()
     weights = NONAHead().neighbor_weights(query, neighbors)
     torch.testing.assert_close(y.grad, weights.sum(dim=0))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"learn_temperature": "no"}, "learn_temperature must be True or False, got 'no'"),
+        ({"step": "s1"}, "step must be a SoftStep or None, got 's1'"),
+        ({"n_adjusted": 1.5}, r"n_adjusted must be an integer of at least 0, got 1\.5"),
+    ],
+)
+def test_a_head_refuses_what_it_would_misread(params, message):
+    with pytest.raises(ValueError, match=message):
+        NONAHead(**params)

@@ -630,17 +630,20 @@ def test_who_asks_during_a_refit_meets_the_earlier_fit(plane):
     class Ask(Callback):
         def on_epoch_end(self, net, **kwargs):
             answers.append(reg.predict(X_test))
+            reg.noted_ = len(answers)
 
-    reg = nona().fit(X, y)
+    reg = nona().fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    X_test = pd.DataFrame(X_test, columns=["a", "b"])
     expected = reg.predict(X_test)
     far = np.c_[1e3 * X, X]  # other columns, and another scale
     reg.set_params(callbacks=[Ask()]).fit(far, -y)
-    assert len(answers) == 3
+    assert len(answers) == reg.noted_ == 3
+    assert not hasattr(reg, "feature_names_in_")
     for answer in answers:
         np.testing.assert_array_equal(answer, expected)
     assert reg.n_features_in_ == 4
     with pytest.raises(ValueError, match="expecting 4 features"):
-        reg.predict(X_test)
+        reg.predict(X_test.to_numpy())
 
 
 @pytest.mark.parametrize("exponent", [-300, -90, 60])
