@@ -132,13 +132,17 @@ def load_csv(path, target):
 
 
 def read_table(path, **kwargs):
-    """Read a CSV file, whose columns may be apart by semicolons and numbers have a comma."""
+    """Read a CSV file, also one of semicolons or tabs, and of numbers with a decimal comma."""
     import pandas as pd
 
     table = pd.read_csv(path, **kwargs)
-    if table.shape[1] > 1 or ";" not in "".join(map(str, [*table.columns, *table.iloc[:1, 0]])):
+    header = str([*table.columns, *table.iloc[:1].to_numpy().ravel()])
+    between = next(
+        (mark for mark in (";", "\t") if mark in header or repr(mark)[1:-1] in header), ","
+    )
+    if table.shape[1] > 1 or between == ",":
         return table
-    tables = [pd.read_csv(path, sep=";", decimal=mark, **kwargs) for mark in ".,"]
+    tables = [pd.read_csv(path, sep=between, decimal=mark, **kwargs) for mark in ".,"]
     return max(tables, key=lambda each: each.select_dtypes("number").shape[1])
 
 

@@ -225,11 +225,12 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
 def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """Categories or, where all strings write one, dates."""
     category, dates = _of_categories(name, values), _read_dates(values)
-    return (
-        category
-        if dates is None
-        else replace(_of_objects(name, dates, time_zone), texts=category.values)
-    )
+    if dates is None:
+        return category
+    try:
+        return replace(_of_objects(name, dates, time_zone), texts=category.values)
+    except OverflowError:  # a date that the time zone does not have
+        return category
 
 
 def _read_dates(texts: np.ndarray) -> np.ndarray | None:

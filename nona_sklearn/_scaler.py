@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
 BOUND = 3.0  # no scaled value is farther out
-ROUNDING = 10 * np.finfo(float).eps  # of numbers that are all meant to be the same
+LEAST_BULK = 2.0**-900  # of the largest number, so that none becomes infinite
 
 
 class SmoothClipScaler(RobustScaler):
@@ -20,15 +20,26 @@ class SmoothClipScaler(RobustScaler):
 
     def fit(self, X, y=None):
         """Learn each column's median and scale from `X`, shape (n_samples, n_features)."""
-        super().fit(X)
-        lower, upper = np.percentile(X, [25, 75], axis=0)
-        # RobustScaler takes a spread for none by its size alone; we, beside the numbers' own.
-        noise = ROUNDING * np.maximum(abs(lower), abs(upper))
-        spread = upper - lower
-        self.scale_ = np.where(spread > noise, spread, StandardScaler().fit(X).scale_)
+        # In a unit of its own, which rounds nothing: what scikit-learn takes for a constant
+        # otherwise depends on how large the numbers are, and so do squares that leave float64.
+        largest = abs(X).max(axis=0)
+        bulk = abs(np.percentile(X, [25, 75], axis=0)).max(axis=0)
+        unit = _next_power_of_two(np.where(bulk > LEAST_BULK * largest, bulk, largest))
+        largest = _next_power_of_two(largest)
+        super().fit(X / unit)
+        lower, upper = np.percentile(X / unit, [25, 75], axis=0)
+        deviation = StandardScaler().fit(X / largest).scale_ * (largest / unit)
+        self.scale_ = np.where(upper > lower, self.scale_, deviation) * unit
+        self.center_ = self.center_ * unit
         return self
 
     def transform(self, X):
         """Scale `X`, shape (n_samples, n_features), into (-3, 3)."""
         scaled = super().transform(X)
         return scaled / np.hypot(1, scaled / BOUND)
+
+
+def _next_power_of_two(numbers):
+    """The next power of two above each number, 1 of 0."""
+    exponent = np.frexp(numbers)[1]
+    return np.where(numbers > 0, np.ldexp(1.0, np.minimum(exponent, 1023)), 1.0)

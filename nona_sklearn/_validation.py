@@ -53,6 +53,8 @@ def replaced_when_done(thing: Thing) -> Iterator[Thing]:
     twin, before = object.__new__(type(thing)), vars(thing).copy()
     vars(twin).update(before)
     yield twin
-    vars(thing).update(vars(twin))  # what a callback noted on the object meanwhile stays
+    # What others set on the object meanwhile stays.
+    new = {k: value for k, value in vars(twin).items() if before.get(k, twin) is not value}
+    vars(thing).update(new)
     for dropped in before.keys() - vars(twin).keys():
         del vars(thing)[dropped]

@@ -41,6 +41,13 @@ def fitted(data):
     return NONARegressor(n_estimators=2, max_iter=5, random_state=0).fit(X, y)
 
 
+def test_the_regressor_that_was_given_is_not_fitted(faiss, data):
+    X, _, y = data
+    given = NONARegressor(n_estimators=1, max_iter=1, random_state=0)
+    ApproximateNeighborsRegressor(given).fit(X, y)
+    assert not hasattr(given, "bank_")
+
+
 def test_all_rows_as_candidates_are_exact(faiss, fitted, data):
     X, X_test, y = data
     fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=1000).fit(X, y)

@@ -607,6 +607,12 @@ def test_weights_by_position_are_no_groups(plane):
         nona().fit(X, y, np.ones(120))
 
 
+def test_numbers_by_position_are_neither_ids_nor_names(fitted):
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        fitted.remove_neighbors([0])
+    assert len(fitted.bank_) == 120
+
+
 @BOTH
 def test_targets_may_be_read_backwards(plane, estimator):
     """Torch has no negative strides."""
@@ -631,6 +637,7 @@ def test_who_asks_during_a_refit_meets_the_earlier_fit(plane):
         def on_epoch_end(self, net, **kwargs):
             answers.append(reg.predict(X_test))
             reg.noted_ = len(answers)
+            reg.set_params(random_state=7)
 
     reg = nona().fit(pd.DataFrame(X, columns=["a", "b"]), y)
     X_test = pd.DataFrame(X_test, columns=["a", "b"])
@@ -638,6 +645,7 @@ def test_who_asks_during_a_refit_meets_the_earlier_fit(plane):
     far = np.c_[1e3 * X, X]  # other columns, and another scale
     reg.set_params(callbacks=[Ask()]).fit(far, -y)
     assert len(answers) == reg.noted_ == 3
+    assert reg.random_state == 7
     assert not hasattr(reg, "feature_names_in_")
     for answer in answers:
         np.testing.assert_array_equal(answer, expected)
@@ -691,6 +699,7 @@ def fitted(plane):
 def test_banks_and_embedded_rows_can_be_compared(fitted, plane):
     bank = fitted.bank_
     assert bank == bank
+    assert bank.neighbors != copy.deepcopy(bank).neighbors
     assert bank != copy.deepcopy(bank)  # as objects are: their tensors have no one answer
     assert fitted.embed(plane[1]) != fitted.embed(plane[1])
 
@@ -707,3 +716,27 @@ def test_added_targets_are_found_by_the_names_of_their_columns(plane):
     ):
         reg.add_neighbors(X_test[:1], added.rename(columns={"a": "c"}))
     assert len(reg.bank_) == 121
+
+
+@pytest.mark.parametrize("sizes", [[8, True], [8, "8"], [8, 2.5], [0]])
+def test_sizes_of_layers_are_whole_numbers(plane, sizes):
+    with pytest.raises(ValueError, match="hidden_layer_sizes must be positive integers, got"):
+        nona(hidden_layer_sizes=sizes).fit(plane[0], plane[2])
+
+
+def test_a_tolerance_above_all_weights_leaves_nobody(fitted, plane):
+    with pytest.raises(ValueError, match="tolerance=2 leaves a query without neighbours"):
+        fitted.neighbor_weights(plane[1], tolerance=2)
+
+
+@pytest.mark.parametrize("sizes", [((8,), (9,)), ((8, 8), (8,)), ((8,), (8, 8))])
+def test_a_warm_start_says_what_had_another_shape(plane, sizes):
+    before, now = sizes
+    reg = nona(warm_start=True, hidden_layer_sizes=before).fit(plane[0], plane[2])
+    with pytest.raises(
+        ValueError, match=r"'.*' had shape (\(.*\)|None), and has (\(.*\)|None) now"
+    ):
+        reg.set_params(hidden_layer_sizes=now).fit(plane[0], plane[2])
+    wide = nona(warm_start=True).fit(plane[0], plane[2])
+    with pytest.raises(ValueError, match=r"had shape \(2, 8, 1\), and has \(1, 8, 1\) now"):
+        wide.fit(plane[0][:, :1], plane[2])

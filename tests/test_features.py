@@ -1553,12 +1553,16 @@ def test_strings_that_are_all_dates_are_dates(form, make):
 def test_moments_of_a_zone_may_be_strings():
     moments = pd.date_range("2024-01-30", periods=9, freq="25h", tz="UTC")
     expected = columns_of(pd.DataFrame({"t": moments}))
-    for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S+00:00"):
+    for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S+00:00", "%Y-%m-%d %H:%M+0000"):
         assert columns_of(pd.DataFrame({"t": moments.strftime(form)})) == expected
 
 
 @pytest.mark.parametrize(
-    "strange", ["2024-13-01", "2024-02-30", "soon", "12.5.2020", "20240101", "2024", "2024-W01-1"]
+    "strange",
+    [
+        *("2024-13-01", "2024-02-30", "soon", "12.5.2020", "20240101", "2024", "2024-W01-1"),
+        *("2024-01-01T10", "2024-01-01T10:00:00,5", "2024-01-01 10:00+01"),
+    ],
 )
 def test_what_is_no_date_leaves_all_of_them_categories(strange):
     texts = ["2024-01-01", None, strange, "2024-01-01"]
@@ -1601,7 +1605,19 @@ def test_where_fit_saw_dates_other_strings_are_refused():
 def test_a_column_of_rare_levels_only_is_said_to_tell_nothing(estimator):
     """Numbers and dates that came as strings would else be lost without a word."""
     X = pd.DataFrame({"area": np.arange(120.0), "paid": [f"1.{i:03},50" for i in range(120)]})
+    X["town"] = ["here", *["there"] * 119]  # of which one level is rare
     message = "column 'paid' holds 120 categories in 120 rows, none of them often enough"
     with pytest.warns(UserWarning, match=message):
         clone(estimator).fit(X, X["area"])
     clone(estimator).fit(X.assign(paid=["1", "2"] * 60), X["area"])  # and this warns of nothing
+
+
+def test_what_was_written_is_not_kept():
+    encoder = TableEncoder().fit(pd.DataFrame({"day": ["2024-01-01", "2024-01-03"]}))
+    assert b"2024-01-03" not in pickle.dumps(encoder)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59-05:00", "0001-01-01T00:00+05:00"])
+def test_a_moment_that_no_clock_shows_leaves_all_of_them_categories(text):
+    X = pd.DataFrame({"t": ["2024-01-01T00:00Z", "2024-01-01T00:00+02:00", text]})
+    assert columns_of(X).keys() == {f"t_{value}" for value in X["t"]}

@@ -63,11 +63,12 @@ def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
     assert [X[name].dtype.kind for name in ("size", "garden")] == ["f", "b"]
 
 
+@pytest.mark.parametrize("between", [";", "\t"])
 @pytest.mark.parametrize("decimal", [".", ","])
-def test_columns_apart_by_semicolons(table, tmp_path, decimal):
+def test_columns_apart_by_other_marks(table, tmp_path, decimal, between):
     table.to_csv(tmp_path / "t.csv", index=False)
     expected = demo.load_csv(tmp_path / "t.csv", "price")
-    table.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=decimal)
+    table.to_csv(tmp_path / "t.csv", index=False, sep=between, decimal=decimal)
     X, y = demo.load_csv(tmp_path / "t.csv", "price")
     pd.testing.assert_frame_equal(X, expected[0])
     pd.testing.assert_series_equal(y, expected[1])
