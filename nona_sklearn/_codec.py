@@ -342,7 +342,8 @@ class Decoder:
         if dtype.kind in "SU":  # as wide as they are, whatever the file says
             return dtype.type(plain)
         stored_as = np.int64 if dtype.kind in "mM" else dtype
-        return np.array(plain, stored_as).view(dtype)[()]
+        scalar: Any = np.array(plain, stored_as).view(dtype)  # numpy 2.0 says it is an array
+        return scalar[()]
 
     def _array(self, written: dict[str, Any]) -> np.ndarray:
         dtype, shape = np.dtype(written["dtype"]), written["shape"]
