@@ -26,7 +26,7 @@ from ._docs import Documented
 from ._evaluation import spans
 from ._neighbors import Neighbors
 from ._regression import NeighborRegressor
-from ._validation import is_whole
+from ._validation import is_whole, snapshot
 from .attention import AverageHead, NONAHead, adjusted_mean
 from .ranking import largest
 from .similarity import SIMILARITIES
@@ -153,9 +153,9 @@ class ApproximateNeighborsRegressor(
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
         """
-        index, query = self._ask(X)
+        regressor, index, query = self._ask(X)
         found = index.search(query, self.n_candidates)
-        return self.regressor_.targets_.decode(found.mean(index.head, query))
+        return regressor.targets_.decode(found.mean(index.head, query))
 
     def compare(self, X):
         """Measure on some queries what the approximation loses against the exact regressor.
@@ -173,10 +173,10 @@ class ApproximateNeighborsRegressor(
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
-        index, query = self._ask(X)
+        regressor, index, query = self._ask(X)
         candidates = index.search(query, self.n_candidates)
         exact = index.bank.ask(index.head, query).mean()
-        decode = self.regressor_.targets_.decode
+        decode = regressor.targets_.decode
         difference = decode(candidates.mean(index.head, query)) - decode(exact)
         recalls, shares, prior = [], [], index.bank.neighbors.log_prior
         parts = index.head.parts(query, index.bank.embeddings)
@@ -195,14 +195,15 @@ class ApproximateNeighborsRegressor(
             "error": float(np.sqrt(np.mean(difference**2))),
         }
 
-    def _ask(self, X) -> tuple[Index, Tensor]:
-        """Give the index of the bank as it is now, and the embedded queries."""
+    def _ask(self, X) -> tuple[NeighborRegressor, Index, Tensor]:
+        """The regressor as it is now, the index of its bank, and the embedded queries."""
         check_is_fitted(self)
-        query = self.regressor_._validate_and_embed(X)
+        regressor = snapshot(self.regressor_)
+        query = regressor._validate_and_embed(X)
         index = self._index
-        if index is None or index.bank is not self.regressor_.bank_:
-            index = self._index = Index.of(*_head_and_bank(self.regressor_))
-        return index, query
+        if index is None or index.bank is not regressor.bank_:
+            index = self._index = Index.of(*_head_and_bank(regressor))
+        return regressor, index, query
 
     @property
     def n_features_in_(self):

@@ -15,6 +15,7 @@ from joblib import delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import (
     _safe_indexing,
     check_array,
@@ -37,11 +38,11 @@ from ._pools import NEIGHBOR_POOLS
 from ._progress import CountedParallel, Progress, ReportEpochs
 from ._sample_weight import GivenRows
 from ._scaler import SmoothClipScaler
-from ._settings import local_seed, plain_torch
-from ._targets import Split, Targets, check_lengths
+from ._settings import EDITING, local_seed, plain_torch
+from ._targets import Split, Targets, check_lengths, refuse_tiny_spread
 from ._training import train_network
 from ._turns import in_turns
-from ._validation import is_whole, replaced_when_done, unmasked
+from ._validation import is_whole, replaced_when_done, snapshot, unmasked
 from .embedding import ACTIVATIONS, MLPEmbedding
 from .similarity import SIMILARITIES
 from .weighting import WEIGHTINGS, Weighting
@@ -172,10 +173,10 @@ class NetworkEstimator(
 
         Notes
         -----
-        A fit that fails or is interrupted leaves the estimator as it was before the call. Who asks
-        it meanwhile, from another thread, is answered by what was fitted before.
+        A fit that fails or is interrupted leaves the estimator as it was before the call. Until it
+        ends, other threads get the answers of the earlier fit.
         """
-        with replaced_when_done(self) as fitted, plain_torch():
+        with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
             fitted._fit(X, y, groups, sample_weight)
         return self
 
@@ -243,7 +244,7 @@ class NetworkEstimator(
         encoder = TableEncoder(self.categorical_features)
         self.features_ = encoder.set_output(transform="default")  # arrays, whatever is configured
         X = self.features_.fit_transform(X)
-        scaler = _fit_scaler(self._make_scaler(), X)
+        scaler = _fit_scaler(self._make_scaler(), X, self.features_.label_of)
         return _to_tensor(X, scaler), y, scaler
 
     def _as_rows(self, X):
@@ -382,7 +383,8 @@ class NetworkEstimator(
             The queries, for this estimator until it is fitted anew.
         """
         check_is_fitted(self)
-        return Embedded(self._validate_and_embed(X), self.network_, labels_of(X))
+        fitted = snapshot(self)
+        return Embedded(fitted._validate_and_embed(X), fitted.network_, labels_of(X))
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -401,11 +403,12 @@ class NetworkEstimator(
             Embeddings, float32.
         """
         check_is_fitted(self)
-        return self.network_.head.compared(self._validate_and_embed(X)).cpu().numpy()
+        fitted = snapshot(self)
+        return fitted.network_.head.compared(fitted._validate_and_embed(X)).cpu().numpy()
 
     def _validate_and_embed(self, X) -> Tensor:
         if not isinstance(X, Embedded):
-            return torch.cat([self._embed(block) for block in self._take(X)])
+            return torch.cat([self._embed_queries(block) for block in self._take(X)])
         if X.network is not self.network_:
             raise ValueError("X must be embedded by this estimator as it is fitted now")
         return X.embeddings
@@ -415,13 +418,24 @@ class NetworkEstimator(
         X = check_table(self, X, reset=False)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
             block = self.features_._transform(rows_of(X, rows))
-            yield _to_tensor(block, self.scaler_)
+            yield _to_tensor(block, self.scaler_, rows.start)
 
     def _embed(self, X: Tensor | Rows) -> Tensor:
         """Embed scaled rows, shape (n, n_features) -> (n, d), as the bank stores them."""
         device = next(self.network_.parameters()).device
         blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
         return torch.cat([self.network_.embed(block).float() for block in blocks])
+
+    def _embed_queries(self, X: Tensor | Rows) -> Tensor:
+        """Embed scaled rows, as :meth:`_embed`, and refuse those too far out to be compared."""
+        embeddings = self._embed(X)
+        largest = embeddings.abs().amax() if len(embeddings) else 0.0
+        if not largest <= _largest(embeddings):
+            raise ValueError(
+                "Input X contains a value too large for float32: distances between rows whose "
+                f"embeddings have entries of {float(largest):g} overflow"
+            )
+        return embeddings
 
     # -- scikit-learn --------------------------------------------------------------------
 
@@ -485,25 +499,35 @@ def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it
-def _fit_scaler(scaler, X):
+def _fit_scaler(scaler, X, label_of):
+    if isinstance(scaler, StandardScaler):  # the other one finds a unit for each column
+        refuse_tiny_spread(X, label_of)
     return scaler if scaler is None else scaler.set_output(transform="default").fit(X)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _to_tensor(X, scaler) -> Tensor:
-    """Scaled values as a new float32 tensor, shape (n, columns); an error if out of range."""
+def _to_tensor(X, scaler, first_row: int = 0) -> Tensor:
+    """Scaled values as a new float32 tensor, shape (n, columns); an error if out of range.
+
+    Distances between rows have to stay in float32's range as well.
+    """
     scaled = X if scaler is None else scaler.transform(X)
     scaled = check_array(scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False)
     scaled = torch.tensor(scaled)
-    beyond = (~scaled.isfinite()).nonzero()
+    beyond = (~(scaled.abs() <= _largest(scaled))).nonzero()
     if len(beyond):
         values = np.abs(np.asarray(X)[:, int(beyond[0, 1])])  # a mean of them may be infinite
         row = int(np.nanargmax(values))
         raise ValueError(
             f"Input X contains infinity or a value too large for float32: {values[row]:g} in "
-            f"row {row}"
+            f"row {first_row + row}"
         )
     return scaled
+
+
+def _largest(rows: Tensor) -> float:
+    """Entries up to which all distances between rows (n, d) are well within float32's range."""
+    return torch.finfo(torch.float32).max / (4 * max(1, rows.shape[1]))
 
 
 def _resolve_device(device):

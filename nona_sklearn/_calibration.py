@@ -19,6 +19,7 @@ from ._distribution import (
     Blurred,
     Calibration,
     Noise,
+    reaches_of,
     weighted_mean,
 )
 from ._question import Question
@@ -52,10 +53,9 @@ def fit_calibration(
     columns = question.neighbors.columns.T
     scales = weighed(residual.square(), sample_weight).mean(dim=0).sqrt().tolist()
     errors = tuple(shape_of(evened(column, sample_weight)) for column in residual.T.cpu().numpy())
-    reaches = [float(values.max() - values.min()) for values in columns]
     noises = [
         Noise(scale or 1.0, error, reach)
-        for scale, error, reach in zip(scales, errors, reaches, strict=True)
+        for scale, error, reach in zip(scales, errors, reaches_of(question.extents()), strict=True)
     ]
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises

@@ -20,6 +20,7 @@ from ._names import target_names_of
 from ._sample_weight import check_sample_weight
 from ._table import table
 from ._targets import ClassTargets, check_lengths
+from ._validation import snapshot
 from ._verbs import NeighborEstimator
 
 #: Constraints of the parameters that classifiers have beside those of regressors.
@@ -80,19 +81,21 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
     def class_weight_(self) -> np.ndarray | list[np.ndarray]:
         """How much a row of each class counts, (n_classes,); of several outputs a list of such."""
         check_is_fitted(self)
-        classes = self.targets_.classes
-        factors = self._class_factors or [{}] * len(classes)
+        fitted = snapshot(self)
+        classes = fitted.targets_.classes
+        factors = fitted._class_factors or [{}] * len(classes)
         each = [
             np.array([of.get(label, 1.0) for label in labels])
             for of, labels in zip(factors, classes, strict=True)
         ]
-        return each if self.targets_.several else each[0]
+        return each if fitted.targets_.several else each[0]
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
         """The labels, sorted, (n_classes,); of several outputs a list of such arrays."""
         check_is_fitted(self)
-        return self.targets_.classes if self.targets_.several else self.targets_.classes[0]
+        targets = self.targets_
+        return targets.classes if targets.several else targets.classes[0]
 
     def predict(self, X):
         """Predict the most probable class.
@@ -107,8 +110,9 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Labels. Of classes that are equally probable, the first.
         """
-        probabilities = self._probabilities(X)
-        return self.targets_.decode(probabilities)
+        fitted = snapshot(self)
+        probabilities = fitted._probabilities(X)
+        return fitted.targets_.decode(probabilities)
 
     def predict_proba(self, X):
         """Predict how probable each class is.
@@ -123,9 +127,10 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``classes_``; each row sums to 1.
         """
-        probabilities = self._probabilities(X)
-        each = [p.cpu().numpy() for p in probabilities.split(self.targets_.sizes, dim=1)]
-        return each if self.targets_.several else each[0]
+        fitted = snapshot(self)
+        probabilities = fitted._probabilities(X)
+        each = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
+        return each if fitted.targets_.several else each[0]
 
     def predict_log_proba(self, X):
         """Predict the logarithms of :meth:`predict_proba`'s probabilities.
@@ -142,8 +147,9 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         """
         probabilities = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            several = self.targets_.several
-            return [np.log(p) for p in probabilities] if several else np.log(probabilities)
+            if isinstance(probabilities, list):  # of several outputs
+                return [np.log(p) for p in probabilities]
+            return np.log(probabilities)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -200,8 +206,9 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         If it adjusts (`adjust`), a neighbour adds its weight times what the network holds of
         its class's odds for the query. What smoothing adds is the others'.
         """
-        explanation = self._explain(X, n_neighbors)
-        return table(explanation.columns() | _class_columns(explanation, self.targets_))
+        fitted = snapshot(self)
+        explanation = fitted._explain(X, n_neighbors)
+        return table(explanation.columns() | _class_columns(explanation, fitted.targets_))
 
 
 def _listed(targets: ClassTargets) -> list:

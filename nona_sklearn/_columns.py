@@ -159,6 +159,7 @@ def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
 
 
 def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
+    series, own_zone = _in_utc(series)
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
         return _of_numbers(name, series.cast(nw.Float64).to_numpy())
@@ -171,7 +172,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if isinstance(dtype, nw.Datetime):
         if dtype.time_zone is None:
             return _of_dates(name, series.to_numpy())
-        zone = time_zone or _known_zone(dtype.time_zone)
+        zone = time_zone or _known_zone(own_zone or dtype.time_zone)
         local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
         return _of_dates(name, local.to_numpy(), zone)
     if dtype == nw.String:
@@ -185,6 +186,15 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         f"column {name!r} holds {native}, which is no number, category, date or duration: "
         "convert it, or drop it"
     )
+
+
+def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
+    """Convert moments whose time zone narwhals does not read from pandas' dtype, and name it."""
+    native = series.to_native()
+    zone = getattr(getattr(native, "dtype", None), "tz", None)
+    if series.dtype != nw.Unknown or zone is None:
+        return series, None
+    return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
 
 
 def _levels(series: nw.Series) -> tuple | None:
@@ -328,7 +338,7 @@ def _known_zone(name: str) -> str:
     """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
     try:
         return ZoneInfo(name).key
-    except ZoneInfoNotFoundError:
+    except (ZoneInfoNotFoundError, ValueError):  # none of that name, or no name at all
         return "UTC"
 
 

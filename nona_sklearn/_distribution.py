@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from ._question import Question
+from ._settings import cached_property
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error
 N_POINTS = 256  # where a distribution with noise is looked at
@@ -115,11 +115,11 @@ class Noise:
     errors : sequence of float
         Quantiles of standardised errors.
     reach : float
-        How far from their prediction values may be.
+        How far from their prediction values may be; those beyond count as if they were there.
     """
 
     def __init__(self, scale: float, errors: Sequence[float], reach: float):
-        self.scale = scale
+        self.scale, self.reach = scale, reach
         quantiles = np.asarray(errors)
         spread = min(quantiles.std(), np.subtract(*np.quantile(quantiles, [0.75, 0.25])) / 1.34)
         # Silverman's rule of thumb; a distribution without errors is a normal one.
@@ -197,7 +197,7 @@ class Blurred:
         low, high = self.points[after - 1], self.points[after]
         share = ((place - low) / (high - low)).clamp(0, 1)
         cdf = self.reached(weights)
-        return torch.lerp(cdf.gather(1, after - 1), cdf.gather(1, after), share)
+        return torch.lerp(cdf.gather(1, after - 1), cdf.gather(1, after), share).clamp_(0, 1)
 
     def reached(self, weights: Tensor) -> Tensor:
         """Probabilities not to exceed the noise's points, (q, N_POINTS)."""
@@ -214,13 +214,19 @@ class Blurred:
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:
         """The point before each value, and how far it is towards the next, (q, n) each."""
-        place = self.values - self.center  # (q, n)
+        place = (self.values - self.center).clamp_(-self.noise.reach, self.noise.reach)  # (q, n)
         step = 2 * self.noise.end / (len(self.points) - 1)
         before = ((place / self.noise.scale).asinh_() + self.noise.end).div_(step)
         before = before.long().clamp_(0, len(self.points) - 2)
         low = self.points[before]
         share = (place - low).div_(self.points[before + 1] - low)
         return before, share.clamp_(0, 1)
+
+
+def reaches_of(extents: Tensor) -> list[float]:
+    """How far from its prediction a value of each output may be, of :meth:`Question.extents`."""
+    least, largest = extents
+    return (largest - least).amax(dim=0).tolist()
 
 
 def noises_of(calibration: Calibration, reaches: Sequence[float]) -> list[Noise | None]:
@@ -259,10 +265,9 @@ class Distribution:
 
     def __init__(self, question: Question, calibration: Calibration):
         self.question, self.power = question, calibration.power
-        outputs = question.neighbors.columns.T
-        reaches = [float(values.max() - values.min()) for values in outputs]
-        self.noises = noises_of(calibration, reaches)
-        self.at_points = [noise and noise.at_points().to(outputs) for noise in self.noises]
+        extents = question.extents()
+        self.noises = noises_of(calibration, reaches_of(extents))
+        self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
 
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1."""

@@ -23,6 +23,7 @@ from ._pools import NEIGHBOR_POOLS
 from ._settings import local_seed
 from ._targets import Targets
 from ._training import check_callbacks, count_networks
+from ._validation import snapshot
 from .embedding import FeatureWeights, PeriodicEmbedding
 from .similarity import SIMILARITIES
 from .softstep import STEP_SCALES, STEPS, SoftStep
@@ -459,14 +460,16 @@ class SoftStepNetworks(NetworkEstimator):
         all that it became.
         """
         check_is_fitted(self)
-        embedding = self.network_.embedding
+        fitted = snapshot(self)
+        embedding = fitted.network_.embedding
         if not isinstance(embedding, FeatureWeights):
             raise AttributeError(
                 "feature_importances_ needs a fit with learn_feature_weights=True and "
                 "hidden_layer_sizes=None"
             )
-        squares = embedding.weight.square().cpu().numpy() * (self.scaler_.var_ > 0)
-        of_columns = np.bincount(self.features_.source_, squares, minlength=self.n_features_in_)
+        squares = embedding.weight.square().cpu().numpy() * (fitted.scaler_.var_ > 0)
+        source, n_columns = fitted.features_.source_, fitted.n_features_in_
+        of_columns = np.bincount(source, squares, minlength=n_columns)
         return of_columns / (squares.sum() or 1.0)
 
     def _training_options(self):

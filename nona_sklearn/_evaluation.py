@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from ._neighbors import Neighbors
+from ._settings import cached_property
 from .attention import ClassHead, NONAHead, Pairs, adjusted_mean
 from .similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from .softstep import SoftStep, equally_near

@@ -304,6 +304,10 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         self._warn_of_rare_levels_only(len(columns[0].values))
         return self._encode(blocks)
 
+    def label_of(self, output: int) -> str:
+        """Name the column that a column of the encoded matrix comes from, as messages do."""
+        return self.features_[self.source_[output]].column.label
+
     def _warn_of_rare_levels_only(self, n_rows: int) -> None:
         """Say which columns tell nothing, since each of their levels is a rare one."""
         if "categories" not in self.encoders_ or isinstance(self.min_frequency, Integral):

@@ -9,6 +9,7 @@ from ._classification import ClassPredictor
 from ._estimators import NONAClassNetworks, NONANetworks
 from ._neighbors import Neighbors
 from ._targets import RegressionTargets
+from ._validation import snapshot
 
 
 class DenseHead(nn.Module):
@@ -100,7 +101,9 @@ class DenseHeadRegressor(RegressorMixin, DenseHeadNetworks):
 
     def predict(self, X):
         """Predict targets of shape (n_queries,) or (n_queries, n_outputs)."""
-        return self.targets_.decode(self._answer(X))
+        fitted = snapshot(self)
+        answer = fitted._answer(X)
+        return fitted.targets_.decode(answer)
 
     def _make_targets(self):
         return RegressionTargets()

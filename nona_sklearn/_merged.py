@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._distribution import Blurred, Calibration, Exact, Noise, noises_of
+from ._distribution import Blurred, Calibration, Exact, Noise, noises_of, reaches_of
 from ._question import Behind, Question
 
 N_THRESHOLDS = 64  # at which the weight below is asked for at a time
@@ -28,11 +28,11 @@ class Moments:
     means: Tensor  # (q, 2, c): with the weights, and with the weights to a power
     lowest: Tensor  # (q, c)
     highest: Tensor  # (q, c)
-    unadjusted: Tensor  # (2, c): least and largest value as it is
+    extents: Tensor  # (2, k, c), of Question.extents
 
     def merge(self, other: Moments) -> Moments:
         """What both say together."""
-        least, largest = torch.stack([self.unadjusted, other.unadjusted], dim=1)
+        least, largest = torch.stack([self.extents, other.extents], dim=1)
         return Moments(
             self.means + other.means,
             torch.minimum(self.lowest, other.lowest),
@@ -50,9 +50,7 @@ def moments(question: Question, power: float) -> Moments:
         return both @ values, values.amin(dim=1), values.amax(dim=1)
 
     means, lowest, highest = map(torch.cat, zip(*question.behind(answer), strict=True))
-    values = question.neighbors.columns
-    unadjusted = torch.stack([values.amin(dim=0), values.amax(dim=0)])
-    return Moments(means, lowest, highest, unadjusted)
+    return Moments(means, lowest, highest, question.extents())
 
 
 def mass(question: Question, power: float, output: int, center: Tensor, noise: Noise) -> Tensor:
@@ -99,8 +97,7 @@ class MergedDistribution:
         """
         said = reduce(Moments.merge, self.ask(moments, self.calibration.power))
         mean, powered = said.means.unbind(dim=1)
-        least, largest = said.unadjusted
-        noises = noises_of(self.calibration, (largest - least).tolist())
+        noises = noises_of(self.calibration, reaches_of(said.extents))
         answers = [
             self._between(levels.to(mean), j, said.lowest[:, [j]], said.highest[:, [j]])
             if noise is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from ._settings import cached_property
 
 
 @dataclass(frozen=True, eq=False)

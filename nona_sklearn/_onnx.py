@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ._persistence import as_path, put_in_place
 from ._scaler import BOUND, SmoothClipScaler
-from ._validation import check_flag
+from ._validation import check_flag, snapshot
 from ._verbs import NeighborEstimator, check_n_neighbors
 from .attention import NONAHead
 
@@ -90,6 +90,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
             f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
         )
     check_is_fitted(estimator)
+    estimator = snapshot(estimator)
     check_n_neighbors(n_neighbors, len(estimator.bank_))
     _check_exportable(estimator)
     _import_onnx()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -27,7 +26,7 @@ from ._evaluation import (
     tiles_of,
 )
 from ._neighbors import Exclusion, Neighbors
-from ._settings import WORKERS
+from ._settings import WORKERS, cached_property
 from .attention import AverageHead, NONAHead
 from .ranking import largest
 
@@ -190,6 +189,22 @@ class Question:
         empty = self.query.new_zeros(0, 2 + columns.shape[1], k)
         weights, positions, values = self._rows(answer, empty).tensor_split([1, 2], dim=1)
         return weights[:, 0], positions[:, 0].long(), values.mT
+
+    def extents(self) -> Tensor:
+        """Least and largest values, (2, k, n_outputs): as they are, and less each network's `g`.
+
+        However far a shift fades, the adjusted values of a network lie no farther apart than one
+        of these.
+        """
+        values, unit = self.neighbors.columns, self.neighbors.unit
+        each = [values]
+        if unit is not None:
+            each += [
+                values - unit * head.adjustments(z).double()
+                for head, _, z in self.parts
+                if head.n_adjusted
+            ]
+        return torch.stack([torch.stack([v.amin(dim=0), v.amax(dim=0)]) for v in each], dim=1)
 
     def effective_sizes(self) -> Tensor:
         """One over the sum of squared weights, (q,)."""

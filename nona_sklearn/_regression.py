@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from ._calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibrat
 from ._distribution import Calibration, Distribution
 from ._targets import RegressionTargets
 from ._validation import check_flag, is_whole, unmasked
-from ._verbs import EDITING, NeighborEstimator, refuse_targets_alone
+from ._verbs import NeighborEstimator, refuse_targets_alone
 
 
 class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
@@ -57,15 +58,15 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         if quantiles is not None:
             check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
-        bank, questions = self._ask_by_blocks(X)
+        fitted, questions = self._ask_by_blocks(X)
+        decode = fitted.targets_.decode
         if not return_std:
-            answers = (self.targets_.decode(question.mean()) for question in questions)
-            return one_behind_the_other(answers)
-        calibration = bank.calibration or Calibration()
+            return one_behind_the_other(decode(question.mean()) for question in questions)
+        calibration = fitted.bank_.calibration or Calibration()
         mean, std = zip(
             *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in questions), strict=True
         )
-        return self.targets_.decode(torch.cat(mean)), np.concatenate(std)
+        return decode(torch.cat(mean)), np.concatenate(std)
 
     def explain(self, X=None, n_neighbors=5):
         """Table of the rows behind each prediction: what they say, and how it was adjusted.
@@ -211,19 +212,27 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         """
         check_is_fitted(self)
         refuse_targets_alone(X, y)
-        query = None if X is None else self._validate_and_embed(X)
-        with EDITING.held():
-            bank = self.bank_
-            if query is None and bank.n_units < 2:
-                raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
-            if query is None:
-                self.bank_ = self._calibrate(bank)
-            else:
-                question = bank.ask(self.network_.head, query)
-                residual = self._check_targets(y, len(query), bank) - question.mean()
-                residual = residual.reshape(len(query), -1)
-                self.bank_ = replace(bank, calibration=fit_calibration(question, residual))
+        self._edit(lambda fitted: fitted._calibration_on(X, y))
         return self
+
+    def _calibration_on(self, X, y):
+        """What calibrates a bank on some rows, or on its own."""
+        if X is None:
+            return self._calibrate_on_itself
+        query = self._validate_and_embed(X)
+        targets = self._check_targets(y, len(query))
+
+        def calibrate(bank):
+            question = bank.ask(self.network_.head, query)
+            residual = (targets - question.mean()).reshape(len(query), -1)
+            return replace(bank, calibration=fit_calibration(question, residual))
+
+        return calibrate
+
+    def _calibrate_on_itself(self, bank):
+        if bank.n_units < 2:
+            raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
+        return self._calibrate(bank)
 
     @property
     def calibration_(self) -> Calibration | None:
@@ -234,8 +243,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
     def calibration_(self, calibration: Calibration) -> None:
         if not isinstance(calibration, Calibration):
             raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
-        with EDITING.held():
-            self.bank_ = replace(self.bank_, calibration=calibration)
+        self._edit(lambda _: partial(replace, calibration=calibration))
 
     def _calibrate(self, bank, splits=None):
         head = self.network_.head
@@ -246,8 +254,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
 
     def _distribution(self, X) -> Distribution:
-        bank, question = self._ask(X)
-        return Distribution(question, bank.calibration or Calibration())
+        fitted, question = self._ask(X)
+        return Distribution(question, fitted.bank_.calibration or Calibration())
 
 
 def check_instead_of_mean(return_std) -> None:

@@ -12,9 +12,36 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
+
+T = TypeVar("T")
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    # OpenMP's threads are not copied to a forked process, which would wait for them for ever.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+
+
+class cached_property(Generic[T]):
+    """A property that is computed once; as functools', without a lock.
+
+    In Python 3.11 functools' has one lock for all objects of a class, which threads wait for, and
+    which a forked process may find locked for ever.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = vars(instance)[self.name] = self.function(instance)
+        return value
 
 
 class ForkSafeLock:
@@ -38,6 +65,8 @@ class ForkSafeLock:
             yield
 
 
+EDITING = ForkSafeLock()  # one change of a fitted estimator at a time; readers take no lock
+_STARTING = ForkSafeLock()  # what new threads begin with is changed for one pool at a time
 _SEEDING = ForkSafeLock()  # torch's global generator serves one fit at a time
 
 
@@ -120,28 +149,32 @@ class Workers:
 
 
 def lone_threads(n_threads: int) -> ThreadPoolExecutor:
-    """Start threads in each of which torch has one thread; those of others stay as they are."""
-    # Where a thread cannot be started, all the others give up rather than wait for it.
-    started, alone = (threading.Barrier(n_threads + 1, timeout=60) for _ in range(2))
+    """Start threads in each of which torch has one thread; other threads keep their number."""
+    started = threading.Barrier(n_threads)  # so that each thread takes one of the calls
 
     def compute_alone(_) -> None:
         torch.get_num_threads()  # a thread's first call takes what all threads start with
         started.wait()
         torch.set_num_threads(1)
-        alone.wait()
 
-    def put_back() -> None:
-        before = torch.get_num_threads()
-        started.wait()
-        alone.wait()
-        torch.set_num_threads(before)
-
-    last = threading.Thread(target=put_back)
-    last.start()
-    pool = ThreadPoolExecutor(n_threads, "nona")
-    list(pool.map(compute_alone, range(n_threads)))
-    last.join()
+    with _STARTING.held():
+        before = _in_new_thread(torch.get_num_threads)
+        pool = ThreadPoolExecutor(n_threads, "nona")
+        try:
+            list(pool.map(compute_alone, range(n_threads)))
+        except BaseException:  # a thread could not be started, or the user interrupts
+            started.abort()
+            pool.shutdown()
+            raise
+        finally:
+            _in_new_thread(lambda: torch.set_num_threads(before))
     return pool
+
+
+def _in_new_thread(function: Callable[[], Any]) -> Any:
+    """Call a function where torch's number of threads is that of a thread which begins now."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 WORKERS = Workers()

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from ._neighbors import Exclusion
 from ._persistence import as_path, put_in_place, read, write
 from ._question import Question
 from ._regression import check_levels
-from ._settings import ForkSafeLock
+from ._settings import ForkSafeLock, cached_property
 from ._validation import check_flag, is_whole
 from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
 from .attention import AverageHead, NONAHead
@@ -736,7 +736,7 @@ class ShardedNeighbors:
         """Give some queries at a time, and their ids, if they are rows of the bank."""
         if X is not None:
             for block in self._exact._take(X):
-                yield self._exact._embed(block), None
+                yield self._exact._embed_queries(block), None
             return
         held: list[tuple[Tensor, Tensor]] = []
         for entry in folder.shards:

@@ -26,7 +26,7 @@ from .losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 SHARED = 0.25  # of a network's validation rows, with the next one
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
 OF_NUMBERS = "for numbers use NONARegressor or SoftStepKNeighborsRegressor"
-LARGEST = 1e150  # whose square float64 still holds
+LARGEST, SMALLEST = 1e150, 1e-150  # whose squares float64 still holds
 
 Split = tuple[np.ndarray, "np.ndarray | None"]  # numbers of training and of validation rows
 
@@ -49,10 +49,21 @@ class RegressionTargets:
     loss: Callable[..., nn.Module] = nn.MSELoss
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
-        """Look at the training targets, (n,) or (n, n_outputs), and how much each row counts."""
+        """Learn the scale of training targets, (n,) or (n, n_outputs), whose rows have weights.
+
+        Raises
+        ------
+        ValueError
+            If the values of an output differ, but by less than float64 can square.
+        """
         scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
         values = self.values(y)
-        self.scaler = scaler.fit(_columns(values), sample_weight=sample_weight)
+        columns = _columns(values)
+        refuse_tiny_spread(columns, lambda output: f"output {output} of y")
+        # Of a constant this leaves 0, where the variance of weighted rows may round below 0.
+        first = columns[0]
+        self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)
+        self.scaler.mean_ = self.scaler.mean_ + first
         self.n_outputs = values.shape[1] if values.ndim == 2 else None
         return self
 
@@ -447,6 +458,17 @@ def _fault(value: float, largest: float) -> str:
     if np.isinf(value):
         return "infinity"
     return f"a value too large to be squared, whose units must make it smaller than {largest:g}"
+
+
+def refuse_tiny_spread(columns: np.ndarray, name: Callable[[int], str]) -> None:
+    """Refuse columns (n, k) that are not constant, but whose variance would round to 0."""
+    spread = np.ptp(columns, axis=0)
+    tiny = ((spread > 0) & (spread < SMALLEST)).nonzero()[0]
+    if len(tiny):
+        raise ValueError(
+            f"{name(tiny[0])} holds values that differ by {spread[tiny[0]]:g} at most, too little "
+            f"to be squared: choose a unit in which they differ by more than {SMALLEST:g}"
+        )
 
 
 def check_lengths(n_rows: int, n_targets: int) -> None:

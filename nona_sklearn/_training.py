@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import skorch
@@ -286,18 +287,39 @@ def why_stopped(callback: Callback) -> str | None:
     return None
 
 
-def _check_convergence(
+def check_convergence(
     numbers: Iterable[Tensor],
     learning_rate_init: float,
     weight_decay: float,
     cause: Exception | None = None,
 ) -> None:
-    """Say that training diverged, if some numbers are not finite."""
+    """Raise a ValueError unless all numbers that training led to are finite."""
     if not all(each.isfinite().all() for each in numbers):
         raise ValueError(
             f"training diverged with learning_rate_init={learning_rate_init} and "
             f"weight_decay={weight_decay}: its loss is no longer finite; try smaller ones"
         ) from cause
+
+
+def _learned_numbers(network: NeighborNetwork) -> Iterator[Tensor]:
+    """Parameters, and what the head divides by, whose logarithm is one."""
+    yield from network.parameters()
+    temperature = torch.as_tensor(getattr(network.head, "temperature", 1.0))
+    yield torch.stack([temperature, 1 / temperature])
+
+
+@contextmanager
+def _divergence_named(
+    network: NeighborNetwork, X: Tensor | Rows, learning_rate_init: float, weight_decay: float
+) -> Iterator[None]:
+    """Raise the error of a training that diverged in place of any that its numbers lead to."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
+        embedded = [network.embed(X)] if isinstance(X, Tensor) else []
+        numbers = [*_learned_numbers(network), *embedded]
+        check_convergence(numbers, learning_rate_init, weight_decay, error)
+        raise
 
 
 def train_network(
@@ -447,27 +469,22 @@ def train_network(
         **options,
     )
     network.train()  # once: validation puts it back
-    try:
+    with _divergence_named(network, X, learning_rate_init, weight_decay):
         net.fit(_numbered(y), None)
-    except (RuntimeError, ValueError) as error:  # what is not finite may end in any error
-        embedded = [network.embed(X)] if isinstance(X, Tensor) else []
-        numbers = [*network.parameters(), *embedded]
-        _check_convergence(numbers, learning_rate_init, weight_decay, error)
-        raise
-    if net.interrupted_ is not None:
-        raise net.interrupted_
-    network.zero_grad(set_to_none=True)
-    _check_convergence(network.parameters(), learning_rate_init, weight_decay)
-    if isinstance(network.head, NONAHead):
-        refined = X_valid is not None or (refine_on_training and len(X) > pool_size)
-        if network.head.n_adjusted or refined:
-            question, *truth = _ask_whole_bank(
-                *(network, pool, [y, *weights], X_valid, truth_valid, generator)
-            )
-        if network.head.n_adjusted:
-            find_reach(question)
-        if refined:
-            refine(question, criterion().eval(), *truth)
+        if net.interrupted_ is not None:
+            raise net.interrupted_
+        network.zero_grad(set_to_none=True)
+        check_convergence(_learned_numbers(network), learning_rate_init, weight_decay)
+        if isinstance(network.head, NONAHead):
+            refined = X_valid is not None or (refine_on_training and len(X) > pool_size)
+            if network.head.n_adjusted or refined:
+                question, *truth = _ask_whole_bank(
+                    *(network, pool, [y, *weights], X_valid, truth_valid, generator)
+                )
+            if network.head.n_adjusted:
+                find_reach(question)
+            if refined:
+                refine(question, criterion().eval(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     stopping = next(c for _, c in net.callbacks_ if isinstance(c, EarlyStopping))
     history[stopping.best_epoch_ - 1]["kept"] = True  # epochs count from 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 from skorch.callbacks import Callback
@@ -102,8 +102,10 @@ def in_turns(
             return function(item, TakeTurns(turns))
 
     with lone_threads(len(items)) as pool:
-        calls = [pool.submit(call, item) for item in items]
+        calls: list[Future] = []
         try:
+            for item in items:
+                calls.append(pool.submit(call, item))
             pending = set(calls)
             while pending:  # no wait is endless: on some systems Ctrl-C does not end it
                 done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)

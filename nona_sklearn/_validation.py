@@ -1,7 +1,7 @@
 """Clear errors for parameters, and what stays as it was after one."""
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -44,17 +44,36 @@ def check_flag(name: str, value: object) -> None:
         raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-@contextmanager
-def replaced_when_done(thing: Thing) -> Iterator[Thing]:
-    """Work on a twin, whose attributes the object takes in one move unless the block fails.
+def snapshot(thing: Thing) -> Thing:
+    """Copy an object without its attributes' values, which both share.
 
-    Until then whoever asks the object, also in another thread, meets it as it was.
+    The copy keeps them when another thread replaces those of the object.
     """
-    twin, before = object.__new__(type(thing)), vars(thing).copy()
-    vars(twin).update(before)
+    copied = object.__new__(type(thing))
+    vars(copied).update(vars(thing))
+    return copied
+
+
+@contextmanager
+def replaced_when_done(
+    thing: Thing, lock: AbstractContextManager[Any] | None = None
+) -> Iterator[Thing]:
+    """Work on a copy, whose attributes replace the object's in one step unless the block fails.
+
+    Until then the object stays as it was, in other threads too.
+
+    Parameters
+    ----------
+    thing : object
+        What the copy is of.
+    lock : context manager, optional
+        Held during the replacement.
+    """
+    before, twin = vars(snapshot(thing)), snapshot(thing)
     yield twin
-    # What others set on the object meanwhile stays.
-    new = {k: value for k, value in vars(twin).items() if before.get(k, twin) is not value}
-    vars(thing).update(new)
-    for dropped in before.keys() - vars(twin).keys():
-        del vars(thing)[dropped]
+    with lock or nullcontext():
+        # What other threads set on the object meanwhile stays.
+        new = {k: value for k, value in vars(twin).items() if before.get(k, twin) is not value}
+        dropped = before.keys() - vars(twin).keys()
+        kept = {k: value for k, value in vars(thing).items() if k not in dropped}
+        thing.__dict__ = kept | new

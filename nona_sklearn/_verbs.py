@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -21,19 +21,20 @@ from ._neighbors import Neighbors
 from ._network import Embedded
 from ._question import Question
 from ._sample_weight import check_sample_weight, log_prior
-from ._settings import ForkSafeLock
+from ._settings import EDITING
 from ._table import table
 from ._targets import Split, check_lengths
-from ._validation import check_choice, check_flag, is_real, is_whole
+from ._training import check_convergence
+from ._validation import check_choice, check_flag, is_real, is_whole, snapshot
 
+CHECKED = 32  # predictions that must be numbers at the end of a fit
 COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
-EDITING = ForkSafeLock()  # one edit at a time; readers keep the bank they began with
 
 
 class NeighborEstimator(NetworkEstimator):
     """An estimator that stores its embedded training rows as a bank, and answers from it.
 
-    A verb reads ``bank_`` once: another thread may put an edited one in its place.
+    A method reads a snapshot of the estimator: another thread may edit the bank, or end a fit.
     """
 
     def _remember(self, X, values, groups, splits, names, given):
@@ -54,6 +55,10 @@ class NeighborEstimator(NetworkEstimator):
             target_names=names.targets,
             weight_unit=given.unit,
         )
+        some = bank.ask(self.network_.head)[np.arange(min(CHECKED, len(bank)))]
+        check_convergence(
+            [embeddings, some.mean()], self._setting("learning_rate_init"), self.weight_decay
+        )
         self.bank_ = self._calibrate(bank, splits)
 
     def _calibrate(self, bank: NeighborBank, splits: list[Split] | None = None) -> NeighborBank:
@@ -69,23 +74,27 @@ class NeighborEstimator(NetworkEstimator):
 
     # -- asking --------------------------------------------------------------------------
 
-    def _ask(self, X) -> tuple[NeighborBank, Question]:
-        """Ask about queries, or about the bank's own rows, each without itself."""
-        check_is_fitted(self)
-        bank = self.bank_
-        if X is None and len(bank) < 2:
-            raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
-        query = None if X is None else self._validate_and_embed(X)
-        return bank, bank.ask(self.network_.head, query)
+    def _ask(self, X) -> tuple[NeighborEstimator, Question]:
+        """Ask about queries, or about the bank's own rows, each without itself.
 
-    def _ask_by_blocks(self, X) -> tuple[NeighborBank, Iterator[Question]]:
+        What else the answer depends on is to be read from the snapshot that comes with it.
+        """
+        check_is_fitted(self)
+        fitted = snapshot(self)
+        if X is None and len(fitted.bank_) < 2:
+            raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
+        query = None if X is None else fitted._validate_and_embed(X)
+        return fitted, fitted.bank_.ask(fitted.network_.head, query)
+
+    def _ask_by_blocks(self, X) -> tuple[NeighborEstimator, Iterator[Question]]:
         """Ask about some queries at a time, so that memory does not grow with their number."""
         if X is None or isinstance(X, Embedded):
-            bank, question = self._ask(X)
-            return bank, iter([question])
+            fitted, question = self._ask(X)
+            return fitted, iter([question])
         check_is_fitted(self)
-        bank, head = self.bank_, self.network_.head
-        return bank, (bank.ask(head, self._embed(block)) for block in self._take(X))
+        fitted = snapshot(self)
+        bank, head = fitted.bank_, fitted.network_.head
+        return fitted, (bank.ask(head, fitted._embed_queries(block)) for block in fitted._take(X))
 
     def neighbor_weights(self, X=None, *, tolerance=0.0):
         """Weight of each row of the bank in the prediction of each query.
@@ -187,13 +196,14 @@ class NeighborEstimator(NetworkEstimator):
 
     def _find_heaviest(self, X, k) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
         """Find weights and positions (n_queries, k) of the heaviest neighbours in the bank."""
-        bank, question = self._ask(X)
-        check_n_neighbors(k, len(bank) - (X is None))
+        fitted, question = self._ask(X)
+        check_n_neighbors(k, len(fitted.bank_) - (X is None))
         weights, positions, _ = question.heaviest(k)
-        return bank, weights.cpu().numpy(), positions.cpu().numpy()
+        return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
 
     def _explain(self, X, n_neighbors) -> Explanation:
-        bank, question = self._ask(X)
+        fitted, question = self._ask(X)
+        bank = fitted.bank_
         check_n_neighbors(n_neighbors, len(bank) - (X is None))
         found = Explanation.of(question, n_neighbors)
         queries = bank.names_of(slice(None)) if X is None else labels_of(X)
@@ -284,9 +294,10 @@ class NeighborEstimator(NetworkEstimator):
         ndarray of shape (n_queries,)
             Euclidean distances between embeddings, those of several networks side by side.
         """
-        bank, question = self._ask(X)
+        fitted, question = self._ask(X)
         embeddings, query = (
-            self.network_.head.compared(z).cpu().numpy() for z in (bank.embeddings, question.query)
+            fitted.network_.head.compared(z).cpu().numpy()
+            for z in (fitted.bank_.embeddings, question.query)
         )
         nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
         return nearest.kneighbors(None if X is None else query)[0][:, 0]
@@ -330,10 +341,11 @@ class NeighborEstimator(NetworkEstimator):
         count alike.
         """
         refuse_targets_alone(X, y)
-        bank, question = self._ask(X)
+        fitted, question = self._ask(X)
+        bank = fitted.bank_
         truth = bank.targets if X is None else None
         if X is not None and y is not None:
-            truth = self._check_targets(y, len(question), bank)
+            truth = fitted._check_targets(y, len(question))
         residuals = None
         if truth is not None:
             residuals = (question.mean() - truth).reshape(len(question), -1)
@@ -345,6 +357,33 @@ class NeighborEstimator(NetworkEstimator):
         return table({"neighbor": bank.names_of(slice(None)), **numbers})
 
     # -- editing -------------------------------------------------------------------------
+
+    def _edit(
+        self, prepare: Callable[[NeighborEstimator], Callable[[NeighborBank], NeighborBank]]
+    ) -> tuple[NeighborBank, NeighborBank]:
+        """Replace the bank, as one step; return the one before and the one after.
+
+        Parameters
+        ----------
+        prepare : callable
+            Takes a snapshot of the estimator, and returns what makes the new bank of the present
+            one. What calls the caller's code or needs no lock is done here. It is called again
+            where another thread has ended a fit, or set other targets, in the meantime.
+        """
+        check_is_fitted(self)
+        while True:
+            fitted = snapshot(self)
+            change = prepare(fitted)
+            with EDITING.held():
+                if self._added_to == fitted._added_to:
+                    before = self.bank_
+                    self.bank_ = change(before)
+                    return before, self.bank_
+
+    @property
+    def _added_to(self) -> tuple:
+        """On what the embeddings and targets of added rows depend."""
+        return self.network_, self.bank_.target_names, self.bank_.targets.shape[1:]
 
     def add_neighbors(self, X, y, sample_weight=None):
         """Let labelled rows take part in predictions, without training.
@@ -377,18 +416,23 @@ class NeighborEstimator(NetworkEstimator):
         be numbers. Where these go by their row numbers, so do they, and numbers in the index
         of added rows are not names: they count the rows of another table.
         """
-        check_is_fitted(self)
-        embeddings, names = self._validate_and_embed(X), Names.of(X, y)
-        sample_weight = check_sample_weight(sample_weight, len(embeddings))
-        if not sample_weight.all():  # an absent row would have a name
-            row = int(sample_weight.argmin())
-            raise ValueError(f"sample_weight must be above 0 for added rows, got 0.0 in row {row}")
-        with EDITING.held():
-            targets = self._check_targets(y, len(embeddings), self.bank_)
-            sample_weight = self._weigh_added(targets, sample_weight)
-            prior = log_prior(sample_weight, self.bank_.weight_unit, embeddings.device)
-            self.bank_ = self.bank_.add(Neighbors(embeddings, targets, prior), names.rows)
-            return self.bank_.ids[-len(embeddings) :].cpu().numpy()
+
+        def prepare(fitted):
+            embeddings, names = fitted._validate_and_embed(X), Names.of(X, y)
+            weights = check_sample_weight(sample_weight, len(embeddings))
+            if not weights.all():  # an absent row would have a name
+                row = int(weights.argmin())
+                raise ValueError(
+                    f"sample_weight must be above 0 for added rows, got 0.0 in row {row}"
+                )
+            targets = fitted._check_targets(y, len(embeddings))
+            weights = fitted._weigh_added(targets, weights)
+            prior = log_prior(weights, fitted.bank_.weight_unit, embeddings.device)
+            rows = Neighbors(embeddings, targets, prior)
+            return lambda bank: bank.add(rows, names.rows)
+
+        before, after = self._edit(prepare)
+        return after.ids[len(before) :].cpu().numpy()
 
     def remove_neighbors(self, *, ids=None, names=None):
         """Forget rows: neither the estimator nor its pickle holds their embedding or target.
@@ -420,14 +464,16 @@ class NeighborEstimator(NetworkEstimator):
         if (ids is None) == (names is None):
             raise ValueError("exactly one of ids and names must be given")
         asked = _check_ids(ids) if names is None else _list_names(names)
-        with EDITING.held():
-            bank = self.bank_
+
+        def remove(bank):
             find = bank.positions if names is None else bank.positions_of_names
             kept = np.setdiff1d(np.arange(len(bank)), find(asked))
             if len(kept) == 0:
                 which = "ids" if names is None else "names"
                 raise ValueError(f"{which} must leave at least one row, got all {len(bank)}")
-            self.bank_ = bank.keep(kept)
+            return bank.keep(kept)
+
+        self._edit(lambda _: remove)
         return self
 
     def set_neighbor_targets(self, y):
@@ -454,16 +500,21 @@ class NeighborEstimator(NetworkEstimator):
             If `y` is invalid or has another number of rows than the bank, or a classifier's `y`
             has a class that fit did not see.
         """
-        check_is_fitted(self)
-        values = self.targets_.values(y)
-        with EDITING.held():
-            bank = self.bank_
-            if len(values) != len(bank):
-                raise ValueError(
-                    f"y must have the bank's {len(bank)} rows, got shape {np.shape(y)}"
-                )
-            values = values.to(bank.targets.device)
-            self.bank_ = self._calibrate(bank.with_targets(values, target_names_of(y)))
+
+        def prepare(fitted):
+            values = fitted.targets_.values(y)
+
+            def set_targets(bank):
+                if len(values) != len(bank):
+                    raise ValueError(
+                        f"y must have the bank's {len(bank)} rows, got shape {np.shape(y)}"
+                    )
+                on_device = values.to(bank.targets.device)
+                return fitted._calibrate(bank.with_targets(on_device, target_names_of(y)))
+
+            return set_targets
+
+        self._edit(prepare)
         return self
 
     def compress(self, n_neighbors, X=None):
@@ -493,21 +544,24 @@ class NeighborEstimator(NetworkEstimator):
         for the sum over the queries of the square root of the weight that is kept, where a
         query that has a row needs the next one less.
         """
-        check_is_fitted(self)
-        with EDITING.held():
-            bank = self.bank_
-            check_n_neighbors(n_neighbors, len(bank))
-            if X is None:
-                sample = np.random.RandomState(0).permutation(len(bank))
-                query = bank.embeddings[sample[: COMPRESSION_PAIRS // len(bank)]]
-            else:
-                query = self._validate_and_embed(X)
-            kept = bank.ask(self.network_.head, query).representatives(int(n_neighbors))
-            self.bank_ = bank.keep(kept)
+
+        def prepare(fitted):
+            embedded = None if X is None else fitted._validate_and_embed(X)
+
+            def compress(bank):
+                check_n_neighbors(n_neighbors, len(bank))
+                query = _sample(bank) if embedded is None else embedded
+                question = bank.ask(fitted.network_.head, query)
+                return bank.keep(question.representatives(int(n_neighbors)))
+
+            return compress
+
+        self._edit(prepare)
         return self
 
-    def _check_targets(self, y, n_rows: int, bank: NeighborBank) -> Tensor:
+    def _check_targets(self, y, n_rows: int) -> Tensor:
         """Values of some rows' targets, with the outputs of the bank's, in their order."""
+        bank = self.bank_
         values = self.targets_.values(in_order_of(bank.target_names, y))
         check_lengths(n_rows, len(values))
         if values.shape[1:] != bank.targets.shape[1:]:
@@ -516,6 +570,12 @@ class NeighborEstimator(NetworkEstimator):
                 f"y must have the bank's shape (n, {outputs}), got {tuple(values.shape)}"
             )
         return values.to(bank.targets.device)
+
+
+def _sample(bank: NeighborBank) -> Tensor:
+    """Embeddings of the bank's rows; where these are many, of a random sample of them."""
+    rows = np.random.RandomState(0).permutation(len(bank))
+    return bank.embeddings[rows[: COMPRESSION_PAIRS // len(bank)]]
 
 
 def refuse_targets_alone(X, y):

@@ -259,7 +259,7 @@ def crowd():
 def test_among_duplicates_all_candidates_are_found(faiss, crowd):
     X, y, reg = crowd
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=256).fit(X, y)
-    index, query = fast._ask(X[:200])
+    _, index, query = fast._ask(X[:200])
     graph, asked = index.graphs[0], reg.network_.head.compared(query)
     graph.hnsw.efSearch = 512
     short = (graph.search(asked.numpy(), 256)[1] < 0).any(axis=1)

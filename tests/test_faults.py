@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from skorch.callbacks import Callback
 
 from nona_sklearn import (
     Calibration,
+    NONAClassifier,
     NONAHead,
     NONARegressor,
     SoftStep,
@@ -30,13 +32,12 @@ from nona_sklearn import (
     _evaluation,
     _question,
     _training,
-    _verbs,
 )
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._calibration import ask_of_rows, fit_calibration
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
-from nona_sklearn._settings import WORKERS
+from nona_sklearn._settings import EDITING, WORKERS, cached_property
 from nona_sklearn.weighting import WEIGHTINGS
 
 
@@ -277,6 +278,101 @@ def test_queries_are_embedded_once(plane, monkeypatch):
     assert len(calls) == 2
 
 
+class Refitting:
+    """An array whose conversion lasts until a fit in another thread has ended."""
+
+    def __init__(self, values, reg, X, y):
+        self.values, self.fit, self.n_fits = values, lambda: reg.fit(X, y), 0
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        if self.n_fits == 0:
+            self.n_fits = 1
+            thread = threading.Thread(target=self.fit)
+            thread.start()
+            thread.join()
+        return np.asarray(self.values, dtype)
+
+
+READ = {
+    "predict": lambda reg, X: reg.predict(X),
+    "return_std": lambda reg, X: np.stack(reg.predict(X, return_std=True)),
+    "predict_quantiles": lambda reg, X: reg.predict_quantiles(X),
+    "predict_cdf": lambda reg, X: reg.predict_cdf(X, 0.0),
+    "sample_y": lambda reg, X: reg.sample_y(X),
+    "transform": lambda reg, X: reg.transform(X),
+    "embed": lambda reg, X: reg.embed(X).embeddings.numpy(),
+    "explain": lambda reg, X: reg.explain(X)["contribution"],
+    "kneighbors": lambda reg, X: reg.kneighbors(X)[1],
+    "distance_to_bank": lambda reg, X: reg.distance_to_bank(X),
+    "influence": lambda reg, X: reg.influence(X)["change"],
+    "neighbor_weights": lambda reg, X: reg.neighbor_weights(X).toarray(),
+}
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ)
+def test_an_answer_is_of_one_fit(plane, read):
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    expected = read(reg, X_test)
+    asked = Refitting(X_test, reg, 5 * X[:50], 100 - y[:50])
+    np.testing.assert_array_equal(read(reg, asked), expected)
+    assert asked.n_fits == 1
+    assert not np.array_equal(read(reg, X_test), expected)
+
+
+@pytest.mark.parametrize("read", ["predict", "predict_proba"])
+def test_classes_are_of_one_fit(plane, read):
+    X, X_test, y, _ = plane
+    clf = NONAClassifier(n_estimators=1, max_iter=3, random_state=0).fit(X, y > 0)
+    expected = getattr(clf, read)(X_test)
+    asked = Refitting(X_test, clf, X, np.digitize(y, [-1, 0, 1]))
+    np.testing.assert_array_equal(getattr(clf, read)(asked), expected)
+    assert asked.n_fits == 1
+
+
+EDITS = {
+    "add_neighbors": lambda reg, X, y: reg.add_neighbors(X, y),
+    "calibrate": lambda reg, X, y: reg.calibrate(X, y),
+}
+
+
+@pytest.mark.parametrize("what", ["X", "y"])
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_edit_is_of_the_fit_that_has_ended(plane, edit, what):
+    """Rows that the earlier network embedded would stay in the new bank."""
+    X, X_test, y, y_test = plane
+    new = 5 * X[:50], 100 - y[:50]
+    expected = nona().fit(*new)
+    edit(expected, X_test, y_test)
+    reg = nona().fit(X, y)
+    slow = Refitting({"X": X_test, "y": y_test}[what], reg, *new)
+    edit(reg, *((slow, y_test) if what == "X" else (X_test, slow)))
+    assert slow.n_fits == 1
+    torch.testing.assert_close(reg.bank_.embeddings, expected.bank_.embeddings, rtol=0, atol=0)
+    assert reg.calibration_ == expected.calibration_
+
+
+def test_targets_of_an_earlier_fit_are_not_set(plane):
+    X, _, y, _ = plane
+    reg = nona().fit(X, y)
+    with pytest.raises(ValueError, match="y must have the bank's 50 rows"):
+        reg.set_neighbor_targets(Refitting(y, reg, X[:50], y[:50]))
+    assert len(reg.bank_) == 50
+
+
+def test_edits_at_once_are_all_in_the_bank(plane):
+    X, X_test, y, y_test = plane
+    reg = nona().fit(X, y)
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda i: reg.add_neighbors(X_test[[i]], y_test[[i]]), range(30)))
+    assert sorted(np.concatenate(ids)) == list(range(120, 150))
+    for i, (row,) in enumerate(ids):
+        assert reg.bank_.targets[row] == y_test[i]
+
+
 # -- threads and processes ---------------------------------------------------------------------
 
 
@@ -320,7 +416,7 @@ def test_a_forked_process_edits_whoever_held_the_lock(plane):
     held, release, done = threading.Event(), threading.Event(), context.Queue()
 
     def hold():
-        with _verbs.EDITING.held():
+        with EDITING.held():
             held.set()
             release.wait(60)
 
@@ -336,6 +432,79 @@ def test_a_forked_process_edits_whoever_held_the_lock(plane):
         child.kill()
         pytest.fail("the child waits for a lock that nobody will open")
     assert done.get(timeout=10) == 121
+
+
+def predict_there(reg, X, answers):
+    answers.put(reg.predict(X))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
+def test_a_forked_process_predicts_after_torchs_threads_have_worked(plane):
+    """OpenMP's threads are not copied: without ours, a child would wait for them for ever."""
+    X, X_test, y, _ = plane
+    reg, context = nona().fit(X, y), multiprocessing.get_context("fork")
+    torch.set_num_threads(2)
+    expected = reg.predict(X_test)
+    torch.rand(2**10, 2**8).double().sin().sum()  # by both threads
+    answers = context.Queue()
+    child = context.Process(target=predict_there, args=(reg, X_test, answers), daemon=True)
+    child.start()
+    child.join(60)
+    if child.is_alive():
+        child.kill()
+        pytest.fail("the child waits for threads that it does not have")
+    np.testing.assert_array_equal(answers.get(timeout=10), expected)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
+def test_a_forked_process_computes_what_another_thread_was_computing():
+    """Functools' own property has a lock for the whole class in Python 3.11."""
+    computing, release = threading.Event(), threading.Event()
+
+    class Slow:
+        @cached_property
+        def value(self):
+            computing.set()
+            release.wait(60)
+            return 7
+
+    holder = threading.Thread(target=lambda: Slow().value)
+    holder.start()
+    computing.wait(60)
+    other = Slow()
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+
+    def compute(answers):
+        release.set()  # the child's copy
+        answers.put(other.value)
+
+    child = context.Process(target=compute, args=(answers,), daemon=True)
+    child.start()
+    child.join(30)
+    release.set()
+    holder.join()
+    if child.is_alive():
+        child.kill()
+        pytest.fail("the child waits for a lock that no thread will open")
+    assert answers.get(timeout=10) == 7
+
+
+def test_a_property_is_computed_once_for_each_object():
+    class Counted:
+        calls = 0
+
+        @cached_property
+        def value(self):
+            """What it is."""
+            Counted.calls += 1
+            return object()
+
+    first, second = Counted(), Counted()
+    assert first.value is first.value
+    assert first.value is not second.value
+    assert Counted.calls == 2
+    assert Counted.value.__doc__ == "What it is."
 
 
 # -- what is set around a fit ------------------------------------------------------------------
@@ -457,7 +626,115 @@ def test_answers_in_inference_mode(plane, n_threads):
     assert np.isfinite(reg.predict(X_test)).all()
 
 
+# -- training that diverges --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"weighting": "preconditioned", "learning_rate_init": 20.0},
+        {"learning_rate_init": 1e3},
+        {"weight_decay": 1e30},
+        {"early_stopping": False, "adjust": False, "learning_rate_init": 1e5},
+    ],
+    ids=str,
+)
+def test_a_network_that_diverges_names_the_rate(plane, params):
+    with pytest.raises(ValueError, match="training diverged with learning_rate_init="):
+        nona(max_iter=10, **params).fit(plane[0], plane[2])
+
+
+@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
+@pytest.mark.parametrize("params", [{"learning_rate_init": 1e3}, {"learning_rate_init": 1e30}])
+def test_a_neighbourhood_that_diverges_names_the_rate(plane, softstep_on, params):
+    """All parameters may be finite where the temperature, whose logarithm is learned, is not."""
+    with pytest.raises(ValueError, match="training diverged with learning_rate_init=1"):
+        softstep_knn(max_iter=10, softstep_on=softstep_on, **params).fit(plane[0], plane[2])
+
+
+# -- distributions -----------------------------------------------------------------------------
+
+
+def test_distributions_hold_all_values_of_a_poor_network(plane):
+    """Adjusted values may lie much farther apart than the targets."""
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    bank = reg.bank_
+    wild = bank.embeddings.clone()
+    wild[:, -1] *= 1e3  # what the network holds of each row's target
+    reg.bank_ = replace(bank, neighbors=replace(bank.neighbors, embeddings=wild))
+    ends = reg.predict_cdf(X_test, [-1e12, 1e12])
+    np.testing.assert_allclose(ends, [[0.0, 1.0]] * len(X_test), atol=1e-9)
+    levels = np.array([0.001, 0.01, 0.5, 0.99, 0.999])
+    quantiles = reg.predict_quantiles(X_test, levels)
+    assert (np.diff(quantiles) > 0).all()
+    for i in range(3):
+        # The distribution function is linear between 256 points.
+        found = reg.predict_cdf(X_test[[i]], quantiles[i])[0]
+        np.testing.assert_allclose(found, levels, atol=1e-6)
+    drawn = reg.sample_y(X_test[:1], 20_000)[0]
+    scale = np.ptp(quantiles[0])
+    np.testing.assert_allclose(np.quantile(drawn, 0.01), quantiles[0, 1], atol=0.1 * scale)
+
+
+@pytest.mark.parametrize("level", [1.0, 1e9])
+def test_a_constant_target_is_all_of_the_distribution(plane, level):
+    X, X_test, y, _ = plane
+    weights = np.random.default_rng(0).uniform(0.1, 2, len(y))
+    reg = nona().fit(X, np.full(len(y), level), sample_weight=weights)
+    ends = reg.predict_cdf(X_test, [-1e12, 1e12])
+    np.testing.assert_allclose(ends, [[0.0, 1.0]] * len(X_test), rtol=0, atol=1e-12)
+    assert ends.max() <= 1
+    np.testing.assert_allclose(reg.predict_quantiles(X_test), level, rtol=1e-9)
+
+
+# -- too small ---------------------------------------------------------------------------------
+
+
+@BOTH
+def test_targets_too_small_to_be_squared_are_refused(plane, estimator):
+    X, X_test, y, _ = plane
+    with pytest.raises(ValueError, match=r"output 1 of y holds values that differ by .*e-200"):
+        clone(estimator).fit(X, np.c_[y, 1e-200 * y])
+    small = clone(estimator).fit(X, 1e-140 * y).predict(X_test)
+    expected = clone(estimator).fit(X, y).predict(X_test)
+    np.testing.assert_allclose(1e140 * small, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_features_too_small_to_be_squared_are_refused_by_name(plane):
+    X, _, y, _ = plane
+    table = pd.DataFrame({"mass": 1e-200 * X[:, 0], "area": X[:, 1]})
+    with pytest.raises(ValueError, match=r"column 'mass' holds values that differ by .*e-200"):
+        softstep_knn().fit(table, y)
+    assert nona().fit(table, y).n_features_in_ == 2  # which finds a unit for each column
+
+
 # -- far away ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("similarity", ["l2", "log_l2", "l1"])
+@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_query_whose_distances_overflow_is_refused(plane, similarity, softstep_on, learned):
+    X, _, y, _ = plane
+    reg = softstep_knn(
+        similarity=similarity, softstep_on=softstep_on, learn_feature_weights=learned
+    ).fit(X, 100 + y)
+    assert 90 < reg.predict([[1e36, 1e36]])[0] < 110
+    for far in (5e37, 1e38, 3e38):
+        with pytest.raises(ValueError, match="too large for float32"):
+            reg.predict([[far, far]])
+
+
+def test_an_embedding_whose_distances_overflow_is_refused(plane):
+    X, _, y, _ = plane
+    reg = softstep_knn().fit(X, y)
+    with torch.no_grad():
+        reg.network_.embedding.log_weight.fill_(np.log(1e30))
+    with pytest.raises(ValueError, match=r"embeddings have entries of .* overflow"):
+        reg.predict([[1e9, 1e9]])
+    with pytest.raises(ValueError, match="overflow"):
+        reg.kneighbors([[1e9, 1e9]])
 
 
 @pytest.mark.parametrize("far", [1e6, 1e12, 1e18])

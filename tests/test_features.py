@@ -485,12 +485,18 @@ UNIVERSAL = [*(moment.to_pydatetime().astimezone(UTC) for moment in LOCAL[:2]), 
         one(LOCAL),
         one(LOCAL.dt.tz_convert("Asia/Tokyo")),
         one(LOCAL.dt.tz_convert("+05:30")),
+        one(LOCAL.dt.tz_convert("America/New_York")),
+        one(LOCAL.dt.tz_convert("Etc/GMT+5")),
+        one(LOCAL.dt.tz_convert("dateutil/Asia/Tokyo")),
         one(LOCAL.astype(object)),
         LOCAL.dt.tz_convert("UTC").to_frame("x").to_numpy(),
         polars(MOMENTS, pl.Datetime("us")).with_columns(pl.col("x").dt.replace_time_zone(BERLIN)),
         polars(UNIVERSAL, pl.Datetime("us", "UTC")),
     ],
-    ids=["same", "Tokyo", "offset", "objects", "array", "polars", "polars UTC"],
+    ids=[
+        *("same", "Tokyo", "offset", "underscore", "sign", "dateutil"),
+        *("objects", "array", "polars", "polars UTC"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
 def test_the_clock_of_fit_reads_every_time_zone(X):
@@ -502,6 +508,13 @@ def test_the_clock_of_fit_reads_every_time_zone(X):
     np.testing.assert_allclose(expected, naive, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Hong_Kong", "Etc/GMT+5"])
+def test_pandas_dates_are_read_by_the_clock_of_any_zone(zone):
+    naive = np.array(list(columns_of(one(MOMENTS)).values()))
+    local = np.array(list(columns_of(one(pd.Series(MOMENTS).dt.tz_localize(zone))).values()))
+    np.testing.assert_allclose(local, naive, rtol=1e-12, atol=1e-12)
+
+
 def test_summer_time_is_the_clocks():
     noon = pd.Series(["2021-01-10 12:00", "2021-07-10 12:00"], dtype="datetime64[ns]")
     local = noon.dt.tz_localize(BERLIN)
@@ -509,7 +522,13 @@ def test_summer_time_is_the_clocks():
     assert any("day_" in name for name in columns_of(one(local.dt.tz_convert("UTC"))))
 
 
-@pytest.mark.parametrize("zone", ["+03:00", BERLIN, "UTC"])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        *("+03:00", BERLIN, "UTC", "America/New_York", "America/Argentina/Buenos_Aires"),
+        *("Etc/GMT+5", "dateutil/America/New_York"),
+    ],
+)
 def test_dates_of_a_zone_in_pandas_are_understood_in_polars_and_as_objects(zone):
     X = one(LOCAL.dt.tz_convert(zone))
     encoder, columns = encode(X)

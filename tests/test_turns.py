@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
-from nona_sklearn import NONAClassifier, NONARegressor, _base
+from nona_sklearn import NONAClassifier, NONARegressor, _base, _settings
 from nona_sklearn._heads import DenseHeadRegressor
 from nona_sklearn._turns import TakeTurns, Turns, in_turns
 
@@ -88,6 +89,40 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch):
         signal.signal(signal.SIGINT, handler)
     assert set(threading.enumerate()) == before
     np.testing.assert_array_equal(model.predict(X_test), answer)
+
+
+class Interrupting(ThreadPoolExecutor):
+    """A pool in which Ctrl-C arrives right after a call has been submitted."""
+
+    after = {}
+
+    def submit(self, function, *args, **kwargs):
+        call = super().submit(function, *args, **kwargs)
+        seen = self.after.get(function.__name__, 0) - 1
+        self.after[function.__name__] = seen
+        if seen == 0:
+            signal.raise_signal(signal.SIGINT)
+        return call
+
+
+@pytest.mark.parametrize("after", [{"call": 2}, {"compute_alone": 1}], ids=["turns", "threads"])
+def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, after):
+    X, _, y, _ = plane
+    torch.set_num_threads(2)
+    model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)
+    before = set(threading.enumerate())
+    monkeypatch.setattr(_settings, "ThreadPoolExecutor", Interrupting)
+    monkeypatch.setattr(Interrupting, "after", after)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert set(threading.enumerate()) == before
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
 
 
 def test_no_more_than_asked_work_at_a_time_and_who_waits_longest_is_next():
