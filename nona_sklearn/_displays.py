@@ -2,6 +2,7 @@
 
 import inspect
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from ._names import labels_of, target_names_of
 from ._unwrap import unwrap
-from ._validation import is_whole
+from ._validation import is_whole, snapshot
 from .attention import NONAHead
 from .similarity import l2
 from .softstep import STEPS
@@ -80,6 +81,12 @@ def _styled(given, artist, **defaults):
     from matplotlib.cbook import normalize_kwargs
 
     return defaults | normalize_kwargs(given or {}, artist)
+
+
+def _unwrap_as_it_is(model):
+    """Unwrap a model; a fit or an edit in another thread does not change what it returns."""
+    unwrapped = unwrap(model)
+    return replace(unwrapped, estimator=snapshot(unwrapped.estimator))
 
 
 def _embeddings(unwrapped, X):
@@ -296,7 +303,7 @@ class NeighborsDisplay(Display):
             If `X` is not one row, `y_true` no class that fit saw, or there are several outputs
             and `output` is none of them.
         """
-        model = unwrap(estimator)
+        model = _unwrap_as_it_is(estimator)
         predictions = model.predict(X)
         if len(predictions) != 1:
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
@@ -467,7 +474,7 @@ class EmbeddingDisplay(Display):
         ValueError
             If `X` comes without `y` or the reverse, or there are several outputs.
         """
-        model = unwrap(estimator)
+        model = _unwrap_as_it_is(estimator)
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         embeddings = _embeddings(model, X).cpu().numpy()
@@ -574,7 +581,7 @@ class StepDisplay(Display):
         ValueError
             If the estimator has no `softstep`, or has a pointwise one and `X` is None.
         """
-        model = unwrap(estimator)
+        model = _unwrap_as_it_is(estimator)
         query = _embeddings(model, X)
         parts = model.estimator.network_.head.parts(query, query)
         step = parts[0][0].step
@@ -673,7 +680,7 @@ class WeightingDisplay(Display):
         """
         if not is_whole(n_neighbors, 1):
             raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
-        model = unwrap(estimator)
+        model = _unwrap_as_it_is(estimator)
         bank, asked = model.estimator.bank_, model.embed(X)
         parts = model.estimator.network_.head.parts(asked.embeddings, bank.embeddings)
         head, query, neighbors = parts[0]
@@ -987,7 +994,7 @@ class IntervalDisplay(Display):
             is a classifier.
         """
         _check_numbers(estimator, "predict_proba")
-        model = unwrap(estimator)
+        model = _unwrap_as_it_is(estimator)
         _check_confidence(confidence)
         predictions, outside = model.predict(X), (1 - confidence) / 2
         _check_one_output(predictions.shape)

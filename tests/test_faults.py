@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,6 +25,7 @@ from skorch.callbacks import Callback
 
 from nona_sklearn import (
     Calibration,
+    NeighborsDisplay,
     NONAClassifier,
     NONAHead,
     NONARegressor,
@@ -331,6 +333,18 @@ def test_classes_are_of_one_fit(plane, read):
     asked = Refitting(X_test, clf, X, np.digitize(y, [-1, 0, 1]))
     np.testing.assert_array_equal(getattr(clf, read)(asked), expected)
     assert asked.n_fits == 1
+
+
+def test_a_picture_is_of_one_fit(plane):
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    expected = NeighborsDisplay.from_estimator(reg, X_test[:1])
+    asked = Refitting(X_test[:1], reg, 5 * X[:50], 100 - y[:50])
+    found = NeighborsDisplay.from_estimator(reg, asked)
+    assert asked.n_fits == 1
+    assert found.prediction == expected.prediction
+    np.testing.assert_array_equal(found.adjusted_targets, expected.adjusted_targets)
+    plt.close("all")
 
 
 EDITS = {
