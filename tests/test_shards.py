@@ -811,7 +811,7 @@ def test_a_shard_of_other_rows_than_are_listed_is_damaged(first, tmp_path):
 def test_a_file_of_something_else_is_no_shard(held, tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     path = tmp_path / "bank" / "shard-00000.safetensors"
-    forge_manifest(tmp_path / "bank", sha256=_persistence.write(held, path, overwrite=True))
+    forge_manifest(tmp_path / "bank", sha256=_persistence.write(held, path))
     with pytest.raises(
         ValueError, match=r"shard-00000\.safetensors is damaged: it holds no shard"
     ):
@@ -822,7 +822,7 @@ def test_a_file_of_something_else_is_no_shard(held, tmp_path):
 def test_a_file_of_something_else_is_no_estimator(held, tmp_path):
     shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     path = tmp_path / "bank" / "estimator.safetensors"
-    forge_manifest(tmp_path / "bank", _persistence.write(held, path, overwrite=True))
+    forge_manifest(tmp_path / "bank", _persistence.write(held, path))
     with pytest.raises(ValueError, match=r"estimator\.safetensors is damaged: it holds no fitted"):
         ShardedNeighbors(tmp_path / "bank")
 
