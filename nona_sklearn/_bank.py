@@ -227,7 +227,7 @@ class NeighborBank:
         vars(self).update(vars(made))
 
     def _check_shapes(self) -> None:
-        """Refuse what no bank holds: a file may say anything."""
+        """Refuse arrays that do not fit together, as those of a forged file."""
         if self.embeddings.ndim != 2 or self.ids.dtype != torch.int64 or self.next_id.ndim != 0:
             raise ValueError(
                 "a bank has embeddings of shape (n, d), integers as ids and a next_id"

@@ -75,7 +75,7 @@ FUNCTIONS_BY_NAME = {_name(each): each for each in FUNCTIONS}
 ROOM, TIMES = 2**26, 256
 #: Characters of a date, a duration or a time zone, whose reading takes the square of their number.
 LONGEST = 100
-#: Keys of a dict, or entries of a set, that share a hash. Each is compared with all before it.
+#: Keys of a dict, or entries of a set, that may share a hash.
 ALIKE = 100
 DTYPE = re.compile(r"[<>=|][biufcOSUmMV][0-9]{0,10}(\[[0-9]{0,10}[A-Za-z]{1,2}\])?")
 
@@ -101,7 +101,7 @@ def _zone(name: str) -> datetime.tzinfo:
     """The time zone that pandas has by a name; dateutil's are paths of files, which it opens."""
     if name.startswith("dateutil/"):
         raise ValueError(f"{name!r} is a path, and no time zone")
-    return _pandas("Timestamp")(["1970-01-01"]).tz_localize(name).tz
+    return _pandas("Timestamp")(["1970-01-01"]).tz_localize("UTC").tz_convert(name).tz
 
 
 def _is_zone(name: str) -> bool:
@@ -147,7 +147,7 @@ def _write_set(values: set) -> list:
 
 
 def _check_hashes(values: Iterable) -> None:
-    """Refuse values that somebody chose to share a hash, which take the square of their number."""
+    """Refuse values that were chosen to share a hash: a dict compares each with all before it."""
     if max(Counter(map(hash, values)).values(), default=0) > ALIKE:
         raise ValueError(f"more than {ALIKE} keys of a dict, or entries of a set, share a hash")
 
@@ -378,7 +378,7 @@ class Encoder:
 
 @contextmanager
 def _refused(path: str) -> Iterator[None]:
-    """Say where a value is that no Decoder would take."""
+    """Name the place of a value that a Decoder would refuse."""
     try:
         yield
     except ValueError as error:

@@ -203,7 +203,7 @@ def read(
 
 @contextmanager
 def decoding(path: Path, what: str) -> Iterator[None]:
-    """Name the file in any error of making something of it: a forged one may raise them all."""
+    """Name the file in any error of the block: a forged file may cause any."""
     try:
         yield
     except MismatchError as error:
@@ -226,7 +226,7 @@ def _parse(
     """Parameters that are to be handed and what they were; the version; and what is written."""
     needed, versions = json.loads(metadata["handed"]), json.loads(metadata["versions"])
     if not isinstance(needed, dict) or not all(isinstance(was, str) for was in needed.values()):
-        raise TypeError("parameters that are to be handed must have names, and texts that say of")
+        raise TypeError("the parameters to be handed must be a dict of texts")
     made_by = versions["nona_sklearn"]
     if not re.fullmatch(r"[0-9A-Za-z.+]{1,50}", made_by):
         raise ValueError(f"{made_by!r:.50} is no version")
@@ -289,9 +289,10 @@ def destination(path: Path, overwrite: bool) -> Path:
 
 @contextmanager
 def put_in_place(path: Path) -> Iterator[Path]:
-    """Give a place to write to; what is there then takes the path, from a file or a link.
+    """Give a place to write to; what is written there then replaces a file or a link at the path.
 
-    The place is in a folder of its own beside the path: a library may write other files first.
+    The place is in a folder of its own beside the path, which also holds what a library writes
+    before it, or next to it.
 
     Raises
     ------
@@ -302,7 +303,7 @@ def put_in_place(path: Path) -> Iterator[Path]:
     place = beside / path.name
     try:
         beside.mkdir(mode=0o700)
-        place.touch()  # whoever may read new files of the user may read it
+        place.touch()  # with the mode of new files
         mode = (place if path.is_symlink() or not path.is_file() else path).stat().st_mode
         yield place
         place.chmod(mode)

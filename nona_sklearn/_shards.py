@@ -361,7 +361,10 @@ def read_estimator(folder: Path, handed: Mapping[str, Any]) -> Any:
     path, checksum = folder / ESTIMATOR, Folder.read(folder).estimator
     estimator = read(path, handed, checksum=checksum)
     with decoding(path, "is damaged: it holds no fitted estimator"):
-        check_is_fitted(exact_of(estimator))
+        exact = exact_of(estimator)
+        check_is_fitted(exact)
+        if not isinstance(exact.bank_, NeighborBank):
+            raise TypeError(f"its bank is a {type(exact.bank_).__name__}")
     return estimator
 
 

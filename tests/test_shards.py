@@ -938,7 +938,11 @@ def test_a_file_of_something_else_is_no_shard(held, tmp_path):
         sharded.predict(QUERIES)
 
 
-@pytest.mark.parametrize("held", [3, NONARegressor(), TableEncoder()], ids=str)
+WITHOUT_A_BANK = NONARegressor()
+WITHOUT_A_BANK.bank_ = 3
+
+
+@pytest.mark.parametrize("held", [3, NONARegressor(), TableEncoder(), WITHOUT_A_BANK], ids=str)
 def test_a_file_of_something_else_is_no_estimator(held, tmp_path):
     shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     path = tmp_path / "bank" / "estimator.safetensors"
@@ -969,7 +973,7 @@ def test_an_edit_writes_no_manifest_that_could_not_be_read(name, most, edit, tmp
     "name", ["shards.json", "estimator.safetensors", "shard-00001.safetensors"]
 )
 def test_a_pipe_is_no_file_of_a_folder(name, tmp_path):
-    """Who opens it would wait for ever."""
+    """To open it would take for ever."""
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     (tmp_path / "bank" / name).unlink()
     os.mkfifo(tmp_path / "bank" / name)
