@@ -1,13 +1,16 @@
 """Files that hold data and no code: what comes back, and what is refused."""
 
+import dataclasses
 import datetime
 import decimal
 import errno
+import io
 import json
 import os
 import pickle
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -22,7 +25,7 @@ import pytest
 import safetensors.torch
 import skops.io
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes
@@ -1052,6 +1055,7 @@ def test_scalars_come_back(value):
     assert back == value
 
 
+@example(["a"] * 10, 400)  # nearly all padding
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=200), st.integers(1, 3000))
 def test_what_is_written_is_read_or_refused_at_once(texts, width):
     """Also with no room but what is in the file; and as wide as it was."""
@@ -1081,12 +1085,43 @@ def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
     assert again(estimator, tmp_path).note_.tolist() == ["a"] * 100
 
 
+def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
+    day = datetime.date(2025, 1, 1)
+    for longest in (10, 9):
+        short = dataclasses.replace(_codec.PLAIN["datetime.date"], longest=longest)
+        monkeypatch.setitem(_codec.PLAIN, "datetime.date", short)
+        if longest == 10:
+            assert through(day) == day
+    with pytest.raises(UnknownError, match="value cannot be read again: a text has 10 char"):
+        Encoder().encode(day, "value")
+
+
+def test_bounds_are_those_that_are_documented():
+    said = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text().split())
+    assert f"at most {_codec.ROOM >> 20} MiB and {_codec.TIMES} times the file's size" in said
+    assert f"have at most {_codec.LONGEST} characters, and at most {_codec.ALIKE} keys" in said
+
+
+def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
+    padded = np.array(["a"] * 10, dtype="U5000")
+    monkeypatch.setattr(_codec, "ROOM", padded.nbytes)
+    np.testing.assert_array_equal(through(padded), padded)
+    with pytest.raises(UnknownError, match=r"value\.1 is an array of texts that is nearly all"):
+        Encoder().encode([padded, padded.copy()], "value")
+
+
 @pytest.mark.parametrize(
     "value", [object(), print, 1j, np.longdouble(1), np.array([1j]), {1: iter([])}]
 )
 def test_other_values_are_refused(value):
     with pytest.raises(UnknownError):
         Encoder().encode(value, "value")
+
+
+def read_zone(key):
+    """A time zone of a file, that no other process finds by its name."""
+    utc = b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + bytes(6) + b"UTC\0"
+    return zoneinfo.ZoneInfo.from_file(io.BytesIO(utc), key)
 
 
 @pytest.mark.parametrize(
@@ -1096,8 +1131,11 @@ def test_other_values_are_refused(value):
         {*COLLIDING},
         pd.Timestamp("2025", tz=dateutil.tz.gettz("Europe/Berlin")),
         pd.Timestamp("2025", tz=datetime.timezone(datetime.timedelta(0), "mine")),
+        read_zone("Mine"),
+        pd.Timestamp("2025", tz=read_zone("Mine")),
+        read_zone("A" * 101),
     ],
-    ids=["dict", "set", "path", "unknown zone"],
+    ids=["dict", "set", "path", "unknown zone", "own zone", "own zone of pandas", "a long name"],
 )
 def test_what_could_not_be_read_again_is_not_written(value):
     with pytest.raises(UnknownError, match=r"value\.1 cannot be read again: "):
