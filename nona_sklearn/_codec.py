@@ -167,7 +167,7 @@ class Plain:
     def check(self, plain: Any) -> None:
         """Refuse what `write` does not make, before `read` takes it."""
         parts, kinds = (plain, self.kinds) if type(self.kinds) is list else ([plain], [self.kinds])
-        if not isinstance(parts, list) or not len(parts) == len(kinds):
+        if not isinstance(parts, list) or len(parts) != len(kinds):
             raise ValueError(f"{type(plain).__name__} is not of {len(kinds)} parts")
         for part, kind in zip(parts, kinds, strict=True):
             if not isinstance(part, kind):
