@@ -340,6 +340,9 @@ def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
     loaded = again(estimator, tmp_path, feature_extractor=Extractor, collate_fn=collate)
     np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
     assert loaded.feature_extractor is Extractor
+    weights = [*loaded.network_.parameters()]
+    assert len(weights) == len([*estimator.network_.parameters()])
+    assert not any(weight.requires_grad for weight in weights)
     with pytest.raises(TypeError, match=r"handed callbacks, which .* does not need"):
         again(
             *(estimator, tmp_path),
