@@ -185,6 +185,20 @@ def test_without_noise_quantiles_are_within_a_thousand_millionth(seed, n_parts, 
     assert -1e-15 <= found - expected <= 1e-9 * np.ptp(values)
 
 
+def test_a_quantile_that_is_reached_exactly_is_the_smallest_value():
+    values = torch.arange(1.0, 5.0, dtype=torch.float64)[None]
+    weights = torch.full_like(values, 0.25)
+
+    def ask(function, power, output, points):
+        parts = (slice(0, 2), slice(2, 4))
+        return [Exact(values[:, part]).reached(weights[:, part], points) for part in parts]
+
+    ends = (torch.tensor([[end]], dtype=torch.float64) for end in (1.0, 4.0))
+    levels = torch.tensor([0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
+    found = MergedDistribution(ask, Calibration())._between(levels, 0, *ends)
+    np.testing.assert_allclose(found, values, rtol=0, atol=3e-9)
+
+
 def test_quantiles_of_0_and_1_lie_among_the_values(tmp_path):
     estimator = NONARegressor(adjust=False, **ONE).fit(X, Y)
     estimator.bank_ = replace(estimator.bank_, calibration=Calibration(1.0))
@@ -409,6 +423,10 @@ def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
     writing = folder / f".shard-00004.safetensors.{'c2' * 16}"
     writing.mkdir()
     (writing / ".tmpXyZ123").write_text("half a shard")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "notes.txt").write_text("mine")
+    (folder / f".shards.json.{'d3' * 16}").symlink_to(elsewhere)
     mine = [
         "shard-mine.safetensors",
         ".hidden",
@@ -423,6 +441,7 @@ def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
     left = {path.name for path in folder.iterdir()}
     listed = {entry.path.name for entry in _shards.Folder.read(folder).shards}
     assert left == listed | {"estimator.safetensors", "shards.json", _shards.LOCK, *mine}
+    assert (elsewhere / "notes.txt").read_text() == "mine"
 
 
 KILLED = """
