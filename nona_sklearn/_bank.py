@@ -223,7 +223,28 @@ class NeighborBank:
         )
         others: dict[str, Any] = {name: state[name] for name in AS_THEY_ARE}
         made = NeighborBank(neighbors, **(tensors | others))
+        made._check_shapes()
         vars(self).update(vars(made))
+
+    def _check_shapes(self) -> None:
+        """Refuse arrays that do not fit together, as those of a forged file."""
+        if self.embeddings.ndim != 2 or self.ids.dtype != torch.int64 or self.next_id.ndim != 0:
+            raise ValueError(
+                "a bank has embeddings of shape (n, d), integers as ids and a next_id"
+            )
+        each_row = {
+            "values": self.targets,
+            "log_prior": self.neighbors.log_prior,
+            "ids": self.ids,
+            "groups": self.groups,
+            "names": self.names,
+        }
+        for name, of in each_row.items():
+            n_axes = (1, 2) if name == "values" else (1,)
+            if of is not None and (of.ndim not in n_axes or len(of) != len(self)):
+                raise ValueError(
+                    f"{name} of a bank of {len(self)} rows cannot have shape {tuple(of.shape)}"
+                )
 
 
 def as_tensor(array: np.ndarray) -> Tensor:

@@ -9,8 +9,14 @@ from __future__ import annotations
 import datetime
 import decimal
 import inspect
+import math
+import re
 import zoneinfo
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +38,7 @@ from ._modules import from_data, is_known, to_data
 from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
 from ._scaler import SmoothClipScaler
 from ._targets import ClassTargets, RegressionTargets
-from ._validation import check_choice
+from ._validation import check_choice, is_whole
 from .similarity import SIMILARITIES
 from .weighting import make_weighting
 
@@ -67,6 +73,11 @@ FUNCTIONS_BY_NAME = {_name(each): each for each in FUNCTIONS}
 #: Bytes of memory that arrays of objects and texts may take: so many, and so many times what is
 #: in the file. A file that needs more is forged: it says that a text is wider than any in it.
 ROOM, TIMES = 2**26, 256
+#: Characters of a date, a duration or a time zone, whose reading takes the square of their number.
+LONGEST = 100
+#: Keys of a dict, or entries of a set, that may share a hash.
+ALIKE = 100
+DTYPE = re.compile(r"[<>=|][biufcOSUmMV][0-9]{0,10}(\[[0-9]{0,10}[A-Za-z]{1,2}\])?")
 
 
 class UnknownError(TypeError):
@@ -85,51 +96,125 @@ def _pandas(name: str) -> Callable:
     return make
 
 
+@lru_cache(maxsize=64)
+def _zone(name: str) -> datetime.tzinfo:
+    """The time zone that pandas has by a name; dateutil's are paths of files, which it opens."""
+    if name.startswith("dateutil/"):
+        raise ValueError(f"{name!r} is a path, and no time zone")
+    return _pandas("Timestamp")(["1970-01-01"]).tz_localize("UTC").tz_convert(name).tz
+
+
 def _write_moment(moment: Any) -> list:
     """A Timestamp as the time in UTC, its zone, and the unit that it counts in."""
     if moment.tz is None:
         return [moment.isoformat(), None, moment.unit]
-    return [moment.tz_convert("UTC").tz_localize(None).isoformat(), str(moment.tz), moment.unit]
+    name = str(moment.tz)
+    if str(_zone(name)) != name:
+        raise ValueError(f"{name!r:.{LONGEST}} is no name of its time zone")
+    return [moment.tz_convert("UTC").tz_localize(None).isoformat(), name, moment.unit]
 
 
 def _read_moment(written: list) -> Any:
-    text, zone, unit = written
+    text, name, unit = written
     moment = _pandas("Timestamp")([text]).as_unit(unit)
-    return moment if zone is None else moment.tz_localize("UTC").tz_convert(zone)
+    return moment if name is None else moment.tz_localize("UTC").tz_convert(_zone(name))
 
 
 def _read_random_state(state: dict) -> np.random.RandomState:
+    position = state["state"]["pos"]
+    if not is_whole(position, 0, 624):  # numpy reads there, whatever it is
+        raise ValueError(f"a RandomState has 624 words, and no position {position!r:.50}")
     random_state = np.random.RandomState()
     random_state.set_state(state)
     return random_state
 
 
-#: By the name of a type: how to write a value in plainer ones, and how to read it again.
-PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "builtins.tuple": (list, tuple),
-    "builtins.set": (list, set),
-    "builtins.bytes": (bytes.hex, bytes.fromhex),
-    "builtins.slice": (lambda s: [s.start, s.stop, s.step], lambda ends: slice(*ends)),
-    "datetime.date": (datetime.date.isoformat, datetime.date.fromisoformat),
-    "datetime.datetime": (
+def _read_set(values: list) -> set:
+    _check_hashes(values)
+    return set(values)
+
+
+def _write_set(values: set) -> list:
+    _check_hashes(values)
+    return list(values)
+
+
+def _check_hashes(values: Iterable) -> None:
+    """Refuse values that were chosen to share a hash: a dict compares each with all before it."""
+    if max(Counter(map(hash, values)).values(), default=0) > ALIKE:
+        raise ValueError(f"more than {ALIKE} keys of a dict, or entries of a set, share a hash")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """How values of a type are written in plainer ones, and read again.
+
+    Parameters
+    ----------
+    write, read : callable
+        Makes the plainer of a value, and the other way round.
+    kinds : type, tuple of type, or list of them
+        What the plainer is: of one of these types, or a list with a part of each.
+    longest : float, default=LONGEST
+        Most characters of a text.
+    """
+
+    write: Callable[[Any], Any]
+    kinds: Any
+    read: Callable[[Any], Any]
+    longest: float = LONGEST
+
+    def check(self, plain: Any) -> None:
+        """Refuse what `write` does not make, before `read` takes it."""
+        parts, kinds = (plain, self.kinds) if type(self.kinds) is list else ([plain], [self.kinds])
+        if not isinstance(parts, list) or len(parts) != len(kinds):
+            raise ValueError(f"{type(plain).__name__} is not of {len(kinds)} parts")
+        for part, kind in zip(parts, kinds, strict=True):
+            if not isinstance(part, kind):
+                raise ValueError(f"a part is a {type(part).__name__}")
+            if isinstance(part, str) and len(part) > self.longest:
+                raise ValueError(f"a text has {len(part)} characters, more than {self.longest}")
+
+
+#: By the name of a type. What takes time in proportion to a text's length takes any.
+PLAIN: dict[str, Plain] = {
+    "builtins.tuple": Plain(list, list, tuple),
+    "builtins.set": Plain(_write_set, list, _read_set),
+    "builtins.bytes": Plain(bytes.hex, str, bytes.fromhex, math.inf),
+    "builtins.slice": Plain(
+        lambda s: [s.start, s.stop, s.step],
+        [object] * 3,
+        lambda ends: slice(*ends),
+        math.inf,
+    ),
+    "datetime.date": Plain(datetime.date.isoformat, str, datetime.date.fromisoformat),
+    "datetime.datetime": Plain(
         lambda t: [t.replace(tzinfo=None).isoformat(), t.tzinfo, t.fold],
+        [str, (datetime.tzinfo, type(None)), int],
         lambda t: datetime.datetime.fromisoformat(t[0]).replace(tzinfo=t[1], fold=t[2]),
     ),
-    "datetime.timedelta": (
+    "datetime.timedelta": Plain(
         lambda t: [t.days, t.seconds, t.microseconds],
+        [int] * 3,
         lambda parts: datetime.timedelta(*parts),
     ),
-    "datetime.timezone": (lambda zone: zone.utcoffset(None), datetime.timezone),
-    "decimal.Decimal": (str, decimal.Decimal),
-    "numpy.RandomState": (lambda state: state.get_state(legacy=False), _read_random_state),
-    "pandas.Interval": (lambda i: [i.left, i.right, i.closed], _pandas("Interval")),
-    "pandas.Period": (lambda p: [str(p), p.freqstr], _pandas("Period")),
-    "pandas.Timedelta": (lambda t: [t.isoformat()], _pandas("Timedelta")),
-    "pandas.Timestamp": (_write_moment, _read_moment),
-    "pandas.NaTType": (lambda _: ["NaT"], _pandas("Timestamp")),
-    "torch.device": (str, torch.device),
-    "torch.dtype": (str, {str(dtype): dtype for dtype in DTYPES}.__getitem__),
-    "zoneinfo.ZoneInfo": (str, zoneinfo.ZoneInfo),
+    "datetime.timezone": Plain(
+        lambda zone: zone.utcoffset(None), datetime.timedelta, datetime.timezone
+    ),
+    "decimal.Decimal": Plain(str, str, decimal.Decimal, math.inf),
+    "numpy.RandomState": Plain(
+        lambda state: state.get_state(legacy=False), dict, _read_random_state
+    ),
+    "pandas.Interval": Plain(
+        lambda i: [i.left, i.right, i.closed], [object, object, str], _pandas("Interval")
+    ),
+    "pandas.Period": Plain(lambda p: [str(p), p.freqstr], [str, str], _pandas("Period")),
+    "pandas.Timedelta": Plain(lambda t: [t.isoformat()], [str], _pandas("Timedelta")),
+    "pandas.Timestamp": Plain(_write_moment, [str, (str, type(None)), str], _read_moment),
+    "pandas.NaTType": Plain(lambda _: ["NaT"], [str], _pandas("Timestamp")),
+    "torch.device": Plain(str, str, torch.device),
+    "torch.dtype": Plain(str, str, {str(dtype): dtype for dtype in DTYPES}.__getitem__),
+    "zoneinfo.ZoneInfo": Plain(lambda z: str(zoneinfo.ZoneInfo(str(z))), str, zoneinfo.ZoneInfo),
 }
 
 
@@ -171,6 +256,8 @@ class Encoder:
         if kind is list:
             return [self.encode(each, f"{path}.{i}") for i, each in enumerate(value)]
         if kind is dict:
+            with _refused(path):
+                _check_hashes(value)
             return {
                 "dict": [
                     [self.encode(key, path), self.encode(each, f"{path}.{key}")]
@@ -191,7 +278,10 @@ class Encoder:
         if isinstance(value, Tensor):
             return {"tensor": self._tensor(value, path)}
         if name in PLAIN:
-            return {name: self.encode(PLAIN[name][0](value), path)}
+            with _refused(path):
+                plain = PLAIN[name].write(value)
+                PLAIN[name].check(plain)
+            return {name: self.encode(plain, path)}
         if kind in ESTIMATORS:
             return {"estimator": [name, *self._estimator(value, path)]}
         if CLASSES.get(name) is kind:
@@ -279,6 +369,15 @@ class Encoder:
         return self._keys[same]
 
 
+@contextmanager
+def _refused(path: str) -> Iterator[None]:
+    """Name the place of a value that a Decoder would refuse."""
+    try:
+        yield
+    except (ValueError, LookupError, OSError) as error:  # the last two: of time zones
+        raise UnknownError(f"{path} cannot be read again: {error}") from error
+
+
 def _memory_of(n_values: int, width: int, n_bytes: int = 0) -> int:
     """About how much an array takes, with Python's objects of which it is made."""
     return n_values * (64 + width) + 4 * n_bytes
@@ -323,20 +422,21 @@ class Decoder:
         [(what, of)] = written.items()
         if what in PLAIN:
             plain = self.decode(of)
-            if isinstance(plain, Tensor | np.ndarray):
-                raise ValueError(f"{what} is not made of an array")
-            return PLAIN[what][1](plain)
+            PLAIN[what].check(plain)
+            return PLAIN[what].read(plain)
         return getattr(self, READERS[what])(of)
 
     def _entries(self, written: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.decode(value) for key, value in written.items()}
 
     def _dict(self, pairs: list) -> dict:
-        return {self.decode(key): self.decode(value) for key, value in pairs}
+        decoded = [(self.decode(key), self.decode(value)) for key, value in pairs]
+        _check_hashes(key for key, _ in decoded)
+        return dict(decoded)
 
     def _scalar(self, written: list) -> np.generic:
         name, of = written
-        dtype, plain = np.dtype(name), self.decode(of)
+        dtype, plain = _dtype(name), self.decode(of)
         if dtype.kind not in "biufSUmM" or not isinstance(plain, bool | int | float | str | bytes):
             raise ValueError(f"{type(plain).__name__} is no scalar of {name}")
         if dtype.kind in "SU":  # as wide as they are, whatever the file says
@@ -346,7 +446,7 @@ class Decoder:
         return scalar[()]
 
     def _array(self, written: dict[str, Any]) -> np.ndarray:
-        dtype, shape = np.dtype(written["dtype"]), written["shape"]
+        dtype, shape = _dtype(written["dtype"]), written["shape"]
         if "numbers" in written:
             array = self.tensors[written["numbers"]].numpy().reshape(shape)
             if dtype.kind != "O":
@@ -380,10 +480,10 @@ class Decoder:
             raise ValueError(f"arrays of texts and objects need more than {TIMES} times the file")
 
     def _dtype(self, written: str) -> np.dtype:
-        return np.dtype(written)
+        return _dtype(written)
 
     def _type(self, written: str) -> type:
-        return np.dtype(written).type
+        return _dtype(written).type
 
     def _tensor(self, key: str) -> Tensor:
         return self.tensors[key]
@@ -393,18 +493,20 @@ class Decoder:
 
     def _object(self, written: list) -> Any:
         name, entries = written
-        return _fill(CLASSES[name], self._entries(entries))
+        kind, state = CLASSES[name], self._entries(entries)
+        if kind is not NeighborBank:  # which has a state of its own, and checks it
+            _check_complete(kind, state)
+        return _fill(kind, state)
 
     def _estimator(self, written: list) -> BaseEstimator:
         name, parameters, fitted = written
         kind = CLASSES[name]
-        defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
+        defaults = _defaults(kind)
         if unknown := parameters.keys() - defaults:
             raise ValueError(f"{name} has no parameter {min(unknown)}")
+        _check_complete(kind, parameters)
         # Of a file of an older version, which lacks what has come since.
         before, self._parameters = self._parameters, defaults | self._entries(parameters)
-        if any(value is inspect.Parameter.empty for value in self._parameters.values()):
-            raise ValueError(f"{name} lacks a parameter")
         if "similarity" in parameters:
             check_choice("similarity", self._parameters["similarity"], SIMILARITIES)
         estimator = _fill(kind, self._parameters | self._entries(fitted))
@@ -424,12 +526,12 @@ class Decoder:
             module = make(self._parameters[parameter])
             module.load_state_dict(self._entries(state))
         except (RuntimeError, ValueError) as error:
-            raise MismatchError(f"{parameter} does not fit the file: {error}") from error
+            raise MismatchError(parameter, error) from error
         return module.requires_grad_(False).eval()
 
 
 class MismatchError(ValueError):
-    """What the user brings is not what the file needs."""
+    """A parameter that the user brings is not what the file needs: its name, and the reason."""
 
 
 READERS = {
@@ -439,6 +541,23 @@ READERS = {
         *("object", "estimator", "known", "module", "handed"),
     )
 }
+
+
+def _dtype(name: str) -> np.dtype:
+    if not DTYPE.fullmatch(name):
+        raise ValueError(f"{name!r:.50} is no type of an array")
+    return np.dtype(name)
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """What a class takes for its parameters, ``inspect.Parameter.empty`` for those it needs."""
+    return {name: p.default for name, p in inspect.signature(kind).parameters.items()}
+
+
+def _check_complete(kind: type, state: Mapping[str, Any]) -> None:
+    needed = {name for name, value in _defaults(kind).items() if value is inspect.Parameter.empty}
+    if lacking := needed - state.keys():
+        raise ValueError(f"a {kind.__name__} needs {min(lacking)}")
 
 
 def _fill(kind: type, state: dict[str, Any]) -> Any:

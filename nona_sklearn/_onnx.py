@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ._persistence import as_path, put_in_place
+from ._persistence import as_path, destination, put_in_place
 from ._scaler import BOUND, SmoothClipScaler
 from ._validation import check_flag, snapshot
 from ._verbs import NeighborEstimator, check_n_neighbors
@@ -97,7 +97,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     graph = Graph(estimator, int(n_neighbors)).eval()
     width = len(estimator.features_.source_)
     sample = torch.zeros(SAMPLE, width, dtype=torch.float64)
-    with put_in_place(path, overwrite) as beside, _quiet():
+    with put_in_place(destination(path, overwrite)) as beside, _quiet():
         program = torch.onnx.export(
             graph,
             (sample,),

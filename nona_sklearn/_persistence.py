@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,12 +27,6 @@ from ._validation import check_flag
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
-#: What a forged file may raise; what the format says of its shapes is checked before.
-UNREADABLE = (
-    *(LookupError, AttributeError, TypeError, ValueError, RuntimeError),
-    *(ArithmeticError, AssertionError, MemoryError),
-    OSError,  # of a time zone, which is looked up in a folder
-)
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
@@ -90,12 +85,12 @@ def save(estimator, path, *, overwrite=False):
     if type(estimator) not in ESTIMATORS:
         names = ", ".join(kind.__name__ for kind in ESTIMATORS)
         raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
-    write(estimator, path, overwrite)
+    write(estimator, destination(path, overwrite))
 
 
-def write(thing: Any, path: Path, overwrite: bool = False) -> str:
+def write(thing: Any, path: Path) -> str:
     """Write an estimator, or a part of one, into a file, see :func:`save`: its checksum."""
-    with put_in_place(path, overwrite) as beside:
+    with put_in_place(path) as beside:
         return _write(thing, beside)
 
 
@@ -199,22 +194,41 @@ def read(
     if verify and _checksum(metadata, tensors) != metadata["sha256"]:
         raise ValueError(f"{path} is damaged: its checksum does not fit what it holds")
     handed = handed or {}
-    try:
-        needed = dict(json.loads(metadata["handed"]))
-        made_by = json.loads(metadata["versions"])["nona_sklearn"]
-        content = json.loads(tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass"))
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise ValueError(f"{path} holds what no version wrote: {error!r:.200}") from error
+    with decoding(path, "holds what no version wrote"):
+        needed, made_by, content = _parse(metadata, tensors)
     _check_handed(path, needed, handed)
-    try:
+    with decoding(path, f"of nona_sklearn {made_by} holds what this version cannot read"):
         return Decoder(tensors, handed).decode(content)
-    except MismatchError:
-        raise
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{path}, written by nona_sklearn {made_by}, holds what this version cannot read: "
-            f"{error!r:.200}"
-        ) from error
+
+
+@contextmanager
+def decoding(path: Path, what: str) -> Iterator[None]:
+    """Name the file in any error of the block: a forged file may cause any."""
+    try:
+        yield
+    except MismatchError as error:
+        parameter, reason = error.args
+        raise ValueError(f"{parameter} does not fit the file {path}: {reason}") from error
+    except Exception as error:
+        raise ValueError(f"{path} {what}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    try:
+        return f"{error!r:.200}"
+    except Exception:  # it holds an object of the file, which is not complete
+        return type(error).__name__
+
+
+def _parse(
+    metadata: Mapping[str, str], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, str], str, Any]:
+    """Parameters that are to be handed and what they were; the version; and what is written."""
+    needed, versions = json.loads(metadata["handed"]), json.loads(metadata["versions"])
+    if not isinstance(needed, dict) or not all(isinstance(was, str) for was in needed.values()):
+        raise TypeError("the parameters to be handed must be a dict of texts")
+    text = tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass")
+    return needed, f"{versions['nona_sklearn']!s:.50}", json.loads(text)
 
 
 def _check_handed(path: Path, needed: Mapping[str, str], handed: Mapping[str, Any]) -> None:
@@ -251,35 +265,54 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str
     return digest.hexdigest()
 
 
-@contextmanager
-def put_in_place(path: Path, overwrite: bool) -> Iterator[Path]:
-    """Give a place beside a path to write to; what is there then is moved to the path.
+def destination(path: Path, overwrite: bool) -> Path:
+    """Find where to write for a path of the user's: a link stays, and leads to the new file.
 
     Raises
     ------
     FileExistsError
         If there is something at the path, which may not be overwritten.
     OSError
-        If the block raises one, or the file cannot be moved. What was at the path stays.
+        If it is no file.
     """
     if path.is_dir():
         raise IsADirectoryError(f"path must be a file, got the directory {str(path)!r}")
+    if path.exists() and not path.is_file():
+        raise OSError(f"path must be a file, got {str(path)!r}, a device or a pipe")
     if os.path.lexists(path) and not overwrite:
         raise FileExistsError(f"path must be new, got {str(path)!r}; or set overwrite=True")
-    path = path.resolve()  # what a link leads to
+    return Path(os.path.realpath(path))
+
+
+@contextmanager
+def put_in_place(path: Path) -> Iterator[Path]:
+    """Give a place to write to; what is written there then replaces a file or a link at the path.
+
+    The place is in a folder of its own beside the path, which also holds what a library writes
+    before it, or next to it.
+
+    Raises
+    ------
+    OSError
+        If the block raises one, or the file cannot be moved. What was at the path stays.
+    """
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    place = beside / path.name
     try:
-        with open(beside, "xb") as file:  # whoever may read new files of the user
-            mode = os.stat(path if path.exists() else file.fileno()).st_mode
-        yield beside
-        os.chmod(beside, mode)
-        with open(beside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        beside.mkdir(mode=0o700)
+        place.touch()  # with the mode of new files
+        mode = (place if path.is_symlink() or not path.is_file() else path).stat().st_mode
+        yield place
+        place.chmod(mode)
+        others = [each for each in beside.iterdir() if each != place]  # of a graph beyond 2 GB
+        for each in (*others, place):
+            with open(each, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(each, path.with_name(each.name))
     except OSError as error:
         raise OSError(f"{path} could not be written: {error}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
@@ -294,12 +327,14 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, UnicodeDecodeError, RuntimeError) as error:
+    except OSError:
+        raise
+    except Exception as error:
         if not path.exists():  # any more: torch opens it once more, and has no error of its own
             raise FileNotFoundError(f"{path} was deleted while it was read") from error
         raise ValueError(f"{path} is damaged, or not a file that save wrote: {error}") from error
-    missing = {"format", "handed", "versions", "sha256", CONTENT} - (metadata.keys() | tensors)
-    if missing:
+    missing = {"format", "handed", "versions", "sha256"} - metadata.keys()
+    if missing := missing | ({CONTENT} - tensors.keys()):
         raise ValueError(f"{path} is not a file that save wrote: it has no {min(missing)}")
     if not re.fullmatch(r"\d{1,9}", metadata["format"]) or int(metadata["format"]) > FORMAT:
         raise ValueError(

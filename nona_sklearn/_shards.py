@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from filelock import FileLock
 from joblib import Parallel, delayed
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -34,7 +33,7 @@ from ._distribution import Calibration
 from ._evaluation import Known, spans
 from ._merged import MergedDistribution
 from ._neighbors import Exclusion
-from ._persistence import as_path, put_in_place, read, write
+from ._persistence import as_path, decoding, put_in_place, read, write
 from ._question import Question
 from ._regression import check_levels
 from ._settings import ForkSafeLock, cached_property
@@ -48,9 +47,11 @@ QUERY_BLOCK = 4096  # queries that are asked about at a time
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
 VERIFIED = 2**14  # files that a process remembers to have verified
-SHARD = r"shard-\d{5,}\.safetensors"
-#: What an edit leaves in a folder, if it is interrupted, besides unlisted shards.
+SHARD = r"shard-[0-9]{5,19}\.safetensors"
+#: What an edit leaves if its process is killed, besides unlisted shards: a folder that it wrote
+#: to. Version 0.2.0 left a file of that name, or one that safetensors named.
 BESIDE = rf"\.({SHARD}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
+LEFT = rf"{SHARD}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
 
 
 def save_shards(estimator, folder, n_shards):
@@ -251,30 +252,36 @@ class Folder:
         ValueError
             If it is damaged.
         """
-        try:
-            content = json.loads((path / MANIFEST).read_text())
-            said = content.pop("sha256")
-            if said != _sha256(content):
-                raise ValueError("its checksum does not fit what it lists")
-            shards = content.pop("shards")
-            if not all(re.fullmatch(SHARD, shard["path"]) for shard in shards) or not shards:
-                raise ValueError("it must list shards of its folder")
-            entries = (Entry(**(shard | {"path": path / shard["path"]})) for shard in shards)
-            folder = cls(path, shards=tuple(entries), **content)
-            folder._check()
-            return folder
-        except (FileNotFoundError, NotADirectoryError):
+        manifest = path / MANIFEST
+        if not manifest.is_file():
             raise FileNotFoundError(
                 f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
-            ) from None
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path / MANIFEST} is damaged: {error!r:.200}") from error
+            )
+        text = manifest.read_bytes()
+        with decoding(manifest, "is damaged"):
+            return cls._of(path, json.loads(text))
+
+    @classmethod
+    def _of(cls, path: Path, content: dict[str, Any]) -> Folder:
+        """Make what :meth:`write` wrote."""
+        said = content.pop("sha256")
+        if said != _sha256(content):
+            raise ValueError("its checksum does not fit what it lists")
+        shards = content.pop("shards")
+        if not all(re.fullmatch(SHARD, shard["path"]) for shard in shards) or not shards:
+            raise ValueError("it must list shards of its folder")
+        entries = (Entry(**(shard | {"path": path / shard["path"]})) for shard in shards)
+        folder = cls(path, shards=tuple(entries), **content)
+        folder._check()
+        return folder
 
     def _check(self) -> None:
         """Refuse what no edit writes: what is no number, or ids and files that overlap."""
         low = 0
+        _check_checksum("estimator", self.estimator)
         for entry in self.shards:
             name = entry.path.name
+            _check_checksum(f"sha256 of {name}", entry.sha256)
             _check_whole(f"first of {name}", entry.first, low)
             _check_whole(f"last of {name}", entry.last, entry.first)
             _check_whole(f"n_rows of {name}", entry.n_rows, 1, entry.last - entry.first + 1)
@@ -287,7 +294,7 @@ class Folder:
         """Write a shard, a new one or in the place of another."""
         path, bank = self.path / f"shard-{self.next_number:05d}.safetensors", shard.bank
         # What is there was never listed: an edit was interrupted.
-        checksum = write({"bank": bank, "graphs": shard.graphs}, path, overwrite=True)
+        checksum = write({"bank": bank, "graphs": shard.graphs}, path)
         entry = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
         shards = list(self.shards)
         shards[slice(len(shards), None) if place is None else slice(place, place + 1)] = [entry]
@@ -299,7 +306,15 @@ class Folder:
         return replace(self, shards=left)
 
     def write(self) -> None:
-        """Write the manifest: from now on, this is what there is."""
+        """Write the manifest: from now on, this is what there is.
+
+        Raises
+        ------
+        ValueError
+            If it could not be read again: it has no more numbers for rows or files.
+        """
+        with decoding(self.path / MANIFEST, "cannot be written"):
+            self._check()
         shards = [asdict(entry) | {"path": entry.path.name} for entry in self.shards]
         content = {
             "estimator": self.estimator,
@@ -307,14 +322,20 @@ class Folder:
             "next_number": self.next_number,
             "shards": shards,
         }
-        with put_in_place(self.path / MANIFEST, overwrite=True) as beside:
+        with put_in_place(self.path / MANIFEST) as beside:
             beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
 
     def tidy(self) -> None:
-        """Delete what edits left: files of forgotten rows, and of interrupted writing."""
+        """Delete what edits left: files of forgotten rows, and of interrupted writing.
+
+        Of a link, what it leads to stays.
+        """
         listed = {entry.path.name for entry in self.shards}
         for path in self.path.iterdir():
-            if re.fullmatch(rf"{SHARD}|{BESIDE}", path.name) and path.name not in listed:
+            if path.is_dir() and not path.is_symlink():
+                if re.fullmatch(BESIDE, path.name):
+                    shutil.rmtree(path)
+            elif re.fullmatch(LEFT, path.name) and path.name not in listed:
                 path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
@@ -326,6 +347,11 @@ def _check_whole(name: str, value: Any, low: int, high: int = 2**62) -> None:
         raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r:.50}")
 
 
+def _check_checksum(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError(f"{name} must be a SHA-256 in hexadecimal, got {value!r:.50}")
+
+
 def _sha256(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -334,10 +360,11 @@ def read_estimator(folder: Path, handed: Mapping[str, Any]) -> Any:
     """Read the estimator whose bank lies in a folder; parameters that its file cannot hold."""
     path, checksum = folder / ESTIMATOR, Folder.read(folder).estimator
     estimator = read(path, handed, checksum=checksum)
-    try:
-        check_is_fitted(exact_of(estimator))
-    except (TypeError, NotFittedError) as error:
-        raise ValueError(f"{path} is damaged: it holds no fitted estimator") from error
+    with decoding(path, "is damaged: it holds no fitted estimator"):
+        exact = exact_of(estimator)
+        check_is_fitted(exact)
+        if not isinstance(exact.bank_, NeighborBank):
+            raise TypeError(f"its bank is a {type(exact.bank_).__name__}")
     return estimator
 
 
@@ -822,7 +849,10 @@ class ShardedNeighbors:
     def _editing(self) -> Iterator[Folder]:
         """Give what there is; what is not in force in the end is deleted, and so is what was."""
         Folder.read(self.folder)  # a lock would make the folder
-        with FileLock(self.folder / LOCK):
+        lock = self.folder / LOCK
+        if lock.is_symlink():  # some versions of filelock empty what it leads to
+            raise ValueError(f"{lock} must be a file of the folder's own, it is a link")
+        with FileLock(lock):
             before = Folder.read(self.folder)
             try:
                 yield before

@@ -137,6 +137,14 @@ def test_neighbours_are_chosen_where_they_were_not_trained_on():
     assert tune_knn(*copies, new).best_params_["n_neighbors"] >= 10
 
 
+def test_knn_may_take_all_rows_that_the_smallest_fold_leaves():
+    X, y = np.arange(20.0)[:, None], np.zeros(20)
+    for left, expected in ((10, [1, 3, 5, 10]), (9, [1, 3, 5])):
+        folds = PredefinedSplit(np.r_[np.full(left, -1), np.zeros(20 - left)])
+        tried = tune_knn(X, y, folds).cv_results_["param_n_neighbors"]
+        assert sorted({*tried}) == expected
+
+
 @pytest.mark.parametrize(
     "estimator",
     [

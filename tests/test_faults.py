@@ -580,6 +580,19 @@ def test_intervals_cover_new_groups(early_stopping):
     assert covered.mean() > 0.9 - 3 * 0.043
 
 
+def test_each_added_row_is_a_group_by_itself(plane):
+    X, X_test, y, y_test = plane
+    reg = nona().fit(X, y, groups=np.arange(120) // 4)
+    reg.add_neighbors(X_test[:3], y_test[:3])
+    groups = reg.bank_.groups.numpy()
+    np.testing.assert_array_equal(groups[:120], np.arange(120) // 4)
+    assert len({*groups[120:]} - {*groups[:120]}) == 3
+    assert reg.bank_.n_units == 33
+    # Each meets all rows but itself where a row's group is left out.
+    weights = ask_of_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
+    np.testing.assert_array_equal(weights.toarray()[1:, 116:] == 0, np.eye(3, 7, 4) == 1)
+
+
 def test_calibration_leaves_out_the_group(plane):
     X, _, y, _ = plane
     groups = np.arange(120) // 4

@@ -413,3 +413,11 @@ def test_numbers_that_are_no_integers_are_names():
 def test_a_name_is_not_given_twice_however_many_are_taken():
     taken = ["added 60", "added 60'", "added 60''"]
     assert names_of_new(None, np.array([60]), taken, numbered=False).tolist() == ["added 60'''"]
+
+
+def test_numbers_are_names_of_rows_that_come_to_others_with_names():
+    """And none of those that come to numbered rows: they count those of another table."""
+    labels, ids = np.array([7, 2.5, "b"], dtype=object), np.array([60, 61, 62])
+    given = names_of_new(labels, ids, ["a"], numbered=False)
+    assert given.tolist() == [7, 2.5, "b"]
+    assert names_of_new(labels, ids, [0, 1], numbered=True).tolist() == [60, 61, "b"]

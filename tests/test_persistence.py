@@ -1,10 +1,16 @@
 """Files that hold data and no code: what comes back, and what is refused."""
 
+import dataclasses
 import datetime
+import decimal
+import errno
+import io
 import json
 import os
 import pickle
 import re
+import shutil
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -12,13 +18,14 @@ import zoneinfo
 from functools import partial
 from pathlib import Path
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import pytest
 import safetensors.torch
 import skops.io
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes
@@ -35,7 +42,9 @@ from nona_sklearn import (
     _codec,
     _persistence,
 )
+from nona_sklearn._bank import NeighborBank
 from nona_sklearn._codec import Decoder, Encoder, UnknownError
+from nona_sklearn._neighbors import Neighbors
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, SparseSoftmax, Weighting
 
@@ -331,6 +340,9 @@ def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
     loaded = again(estimator, tmp_path, feature_extractor=Extractor, collate_fn=collate)
     np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
     assert loaded.feature_extractor is Extractor
+    weights = [*loaded.network_.parameters()]
+    assert len(weights) == len([*estimator.network_.parameters()])
+    assert not any(weight.requires_grad for weight in weights)
     with pytest.raises(TypeError, match=r"handed callbacks, which .* does not need"):
         again(
             *(estimator, tmp_path),
@@ -340,13 +352,12 @@ def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
 
 def test_an_extractor_that_does_not_fit_is_refused(tmp_path):
     estimator = NONARegressor(Extractor, **ONE).fit(X, Y)
-    with pytest.raises(
-        ValueError, match=r"(?s)feature_extractor does not fit the file.*layer\.weight"
-    ):
+    said = r"^feature_extractor does not fit the file .*model\.safetensors: "
+    with pytest.raises(ValueError, match=rf"(?s){said}.*layer\.weight"):
         again(estimator, tmp_path, feature_extractor=Extractor(6))
-    with pytest.raises(ValueError, match=r"^feature_extractor does not fit the file"):
+    with pytest.raises(ValueError, match=said):
         again(estimator, tmp_path, feature_extractor=nn.Linear(10, 5))
-    with pytest.raises(ValueError, match=r"^feature_extractor does not fit the file"):
+    with pytest.raises(ValueError, match=said):
         again(estimator, tmp_path, feature_extractor=3)
 
 
@@ -370,7 +381,8 @@ def test_a_weighting_of_ones_own_is_handed_or_registered(tmp_path, monkeypatch):
     by_name = NONARegressor(weighting="half", **ONE).fit(X, Y)
     np.testing.assert_array_equal(again(by_name, tmp_path).predict(X), estimator.predict(X))
     monkeypatch.delitem(WEIGHTINGS, "half")
-    with pytest.raises(ValueError, match="weighting does not fit the file: weighting must be one"):
+    said = r"weighting does not fit the file .*model\.safetensors: weighting must be one"
+    with pytest.raises(ValueError, match=said):
         nona_sklearn.load(tmp_path / "model.safetensors")
 
 
@@ -473,6 +485,10 @@ def test_newer_formats_are_refused(saved, tmp_path):
         nona_sklearn.load(path)
 
 
+PARTS = ("attributes", "parameters", "buffers", "modules")
+INCOMPLETE = {"known": {"dict": [["class", "Linear"], *([part, {"dict": []}] for part in PARTS)]}}
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -499,6 +515,13 @@ def test_newer_formats_are_refused(saved, tmp_path):
         {"scalar": ["<f8", [1.0, 2.0]]},
         {"array": {"dtype": "<i8", "shape": [1], "objects": ["1"]}},
         {"array": {"dtype": "|O", "shape": [5], "objects": {"builtins.tuple": [1]}}},
+        {"array": {"dtype": "(2,)i4", "shape": [1], "numbers": "estimator"}},
+        {"array": {"dtype": "i4,i4", "shape": [1], "numbers": "estimator"}},
+        {"dtype": "|V8, |V8"},
+        {"object": ["sklearn.FrozenEstimator", {}]},
+        {"object": ["nona_sklearn.Column", {"name": "a", "kind": "number"}]},
+        {"known": {"dict": [["class", INCOMPLETE]]}},  # which no message can show
+        {"known": {"dict": [["class", {"dict": []}]]}},
     ],
     ids=str,
 )
@@ -508,6 +531,120 @@ def test_a_file_names_no_other_class_or_function(saved, content, tmp_path):
     rewrite(path, lambda _: content)
     with pytest.raises(ValueError, match="holds what this version cannot read"):
         nona_sklearn.load(path)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *({"state": {"key": np.zeros(624, np.uint32), "pos": p}} for p in (-1, 625, 2**30, 2**70)),
+        {"state": {"key": np.zeros(624, np.uint32), "pos": 1.5}},
+        {"state": {"key": np.zeros(623, np.uint32), "pos": 0}},
+        {"state": {"key": np.zeros((624, 2), np.uint32), "pos": 0}},
+        {"state": {"key": np.zeros(624, np.float64) + np.nan, "pos": 0}},
+        {"state": {"key": None, "pos": 0}},
+        {"bit_generator": "PCG64"},
+        {"has_gauss": 2**70},
+        {"gauss": "x"},
+    ],
+    ids=lambda state: re.sub(r"array\(.*?\)", "", " ".join(repr(state).split())),
+)
+def test_a_forged_random_state_is_refused(saved, state, tmp_path):
+    """Numpy reads words from the position on, also beyond the last one."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    encoder = Encoder()
+    forged = encoder.encode(np.random.RandomState(0).get_state(legacy=False) | state, "state")
+    rewrite(path, lambda _: [{"numpy.RandomState": forged}], encoder.tensors)
+    with pytest.raises(ValueError, match=r"model\.safetensors .* cannot read"):
+        nona_sklearn.load(path)
+
+
+@pytest.mark.parametrize("n_draws", [0, 1, 3, 1247, 1248])
+def test_random_states_come_back_wherever_they_are(n_draws):
+    state = np.random.RandomState(0)
+    state.standard_normal(n_draws)
+    np.testing.assert_array_equal(
+        through(state).standard_normal(2000), state.standard_normal(2000)
+    )
+
+
+MODULUS = 2**61 - 1  # Python's hash of its multiples is 0
+COLLIDING = [i * MODULUS for i in range(1, 5000)]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        *(
+            ({name: of}, "has 100000 characters")
+            for name, of in [
+                ("pandas.Timestamp", ["1" * 10**5, None, "ns"]),
+                ("pandas.Timestamp", ["2025", "a" * 10**5, "ns"]),
+                ("pandas.Timestamp", ["2025", None, "n" * 10**5]),
+                ("pandas.Period", ["1" * 10**5, "D"]),
+                ("pandas.Period", ["2025", "D" * 10**5]),
+                ("pandas.Timedelta", ["1" * 10**5]),
+                ("datetime.date", "1" * 10**5),
+                ("datetime.datetime", ["1" * 10**5, None, 0]),
+                ("torch.device", "c" * 10**5),
+                ("zoneinfo.ZoneInfo", "a" * 10**5),
+            ]
+        ),
+        # The same, but not where a text is looked for:
+        ({"pandas.Timedelta": [["1" * 10**5]]}, "a part is a list"),
+        ({"pandas.Timestamp": {"builtins.tuple": ["1" * 10**5, None, "ns"]}}, "not of 3 parts"),
+        ({"pandas.Timestamp": {"dict": [["1" * 10**5, 0], ["a", 0], ["b", 0]]}}, "not of 3 parts"),
+        ({"pandas.Timestamp": ["2025", None]}, "not of 3 parts"),
+        ({"pandas.Timestamp": ["2025", "dateutil//dev/zero", "ns"]}, "is a path"),
+        ({"dict": [[key, 0] for key in COLLIDING]}, "share a hash"),
+        ({"dict": [[{"builtins.tuple": [key]}, 0] for key in COLLIDING]}, "share a hash"),
+        ({"builtins.set": COLLIDING}, "share a hash"),
+        ({"dtype": "i4," * 10**5}, "no type of an array"),
+    ],
+    ids=lambda thing: str(thing)[:50],
+)
+def test_a_forged_file_is_refused_before_it_takes_much_time(saved, content, why, tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    rewrite(path, lambda _: content)
+    with pytest.raises(ValueError, match=rf"model\.safetensors .* cannot read: .*{why}"):
+        nona_sklearn.load(path)
+
+
+def test_lengths_of_texts_are_those_of_their_bytes():
+    tensors = {"text": torch.tensor([*b"abc"], dtype=torch.uint8)}
+    written = {"array": {"dtype": "|O", "shape": [2], "text": ["text", "lengths"]}}
+    for lengths, texts in (([1, 2], ["a", "bc"]), ([3, 0], ["abc", ""]), ([1, 1], ["a", "b"])):
+        tensors["lengths"] = torch.tensor(lengths, dtype=torch.int32)
+        assert Decoder(tensors, {}).decode(written).tolist() == texts
+    for lengths in ([3, 1], [2, 2], [3, 3], [4, 0], [-1, 2], [2, -1]):
+        tensors["lengths"] = torch.tensor(lengths, dtype=torch.int32)
+        with pytest.raises(ValueError, match="lengths of texts must be those of 3 bytes"):
+            Decoder(tensors, {}).decode(written)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(1000, 1100),
+        np.arange(1000, 1100).astype(object),
+        np.array([f"text {i}" for i in range(100)]),
+        np.array([f"text {i}" for i in range(100)], dtype=object),
+        np.array([b"%d" % i for i in range(100)]),
+        np.array([None, 2.5] * 50, dtype=object),
+    ],
+    ids=lambda array: f"{array.dtype} of {type(array.item(0)).__name__}",
+)
+def test_arrays_of_objects_take_as_much_as_is_counted(array):
+    """Numbers are mapped, and take none."""
+    encoder = Encoder()
+    written = encoder.encode(array, "array")
+    decoder = Decoder(encoder.tensors, {})
+    before = decoder._room
+    back = decoder.decode(written)
+    takes = back.nbytes + sum(map(sys.getsizeof, back.tolist()))
+    counted = before - decoder._room
+    assert counted == 0 if back.dtype.kind == "i" else takes <= counted <= 4 * takes
 
 
 MILLION = 10**6
@@ -562,7 +699,7 @@ def test_a_forged_file_is_refused_before_it_takes_much_memory(saved, content, tm
 
 
 @pytest.mark.parametrize(
-    "content", [[1, 2], "hello", None, {"object": ["nona_sklearn.Column", {}]}]
+    "content", [[1, 2], "hello", None, {"object": ["nona_sklearn.Calibration", {}]}]
 )
 def test_what_is_no_estimator_is_not_loaded(saved, content, tmp_path):
     path = tmp_path / "model.safetensors"
@@ -575,7 +712,7 @@ def test_what_is_no_estimator_is_not_loaded(saved, content, tmp_path):
 @pytest.mark.parametrize(
     "metadata",
     [
-        *({"handed": text} for text in ("[", "3", '["a"]')),
+        *({"handed": text} for text in ("[", "3", '["a"]', '[["a", "b"], [1, "c"]]', '{"a": 1}')),
         *({"versions": text} for text in ("{}", "[", "[" * 100_000)),
     ],
     ids=lambda metadata: str(metadata)[:30],
@@ -586,6 +723,24 @@ def test_forged_metadata_are_refused(saved, metadata, tmp_path):
     rewrite(path, **metadata)
     with pytest.raises(ValueError, match=r"model\.safetensors holds what no version wrote"):
         nona_sklearn.load(path)
+
+
+@pytest.mark.parametrize("name", ["format", "handed", "versions", "sha256", "estimator"])
+def test_what_a_file_lacks_is_named(saved, name, tmp_path):
+    """Also if there is something of the name where it does not belong."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(saved)
+    said, tensors = _persistence._read(path)
+    tensors = {key: tensor.clone() for key, tensor in tensors.items()}
+    for more in (False, True):
+        metadata = {key: value for key, value in said.items() if key != name}
+        others = {key: value for key, value in tensors.items() if key != name}
+        if more:
+            metadata |= {name: "1"} if name in tensors else {}
+            others |= {name: torch.ones(1)} if name in said else {}
+        safetensors.torch.save_file(others, path, metadata)
+        with pytest.raises(ValueError, match=rf"model\.safetensors is not a .* has no {name}"):
+            nona_sklearn.load(path)
 
 
 @pytest.mark.parametrize("text", [b"[" * 5000 + b"]" * 5000, b"\xff\xfe", b"{"])
@@ -724,6 +879,60 @@ def test_a_full_disk_leaves_the_file_that_was_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+KILLED = """
+import resource, signal, sys, numpy, nona_sklearn
+reg = nona_sklearn.NONARegressor(n_estimators=1, max_iter=1).fit(numpy.eye(9), numpy.arange(9.0))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the signal that ends a process
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+nona_sklearn.save(reg, sys.argv[1], overwrite=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
+def test_a_killed_save_leaves_one_folder_and_the_file_that_was_there(tmp_path):
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(NONARegressor(embedding_dim=3), path)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", KILLED, path])
+    assert done.returncode < 0  # by a signal, amid the writing
+    assert nona_sklearn.load(path).embedding_dim == 3
+    [left] = {*tmp_path.iterdir()} - {path}
+    assert re.fullmatch(r"\.model\.safetensors\.[0-9a-f]{32}", left.name)
+    assert left.stat().st_mode & 0o077 == 0  # others do not read what is half there
+    shutil.rmtree(left)
+
+
+def test_what_is_written_beside_a_file_comes_with_it(tmp_path):
+    """As the numbers of a graph that is too large for one file."""
+    path = tmp_path / "model.onnx"
+    with _persistence.put_in_place(path) as place:
+        place.write_text("graph")
+        place.with_name("model.onnx.data").write_text("numbers")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
+        "model.onnx": "graph",
+        "model.onnx.data": "numbers",
+    }
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_a_pipe_or_a_device_is_no_file_to_overwrite(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match=r"path must be a file, got .*pipe', a device or a pipe"):
+        nona_sklearn.save(NONARegressor(), path, overwrite=True)
+    assert path.is_fifo()
+
+
+def test_the_error_of_a_folder_that_cannot_be_changed_names_the_path(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("replace", "unlink", "rmdir"):
+        monkeypatch.setattr(os, name, refuse)
+    with pytest.raises(OSError, match=r"model could not be written: .*Read-only file system"):
+        nona_sklearn.save(NONARegressor(), tmp_path / "model")
+
+
 def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(OSError, match="could not be written"):
         nona_sklearn.save(NONARegressor(), tmp_path / "none" / "model")
@@ -848,6 +1057,7 @@ def test_scalars_come_back(value):
     assert back == value
 
 
+@example(["a"] * 10, 400)  # nearly all padding
 @given(st.lists(st.text(max_size=9), min_size=1, max_size=200), st.integers(1, 3000))
 def test_what_is_written_is_read_or_refused_at_once(texts, width):
     """Also with no room but what is in the file; and as wide as it was."""
@@ -877,12 +1087,113 @@ def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
     assert again(estimator, tmp_path).note_.tolist() == ["a"] * 100
 
 
+def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
+    day = datetime.date(2025, 1, 1)
+    for longest in (10, 9):
+        short = dataclasses.replace(_codec.PLAIN["datetime.date"], longest=longest)
+        monkeypatch.setitem(_codec.PLAIN, "datetime.date", short)
+        if longest == 10:
+            assert through(day) == day
+    with pytest.raises(UnknownError, match="value cannot be read again: a text has 10 char"):
+        Encoder().encode(day, "value")
+
+
+def test_bounds_are_those_that_are_documented():
+    said = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text().split())
+    assert f"at most {_codec.ROOM >> 20} MiB and {_codec.TIMES} times the file's size" in said
+    assert f"have at most {_codec.LONGEST} characters, and at most {_codec.ALIKE} keys" in said
+
+
+def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
+    padded = np.array(["a"] * 10, dtype="U5000")
+    monkeypatch.setattr(_codec, "ROOM", padded.nbytes)
+    np.testing.assert_array_equal(through(padded), padded)
+    with pytest.raises(UnknownError, match=r"value\.1 is an array of texts that is nearly all"):
+        Encoder().encode([padded, padded.copy()], "value")
+
+
 @pytest.mark.parametrize(
     "value", [object(), print, 1j, np.longdouble(1), np.array([1j]), {1: iter([])}]
 )
 def test_other_values_are_refused(value):
     with pytest.raises(UnknownError):
         Encoder().encode(value, "value")
+
+
+def read_zone(key):
+    """A time zone of a file, that no other process finds by its name."""
+    utc = b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + bytes(6) + b"UTC\0"
+    return zoneinfo.ZoneInfo.from_file(io.BytesIO(utc), key)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        dict.fromkeys(COLLIDING),
+        {*COLLIDING},
+        pd.Timestamp("2025", tz=dateutil.tz.gettz("Europe/Berlin")),
+        pd.Timestamp("2025", tz=datetime.timezone(datetime.timedelta(0), "mine")),
+        read_zone("Mine"),
+        pd.Timestamp("2025", tz=read_zone("Mine")),
+        read_zone("A" * 101),
+    ],
+    ids=["dict", "set", "path", "unknown zone", "own zone", "own zone of pandas", "a long name"],
+)
+def test_what_could_not_be_read_again_is_not_written(value):
+    with pytest.raises(UnknownError, match=r"value\.1 cannot be read again: "):
+        Encoder().encode([0, value], "value")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "UTC+01:00", "-03:30", "Europe/Berlin"])
+def test_time_zones_of_pandas_come_back(zone):
+    moment = pd.Timestamp("2025-10-26 02:30", tz="UTC").tz_convert(zone)
+    back = through(moment)
+    assert (back, str(back), str(back.tz)) == (moment, str(moment), str(moment.tz))
+
+
+def test_a_few_keys_may_share_a_hash():
+    few = COLLIDING[:50]
+    assert through(dict.fromkeys(few, 1)) == dict.fromkeys(few, 1)
+    assert through({*few, -1, -2}) == {*few, -1, -2}
+    assert through(decimal.Decimal("1" * 10_000)) == decimal.Decimal("1" * 10_000)
+    assert through(slice("a" * 1000, None)) == slice("a" * 1000, None)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"embeddings": np.zeros(9, np.float32)},
+        {"embeddings": np.zeros((8, 2), np.float32)},
+        {"embeddings": np.array(0.0)},
+        {"values": np.zeros(8)},
+        {"values": np.zeros((9, 1, 1))},
+        {"log_prior": np.zeros((9, 1))},
+        {"groups": np.zeros(8, np.int64)},
+        {"ids": np.arange(10), "next_id": np.array(10)},
+        {"ids": np.arange(9.0), "next_id": np.array(10)},
+        {"ids": np.arange(9), "next_id": np.arange(2)},
+        {"ids": np.arange(9).reshape(9, 1), "next_id": np.array(10)},
+    ],
+    ids=lambda arrays: " ".join(f"{k} {v.dtype} {v.shape}" for k, v in arrays.items()),
+)
+def test_a_bank_of_arrays_that_do_not_fit_is_refused(arrays, tmp_path):
+    path = tmp_path / "bank.safetensors"
+    bank = NeighborBank(Neighbors(torch.zeros(9, 2), torch.zeros(9)))
+    _persistence.write(bank, path)
+    assert len(_persistence.read(path)) == 9
+    encoder = Encoder()
+    state = bank.__getstate__()
+    forged = encoder._entries(state | {"arrays": state["arrays"] | arrays}, "forged")
+    rewrite(path, lambda _: {"object": ["nona_sklearn.NeighborBank", forged]}, encoder.tensors)
+    with pytest.raises(ValueError, match=r"bank\.safetensors .* cannot read: "):
+        _persistence.read(path)
+
+
+def test_names_of_a_bank_are_one_for_each_row():
+    bank = NeighborBank(Neighbors(torch.zeros(9, 2), torch.zeros(9)))
+    state = bank.__getstate__() | {"names": np.array(["a"] * 8, dtype=object)}
+    with pytest.raises(ValueError, match=r"names of a bank of 9 rows cannot have shape \(8,\)"):
+        bank.__setstate__(state)
 
 
 # -- other ways --------------------------------------------------------------------------------

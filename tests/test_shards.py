@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
+from pathlib import Path
 from threading import Event, Timer
 
 import joblib
@@ -47,6 +48,7 @@ from nona_sklearn._evaluation import Extremes, Known, Partial
 from nona_sklearn._merged import MergedDistribution
 from nona_sklearn._neighbors import Neighbors
 
+SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
@@ -181,6 +183,20 @@ def test_without_noise_quantiles_are_within_a_thousand_millionth(seed, n_parts, 
     ends = (torch.tensor([[end]]) for end in (values.min(), values.max()))
     found = law._between(torch.tensor([level], dtype=torch.float64), 0, *ends).item()
     assert -1e-15 <= found - expected <= 1e-9 * np.ptp(values)
+
+
+def test_a_quantile_that_is_reached_exactly_is_the_smallest_value():
+    values = torch.arange(1.0, 5.0, dtype=torch.float64)[None]
+    weights = torch.full_like(values, 0.25)
+
+    def ask(function, power, output, points):
+        parts = (slice(0, 2), slice(2, 4))
+        return [Exact(values[:, part]).reached(weights[:, part], points) for part in parts]
+
+    ends = (torch.tensor([[end]], dtype=torch.float64) for end in (1.0, 4.0))
+    levels = torch.tensor([0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
+    found = MergedDistribution(ask, Calibration())._between(levels, 0, *ends)
+    np.testing.assert_allclose(found, values, rtol=0, atol=3e-9)
 
 
 def test_quantiles_of_0_and_1_lie_among_the_values(tmp_path):
@@ -403,7 +419,21 @@ def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
     beside = f".shard-00004.safetensors.{'0a' * 16}", f".shards.json.{'b1' * 16}"
     for name in ("shard-00004.safetensors", "shard-00099.safetensors", *beside):
         (folder / name).write_text("half a shard")
-    mine = ["shard-mine.safetensors", ".hidden", "notes.txt"]
+    (folder / ".tmpA1b2C3").write_text("of safetensors, as version 0.2.0 left it")
+    writing = folder / f".shard-00004.safetensors.{'c2' * 16}"
+    writing.mkdir()
+    (writing / ".tmpXyZ123").write_text("half a shard")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "notes.txt").write_text("mine")
+    (folder / f".shards.json.{'d3' * 16}").symlink_to(elsewhere)
+    mine = [
+        "shard-mine.safetensors",
+        ".hidden",
+        "notes.txt",
+        ".tmpA1b2C34",
+        "shard-٠٠٠٠٧.safetensors",
+    ]
     for name in mine:
         (folder / name).write_text("mine")
     sharded.add_neighbors(X[:1], Y[:1])
@@ -411,6 +441,111 @@ def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
     left = {path.name for path in folder.iterdir()}
     listed = {entry.path.name for entry in _shards.Folder.read(folder).shards}
     assert left == listed | {"estimator.safetensors", "shards.json", _shards.LOCK, *mine}
+    assert (elsewhere / "notes.txt").read_text() == "mine"
+
+
+KILLED = """
+import resource, signal, sys
+import numpy as np
+from nona_sklearn import ShardedNeighbors
+
+sharded = ShardedNeighbors(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the signal that ends a process
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+sharded.add_neighbors(np.ones((2, 4)), np.ones(2))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
+def test_nothing_of_a_killed_edit_is_left_after_the_next(tmp_path):
+    """It would hold rows that are to be forgotten."""
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    before = {*folder.iterdir(), folder / _shards.LOCK}
+    done = subprocess.run([sys.executable, "-c", KILLED, folder])
+    assert done.returncode < 0  # by a signal, amid the writing
+    assert {*folder.iterdir()} > before
+    assert len(sharded) == 150
+    sharded.remove_neighbors(ids=0)
+    listed = {entry.path for entry in _shards.Folder.read(folder).shards}
+    others = [_shards.ESTIMATOR, _shards.MANIFEST, _shards.LOCK]
+    assert {*folder.iterdir()} == listed | {folder / name for name in others}
+
+
+@pytest.mark.parametrize("leads_to", ["a file", "a folder", "nothing"])
+def test_an_edit_does_not_write_through_a_link(leads_to, tmp_path):
+    """A folder of somebody else's may hold links to anything of the user's."""
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    next_one, victim = tmp_path / "bank" / "shard-00004.safetensors", tmp_path / "mine"
+    if leads_to == "a file":
+        victim.write_text("mine")
+        victim.chmod(0o755)
+    if leads_to == "a folder":
+        victim.mkdir()
+    next_one.symlink_to(victim)
+    for each in (sharded, estimator):
+        each.add_neighbors(X[:2], Y[:2])
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    assert next_one.is_file()
+    assert not next_one.is_symlink()
+    assert next_one.stat().st_mode & 0o111 == 0
+    assert os.path.lexists(victim) == (leads_to != "nothing")
+    assert leads_to != "a file" or victim.read_text() == "mine"
+    assert leads_to != "a folder" or not list(victim.iterdir())
+
+
+@pytest.mark.parametrize("name", ["shard-00003.safetensors", "shards.json"])
+def test_an_edit_replaces_a_link_that_it_has_read(name, tmp_path):
+    """What lies elsewhere may serve another folder."""
+    estimator = NONARegressor(**ONE).fit(X, Y)
+    sharded = shards(estimator, tmp_path)
+    link, elsewhere = tmp_path / "bank" / name, tmp_path / "elsewhere"
+    link.rename(elsewhere)
+    link.symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    for each in (sharded, estimator):
+        each.add_neighbors(X[:2], Y[:2])
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    assert not link.is_symlink()
+    assert elsewhere.read_bytes() == before
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    victim = tmp_path / "mine"
+    victim.write_text("mine")
+    (tmp_path / "bank" / _shards.LOCK).symlink_to(victim)
+    for edit in EDITS.values():
+        with pytest.raises(ValueError, match=r"edits\.lock must be a file of the folder's own"):
+            edit(sharded)
+    assert victim.read_text() == "mine"
+    assert len(sharded) == 150
+
+
+def test_folders_of_a_shard_s_name_stay(tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    for number in (7, 5):
+        (folder / f"shard-{number:05d}.safetensors").mkdir()
+    assert sharded.add_neighbors(X[:1], Y[:1]).tolist() == [150]
+    before = {*folder.iterdir()}
+    with pytest.raises(OSError, match=r"shard-00005\.safetensors could not be written: "):
+        sharded.add_neighbors(X[:1], Y[:1])
+    assert {*folder.iterdir()} == before
+    assert len(sharded) == 151
+
+
+@pytest.mark.parametrize("n_rows", [37, 38])
+def test_a_shard_takes_rows_until_it_is_full(n_rows, tmp_path, monkeypatch):
+    """The last of four shards of 150 rows has 37."""
+    assert f"up to {_shards.OPEN_ROWS:,} rows" in SCALING.read_text()
+    monkeypatch.setattr(_shards, "OPEN_ROWS", n_rows)
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    sharded.add_neighbors(X[:3], Y[:3])
+    sizes = [entry.n_rows for entry in _shards.Folder.read(tmp_path / "bank").shards]
+    assert sizes == [38, 38, 37, *([37, 3] if n_rows == 37 else [40])]
 
 
 def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
@@ -743,6 +878,10 @@ def damaged_manifests():
         "a path": change_first(path="/etc/passwd"),
         "a path up": change_first(path="../bank/shard-00000.safetensors"),
         "a null": change_first(path="shard\0"),
+        "other digits": change_first(path="shard-٠٠٠٠٠.safetensors"),
+        "many digits": change_first(path=f"shard-{'0' * 4000}.safetensors"),
+        **{f"sha256 {of!r}": change_first(sha256=of) for of in (None, [], "", "0" * 63, {"a": 1})},
+        **{f"estimator {of!r}": change(estimator=of) for of in (None, [], "", "G" * 64, 3)},
         "a list": lambda content: [content],
         "more": change(more=1),
         "not shards": change(shards=3),
@@ -787,12 +926,12 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
     assert sorted(folder.iterdir()) == files
 
 
-def forge_manifest(folder, estimator=None, **first):
-    """Say other things of the first shard, or the estimator, with a checksum that fits."""
+def forge_manifest(folder, **params):
+    """Say other things of all shards, or of the first, with a checksum that fits."""
     content = json.loads((folder / "shards.json").read_text())
     del content["sha256"]
-    content["estimator"] = estimator or content["estimator"]
-    content["shards"][0] |= first
+    for name, value in params.items():
+        (content if name in content else content["shards"][0])[name] = value
     said = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     (folder / "shards.json").write_text(json.dumps(content | {"sha256": said}))
 
@@ -811,20 +950,57 @@ def test_a_shard_of_other_rows_than_are_listed_is_damaged(first, tmp_path):
 def test_a_file_of_something_else_is_no_shard(held, tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     path = tmp_path / "bank" / "shard-00000.safetensors"
-    forge_manifest(tmp_path / "bank", sha256=_persistence.write(held, path, overwrite=True))
+    forge_manifest(tmp_path / "bank", sha256=_persistence.write(held, path))
     with pytest.raises(
         ValueError, match=r"shard-00000\.safetensors is damaged: it holds no shard"
     ):
         sharded.predict(QUERIES)
 
 
-@pytest.mark.parametrize("held", [3, NONARegressor(), TableEncoder()], ids=str)
+WITHOUT_A_BANK = NONARegressor()
+WITHOUT_A_BANK.bank_ = 3
+
+
+@pytest.mark.parametrize("held", [3, NONARegressor(), TableEncoder(), WITHOUT_A_BANK], ids=str)
 def test_a_file_of_something_else_is_no_estimator(held, tmp_path):
     shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     path = tmp_path / "bank" / "estimator.safetensors"
-    forge_manifest(tmp_path / "bank", _persistence.write(held, path, overwrite=True))
+    forge_manifest(tmp_path / "bank", estimator=_persistence.write(held, path))
     with pytest.raises(ValueError, match=r"estimator\.safetensors is damaged: it holds no fitted"):
         ShardedNeighbors(tmp_path / "bank")
+
+
+@pytest.mark.parametrize("edit", ["add", "remove"])
+@pytest.mark.parametrize(("name", "most"), [("next_id", 2**62), ("next_number", 2**62)])
+def test_an_edit_writes_no_manifest_that_could_not_be_read(name, most, edit, tmp_path):
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    folder = tmp_path / "bank"
+    forge_manifest(folder, **{name: most})
+    before = {*folder.iterdir(), folder / _shards.LOCK}
+    if (name, edit) == ("next_id", "remove"):
+        EDITS[edit](sharded)
+        assert len(sharded) == 149
+        return
+    with pytest.raises(ValueError, match=rf"shards\.json cannot be written: .*{name} must be"):
+        EDITS[edit](sharded)
+    assert {*folder.iterdir()} == before
+    assert len(ShardedNeighbors(folder)) == len(ShardedNeighbors(folder).predict(None)) == 150
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize(
+    "name", ["shards.json", "estimator.safetensors", "shard-00001.safetensors"]
+)
+def test_a_pipe_is_no_file_of_a_folder(name, tmp_path):
+    """To open it would take for ever."""
+    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    (tmp_path / "bank" / name).unlink()
+    os.mkfifo(tmp_path / "bank" / name)
+    with pytest.raises(FileNotFoundError):
+        ShardedNeighbors(tmp_path / "bank").predict(QUERIES)
+    if name != "estimator.safetensors":
+        with pytest.raises(FileNotFoundError):
+            sharded.predict(QUERIES)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}', "[" * 100_000, ""])
