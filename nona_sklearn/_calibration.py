@@ -84,7 +84,7 @@ def fit_calibration(
         return scores
 
     scores = torch.stack(question.behind(score_block)).sum(dim=0).cpu().numpy()
-    power, noise = np.unravel_index(scores.argmin(), scores.shape)
+    power, noise = np.unravel_index(np.argmin(scores), scores.shape)
     return Calibration(POWERS[power], tuple(NOISES[noise] * scale for scale in scales), errors)
 
 

@@ -26,7 +26,7 @@ from ._docs import Documented
 from ._names import free_name
 from ._validation import replaced_when_done, unmasked
 
-DAY = np.timedelta64(1, "D")
+DAY, YEAR = np.timedelta64(1, "D"), np.timedelta64(1, "Y")
 MONDAY = np.datetime64("1970-01-05", "us")
 
 
@@ -44,7 +44,7 @@ def _days(moments: np.ndarray) -> np.ndarray:
 
 def _position_in_year(moments: np.ndarray) -> np.ndarray:
     year = moments.astype("datetime64[Y]")
-    first, last = year.astype(moments.dtype), (year + 1).astype(moments.dtype)
+    first, last = year.astype(moments.dtype), (year + YEAR).astype(moments.dtype)
     return (moments - first) / (last - first)
 
 

@@ -139,7 +139,7 @@ class RegressionTargets:
         Groups stay together. See :func:`split_in_turns`.
         """
         units = np.arange(len(values)) if groups is None else groups
-        order = random_state.permutation(units.max() + 1)
+        order = random_state.permutation(np.max(units) + 1)
         return split_in_turns(
             order, groups, len(values), n_networks, validation_fraction, random_state
         )

@@ -246,9 +246,11 @@ def log(probabilities: Tensor) -> Tensor:
     """Take logarithms that are finite, and their gradients too.
 
     A class may have no neighbour whose weight is above 0. Below the smallest normal number, the
-    gradient 1 / p would overflow; there it is 0.
+    gradient 1 / p would overflow; there it is 0. Not by ``clamp_min``: whether its gradient is 0
+    at the bound itself depends on torch's version.
     """
-    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return torch.where(probabilities < tiny, tiny, probabilities).log()
 
 
 def log_odds(probabilities: Tensor) -> Tensor:

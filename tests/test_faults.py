@@ -858,7 +858,7 @@ def test_tolerance_is_a_number(plane):
         reg.neighbor_weights(plane[1], tolerance=np.nan)
 
 
-@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, np.datetime64("NaT")], ids=str)
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, np.datetime64("NaT", "s")], ids=str)
 def test_missing_groups_say_so(plane, missing):
     names = pd.Series([missing, *map(str, range(119))], dtype=object)
     with pytest.raises(ValueError, match=r"groups must not be missing, got .* in row 0"):

@@ -3,6 +3,9 @@
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
+import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -31,16 +34,83 @@ def test_the_workflow_only_calls_ci():
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
 
 
-def test_elsewhere_python_and_torch_are_the_tested_ones():
+def test_pythons_and_torch_are_everywhere_the_tested_ones():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    tested = re.findall(r"Python :: (3\.\d+)", setup["metadata"]["classifiers"])
+    pythons = re.findall(r"Python :: (3\.\d+)", setup["metadata"]["classifiers"])
+    oldest, newest = pythons[0], pythons[-1]
+    assert setup["options"]["python_requires"] == f">={oldest}"
     (job,) = read(".github/workflows/ci.yml")["jobs"].values()
-    site = read(".readthedocs.yaml")["build"]
     (prepare,) = [step["with"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
-    assert [prepare["python-version"]] == [site["tools"]["python"]] == tested
-    assert job["env"]["PIP_EXTRA_INDEX_URL"] == CPU_BUILDS
+    assert prepare["python-version"].split() == [newest, oldest]  # the last is python3
+    assert f"\nNEWEST_PYTHON={newest}\nCPU_BUILDS={CPU_BUILDS}\n" in (ROOT / ".ci/run").read_text()
+    site = read(".readthedocs.yaml")["build"]
+    assert site["tools"]["python"] == oldest
     (install,) = site["jobs"]["install"]
     options = shlex.split(install)
     assert options[options.index("--extra-index-url") + 1] == CPU_BUILDS
-    assert f"PIP_EXTRA_INDEX_URL={CPU_BUILDS}`" in (ROOT / "CONTRIBUTING.md").read_text()
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    assert tools["mypy"]["python_version"] == oldest
+    assert tools["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    for page in ("README.md", "docs/install.md"):
+        assert f"Python {oldest} or newer" in (ROOT / page).read_text()
+        assert f"tests run on {oldest} and {newest}" in (ROOT / page).read_text()
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert f"PIP_EXTRA_INDEX_URL={CPU_BUILDS}`" in (ROOT / page).read_text()
+
+
+@pytest.fixture
+def ci(tmp_path):
+    """Run commands after CI's functions are read, where no command is but those in a folder."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash")
+
+    def run(commands, **environment):
+        script = f"source {shlex.quote(str(ROOT / '.ci' / 'run'))}\n{commands}"
+        environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)} | environment
+        return subprocess.run(
+            [bash, "-c", script], env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def put_command(path, status):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\nexit {status}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_ci_finds_the_python_that_runs(ci, tmp_path):
+    put_command(tmp_path / "python3.99", 127)  # as pyenv's, if another version is active
+    assert ci("find_python 3.99").returncode == 1
+    of_pyenv = put_command(tmp_path / ".pyenv/versions/3.99.1/bin/python", 0)
+    assert ci("find_python 3.99").stdout == f"{of_pyenv}\n"
+    put_command(tmp_path / "python3.99", 0)
+    assert ci("find_python 3.99").stdout == "python3.99\n"
+
+
+def test_ci_says_that_it_skips_a_python_that_is_not_there(ci):
+    done = ci("NEWEST_PYTHON=3.99\ntimed with_the_newest")
+    assert done.returncode == 0
+    assert "SKIPPED: there is no Python 3.99" in done.stdout
+    assert re.search(r"^== with_the_newest: \d+ seconds$", done.stdout, re.MULTILINE)
+
+
+def test_ci_ends_with_the_first_part_that_fails(ci):
+    done = ci("part() {\nfalse\necho later\n}\ntimed part\necho next")
+    assert done.returncode == 1
+    assert done.stdout == "== part\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "given", "taken"),
+    [(0, "", CPU_BUILDS), (6, "", ""), (0, "https://own.example", "https://own.example")],
+)
+def test_ci_prefers_builds_for_cpus_where_they_can_be_had(ci, tmp_path, status, given, taken):
+    put_command(tmp_path / "curl", status)
+    done = ci('prefer_cpu_builds\necho "$PIP_EXTRA_INDEX_URL"', PIP_EXTRA_INDEX_URL=given)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == taken
