@@ -1,7 +1,8 @@
 """Calibration: how wide the distributions must be, learned on rows that were not trained on.
 
 The power of the weights and the noise are chosen by the continuous ranked probability score
-(CRPS).
+(CRPS), and among those that it cannot tell apart by the coverage of intervals. The score is so
+flat that its minimum alone would leave coverage to chance.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from ._question import Question
 from ._sample_weight import evened, mean_one, weighed
 from .attention import AverageHead, NONAHead
 
-POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0)
+POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
+LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals whose coverage counts
 # Errors take a prediction of each row, the score a look at each candidate of the grid.
 ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a second
 
@@ -34,7 +36,7 @@ ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a se
 def fit_calibration(
     question: Question, residual: Tensor, sample_weight: Tensor | None = None
 ) -> Calibration:
-    """Find the power and the noise with the lowest CRPS.
+    """Find the power and the noise with the best coverage, of those with about the lowest CRPS.
 
     Parameters
     ----------
@@ -63,7 +65,8 @@ def fit_calibration(
     n_scored = min(len(question), _n_rows(len(question.neighbors), SCORE_PAIRS))
     scored = torch.linspace(0, len(question) - 1, n_scored).long()
     question, residual = question[scored], residual[scored]
-    sample_weight = None if sample_weight is None else sample_weight[scored]
+    if sample_weight is not None:
+        sample_weight = sample_weight[scored] / sample_weight[scored].mean()
 
     def score_block(queries, behind):
         laws = [
@@ -72,27 +75,55 @@ def fit_calibration(
                 behind.values.unbind(2), noises, at_points, strict=True
             )
         ]
-        scores = torch.zeros(len(POWERS), len(NOISES)).to(columns)
         counts = None if sample_weight is None else sample_weight[queries]
-        for i, power in enumerate(POWERS):
-            weights = behind.weights(power)
+        scores, covered = [], []
+        for power in POWERS:
+            weights, sums = behind.weights(power), 0.0
             for law, column in zip(laws, residual[queries].T, strict=True):
                 # The truth moves rather than the distribution's mean.
                 truth = weighted_mean(weights, law.values) - law.center + column[:, None]
-                each = weighed(crps(law, weights, truth), counts)
-                scores[i] += each.sum(dim=0) / law.noise.scale
-        return scores
+                reached = law.reached(weights).unflatten(1, (len(NOISES), -1))
+                sums += weighed(crps(law, reached, truth), counts) / law.noise.scale
+                within = _level_of_interval(law, reached, truth) <= LEVELS.to(truth)[:, None, None]
+                covered.append(weighed(within.to(truth), counts).sum(dim=1))
+            scores.append(sums)
+        return torch.stack(scores, dim=1), torch.stack(covered, dim=1)
 
-    scores = torch.stack(question.behind(score_block)).sum(dim=0).cpu().numpy()
-    power, noise = np.unravel_index(np.argmin(scores), scores.shape)
+    scores, covered = zip(*question.behind(score_block), strict=True)
+    coverage = (sum(covered) / len(question)).unflatten(1, (len(POWERS), -1))
+    miss = torch.where(_as_low(torch.cat(scores)), _miscoverage(coverage), torch.inf).cpu().numpy()
+    power, noise = np.unravel_index(np.argmin(miss), miss.shape)
     return Calibration(POWERS[power], tuple(NOISES[noise] * scale for scale in scales), errors)
 
 
-def crps(law: Blurred, weights: Tensor, truth: Tensor) -> Tensor:
+def _as_low(scores: Tensor) -> Tensor:
+    """Which scores (q, powers, noises) are as low as the best ones, but for chance.
+
+    They differ, on average, by no more than one standard error of the difference.
+    """
+    best = scores.mean(dim=0).argmin()
+    excess = scores - scores.flatten(1)[:, best, None, None]
+    return excess.mean(dim=0) <= excess.std(dim=0, correction=0) / len(scores) ** 0.5
+
+
+def _miscoverage(coverage: Tensor) -> Tensor:
+    """How far the coverage (levels, powers, outputs, noises) is off, (powers, noises).
+
+    In units of chance: the variance of a coverage is in proportion to level * (1 - level).
+    """
+    levels = LEVELS.to(coverage)[:, None, None, None]
+    return ((coverage - levels).square() / (levels * (1 - levels))).mean(dim=(0, 2))
+
+
+def crps(law: Blurred, reached: Tensor, truth: Tensor) -> Tensor:
     """Scores (q, NOISES) of distributions whose truth is so far from their center, (q, 1)."""
-    missed = (truth <= law.points).to(weights)  # (q, points)
-    reached = law.reached(weights).unflatten(1, (len(NOISES), -1))
-    return torch.trapezoid((reached - missed[:, None]).square_(), law.points)
+    missed = (truth <= law.points).to(reached)  # (q, points)
+    return torch.trapezoid((reached - missed[:, None]).square(), law.points)
+
+
+def _level_of_interval(law: Blurred, reached: Tensor, truth: Tensor) -> Tensor:
+    """Level of the narrowest central interval that the truth (q, 1) is in, (q, NOISES)."""
+    return (2 * law.interpolated(reached, truth[:, None])[..., 0] - 1).abs()
 
 
 def shape_of(errors: np.ndarray) -> tuple[float, ...]:
@@ -141,19 +172,21 @@ def calibrate_on_held_out(
     rows, first = np.unique(np.concatenate(held_out), return_index=True)  # rows may be shared
     residual, log_prior = torch.cat(residuals)[first], bank.neighbors.log_prior
     sample_weight = _sample_weight(log_prior, rows)
-    error = weighed(residual.square(), sample_weight).mean(dim=0).clamp_min(1e-300)
+    error = _mean_size(residual, sample_weight).square().clamp_min(1e-300)
     share = 1 - _averaged_out(held_out, residuals, log_prior) / error
-    residual = residual * share.clamp(0.25, 1).sqrt()
+    residual = residual * share.clamp(1 / len(networks), 1).sqrt()  # if nothing is shared, 1 / K
     return fit_calibration(ask_of_rows(head, bank, rows), residual, sample_weight)
 
 
 def _averaged_out(
     held_out: list[np.ndarray], residuals: list[Tensor], log_prior: Tensor | None = None
 ) -> Tensor:
-    """What an average of K networks spares of one network's mean squared error, (c,).
+    """What an average of K networks spares of one network's error, squared, (c,).
 
     If v is the variance of what a network does not share with another, two differ by 2 v in the
-    mean square, and the average of K keeps ``v / K``.
+    mean square, and the average of K keeps ``v / K``. The same holds of squares of mean absolute
+    values where all have the same shape, and outliers count less in them: the few rows that two
+    networks share may have none, or more than their part.
     """
     shared, differences = [held_out[0][:0]], [residuals[0][:0]]
     for k in range(len(held_out) - 1):
@@ -161,10 +194,14 @@ def _averaged_out(
         shared.append(both)
         differences.append(residuals[k][ours] - residuals[k + 1][theirs])
     sample_weight = _sample_weight(log_prior, np.concatenate(shared))
-    squares = weighed(torch.cat(differences).square(), sample_weight)
-    if len(squares) == 0:
-        return squares.sum(dim=0)
-    return squares.mean(dim=0) / 2 * (1 - 1 / len(held_out))
+    if sum(map(len, shared)) == 0:
+        return torch.zeros_like(residuals[0][0])
+    apart = _mean_size(torch.cat(differences), sample_weight)
+    return apart.square() / 2 * (1 - 1 / len(held_out))
+
+
+def _mean_size(errors: Tensor, sample_weight: Tensor | None) -> Tensor:
+    return weighed(errors.abs(), sample_weight).mean(dim=0)
 
 
 def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calibration:

@@ -192,12 +192,16 @@ class Blurred:
         return self.center + torch.lerp(self.points[after - 1], self.points[after], share)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
-        place = (points - self.center).contiguous()
-        after = torch.searchsorted(self.points, place).clamp(1, len(self.points) - 1)
+        return self.interpolated(self.reached(weights), points - self.center)
+
+    def interpolated(self, reached: Tensor, places: Tensor) -> Tensor:
+        """Probabilities at places (..., k), from those at the noise's points, (..., N_POINTS)."""
+        after = torch.searchsorted(self.points, places.contiguous()).clamp(1, N_POINTS - 1)
         low, high = self.points[after - 1], self.points[after]
-        share = ((place - low) / (high - low)).clamp(0, 1)
-        cdf = self.reached(weights)
-        return torch.lerp(cdf.gather(1, after - 1), cdf.gather(1, after), share).clamp_(0, 1)
+        share = ((places - low) / (high - low)).clamp(0, 1)
+        after = after.expand(*reached.shape[:-1], -1)
+        found = torch.lerp(reached.gather(-1, after - 1), reached.gather(-1, after), share)
+        return found.clamp_(0, 1)  # sums of weights may round beyond
 
     def reached(self, weights: Tensor) -> Tensor:
         """Probabilities not to exceed the noise's points, (q, N_POINTS)."""

@@ -17,6 +17,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._calibration import (
+    _as_low,
     _averaged_out,
     ask_of_rows,
     calibrate_on_bank,
@@ -25,7 +26,15 @@ from nona_sklearn._calibration import (
     fit_calibration,
     shape_of,
 )
-from nona_sklearn._distribution import NOISES, NORMAL, Blurred, Calibration, Exact, Noise
+from nona_sklearn._distribution import (
+    NOISES,
+    NORMAL,
+    Blurred,
+    Calibration,
+    Distribution,
+    Exact,
+    Noise,
+)
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
 from nona_sklearn.attention import AverageHead
@@ -150,7 +159,8 @@ def test_crps_is_its_definition(sample):
     weights_, targets_ = torch.tensor(weights), torch.tensor(targets)
     law = blur(weights_, targets_, 1.0)
     law.at_points = torch.cat([law.noise.at_points(share) for share in NOISES], dim=1)
-    ours = crps(law, weights_, torch.tensor(residual)[:, None]).sum(dim=0)
+    reached = law.reached(weights_).unflatten(1, (len(NOISES), -1))
+    ours = crps(law, reached, torch.tensor(residual)[:, None]).sum(dim=0)
     for noise, score in zip(NOISES, ours, strict=True):
         z = scipy.stats.norm.ppf((np.arange(60) + 0.5) / 60) * noise
         values, share = (targets[:, None] + z).ravel(), np.repeat(weights, 60, axis=1) / 60
@@ -348,10 +358,10 @@ def interval_coverage(reg, X, y, level):
 
 
 def test_what_an_average_spares_on_paper():
-    """Residuals of rows 4 and 7 differ by 1 and 2: (1 + 4) / 2 / 2, of which half averages out."""
+    """Residuals of rows 4 and 7 differ by 1 and 2: 1.5 ** 2 / 2, of which half averages out."""
     held_out = [np.array([1, 4, 7]), np.array([4, 7, 9])]
     residuals = [torch.tensor([[9.0], [1.0], [3.0]]), torch.tensor([[2.0], [5.0], [9.0]])]
-    assert _averaged_out(held_out, residuals).tolist() == [0.625]
+    assert _averaged_out(held_out, residuals).tolist() == [0.5625]
     nothing_shared = [np.array([1, 2, 3]), np.array([4, 7, 9])]
     assert _averaged_out(nothing_shared, residuals).tolist() == [0.0]
     assert _averaged_out(held_out[:1], residuals[:1]).tolist() == [0.0]
@@ -365,8 +375,27 @@ def test_what_an_average_spares_is_what_it_spares(n_networks):
     rows = np.arange(4000)
     residuals = [torch.tensor(shared + e)[:, None] for e in own]
     spared = _averaged_out([rows] * n_networks, residuals).item()
-    one, average = (shared + own[0]) ** 2, (shared + own.mean(axis=0)) ** 2
-    assert spared == pytest.approx(one.mean() - average.mean(), rel=0.1)
+    one, average = np.abs(shared + own[0]), np.abs(shared + own.mean(axis=0))
+    assert spared == pytest.approx(one.mean() ** 2 - average.mean() ** 2, rel=0.1)
+
+
+def test_few_rows_with_long_tails_tell_what_an_average_spares():
+    """Rows of very different difficulty: the average of 5 spares 4/5 of one half of the error."""
+    rng = np.random.default_rng(0)
+    rows = [np.arange(start, start + 100) for start in range(0, 375, 75)]
+    shared = [np.intersect1d(rows[k], rows[k + 1]) for k in range(4)]
+    wrong = []
+    for _ in range(50):
+        size = rng.lognormal(size=400)
+        errors = size * (rng.normal(size=400) + rng.normal(size=(5, 400)))
+        residuals = [torch.tensor(errors[k, rows[k], None]) for k in range(5)]
+        one = torch.cat(residuals).abs().numpy()  # how large the errors of one network are
+        apart = [errors[k, both] - errors[k + 1, both] for k, both in enumerate(shared)]
+        of_squares = 0.4 * (np.concatenate(apart) ** 2).mean() / (one**2).mean()
+        ours = _averaged_out(rows, residuals).item() / one.mean() ** 2
+        wrong.append([ours - 0.4, of_squares - 0.4])
+    ours, of_squares = np.sqrt(np.square(wrong).mean(axis=0))
+    assert ours < 0.7 * of_squares
 
 
 def two_networks(values, held_out, monkeypatch, log_prior=None):
@@ -395,14 +424,14 @@ def test_a_held_out_row_is_judged_by_the_network_that_did_not_see_it(monkeypatch
 @pytest.mark.parametrize(
     ("values", "share", "errors"),
     [
-        # In row 2 the networks differ by 10: 100 / 2 / 2 of (36 + 36 + 144) / 4 averages out.
-        ([5.0, -5.0, 0.0, 10.0, 1.0, -11.0], 29 / 54, [6.0, -6.0, 0.0, 12.0]),
+        # In row 2 the networks differ by 4: 16 / 2 / 2 of the mean size squared, 6 ** 2.
+        ([5.0, -5.0, 0.0, 4.0, 4.0, -8.0], 8 / 9, [6.0, -6.0, 0.0, 12.0]),
         # They differ by 30: more would average out than there is.
-        ([5.0, -5.0, 0.0, 30.0, -15.0, -15.0], 1 / 4, [6.0, -6.0, 0.0, 0.0]),
+        ([5.0, -5.0, 0.0, 30.0, -15.0, -15.0], 1 / 2, [6.0, -6.0, 0.0, 0.0]),
     ],
 )
 def test_held_out_errors_shrink_by_what_the_average_spares(values, share, errors, monkeypatch):
-    """In the mean square, to no less than a quarter. Row 2, held out by both, counts once."""
+    """Squared, to no less than a half, of two. Row 2, held out by both, counts once."""
     residual = two_networks(values, [[0, 1, 2], [2, 4]], monkeypatch)
     np.testing.assert_allclose(residual, np.sqrt(share) * np.array(errors), atol=1e-5)
 
@@ -415,8 +444,8 @@ def test_held_out_errors_count_by_weight(monkeypatch):
     others = [np.average(np.delete(values, i), weights=np.delete(weights, i)) for i in range(3)]
     own = np.append(values[:3] - others, 1 + 11)
     differ = own[2] - (0 - 4)  # in row 2
-    share = 1 - differ**2 / 2 / 2 / np.average(own**2, weights=weights[[0, 1, 2, 4]])
-    assert 1 / 4 < share < 1
+    share = 1 - differ**2 / 2 / 2 / np.average(np.abs(own), weights=weights[[0, 1, 2, 4]]) ** 2
+    assert 1 / 2 < share < 1
     np.testing.assert_allclose(residual, np.sqrt(share) * own, atol=1e-5)
 
 
@@ -537,6 +566,69 @@ def test_the_best_of_the_grid_is_chosen(reg, plane):
     ):
         assert best < score(other)
     reg.calibration_ = chosen
+
+
+def test_a_score_is_as_low_if_it_differs_by_chance():
+    """Of four rows: from the best, 0.1 more with a standard error of 0.45, of 0, and 1 more."""
+    scores = torch.tensor([[1.0, 2.0, 1.1, 3.0], [1.0, 0.2, 1.1, 1.0]]).repeat(2, 1)[:, None]
+    assert _as_low(scores).tolist() == [[True, True, False, False]]
+
+
+def line(n_queries, scale):
+    """Queries on a line whose neighbours' values are their places, and errors of some scale."""
+    rng = np.random.default_rng(0)
+    places = torch.linspace(-8, 8, 400)[:, None]
+    queries = torch.tensor(rng.uniform(-4, 4, size=(n_queries, 1))).float()
+    neighbors = Neighbors(places, places[:, 0].double())
+    error = torch.tensor(scale * rng.normal(size=(n_queries, 1)))
+    return Question(NONAHead().eval(), neighbors, queries), error
+
+
+def coverage_of(calibration, question, error, level):
+    """Of the rows that a calibration is fitted to."""
+    levels = torch.tensor([(1 - level) / 2, (1 + level) / 2]).double()
+    low, high = Distribution(question, calibration).quantiles(levels).T
+    truth = (question.mean() + error[:, 0]).numpy()
+    return ((low <= truth) & (truth <= high)).mean()
+
+
+@pytest.mark.parametrize("scale", [0.15, 0.5, 1.0, 3.0])
+def test_errors_may_be_smaller_or_larger_than_the_neighbours_spread(scale):
+    """At its own power, the neighbours' spread is 1.4."""
+    question, error = line(500, scale)
+    calibration = fit_calibration(question, error)
+    for level in (0.5, 0.8, 0.9):
+        assert coverage_of(calibration, question, error, level) == pytest.approx(level, abs=0.05)
+
+
+def test_of_equal_scores_the_coverage_decides(monkeypatch):
+    """Fewer and fewer candidates are as low: the more there are, the better the coverage."""
+    question, error = line(120, 1.0)
+    error = error.abs().pow(1.5) * error.sign()  # of another shape than the neighbours' spread
+
+    def miscoverage():
+        calibration = fit_calibration(question, error)
+        levels = np.arange(10, 20) / 20
+        covered = [coverage_of(calibration, question, error, level) for level in levels]
+        return (np.square(covered - levels) / (levels * (1 - levels))).mean()
+
+    ours = miscoverage()
+    monkeypatch.setattr(_calibration, "_as_low", lambda scores: scores.mean(0) < torch.inf)
+    assert miscoverage() <= ours
+    monkeypatch.setattr(
+        _calibration, "_as_low", lambda scores: scores.mean(0) == scores.mean(0).min()
+    )
+    assert ours <= miscoverage()
+
+
+def test_intervals_of_an_average_cover():
+    """Within four standard errors, of the validation rows and of the queries."""
+    X, y = make_plane_regression(n_samples=3000, noise=0.5, random_state=0)
+    reg = nona(n_estimators=5, max_iter=10).fit(X[:400], y[:400])
+    n_valid = len(np.unique(np.concatenate(reg.validation_indices_)))
+    for level in (0.5, 0.8, 0.9):
+        chance = np.sqrt(level * (1 - level) * (1 / n_valid + 1 / 2600))
+        assert abs(interval_coverage(reg, X[400:], y[400:], level) - level) < 4 * chance
 
 
 @pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
