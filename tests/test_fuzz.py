@@ -34,16 +34,16 @@ EACH = pytest.mark.parametrize(
     "kind",
     [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier],
 )
-# scikit-learn's, of classifiers' targets that are legal nevertheless.
+# Of scikit-learn, about targets of classifiers that are legal nevertheless.
 SILENCED = pytest.mark.filterwarnings(
     "ignore:The number of unique classes is greater than 50%",
     "ignore::sklearn.exceptions.DataConversionWarning",
 )
-# No deadline, no share of cases that must fit in a second, and no search for the least case that
-# fails beyond the first failure: an example is a whole fit.
+# An example is a fit: it takes longer than health checks allow, and too long to explain a failure
+# by further ones.
 SETTINGS = settings(
-    phases=[Phase.generate, Phase.reuse, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    phases=[Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
     report_multiple_bugs=False,
 )
 
@@ -343,7 +343,7 @@ def try_case(case, folder):
 
 
 def try_cases(kind, n_examples, folder):
-    """Try random cases of an estimator, of which most must be fitted."""
+    """Try random cases of an estimator; return how often fits ended in each way."""
     outcomes = Counter()
 
     @settings(SETTINGS, max_examples=n_examples)
@@ -355,8 +355,7 @@ def try_cases(kind, n_examples, folder):
         assert state_of_the_process(but_numpy=drawn) == before
 
     every_promise_is_kept()
-    print(outcomes)
-    assert outcomes["fitted"] > outcomes.total() / 2
+    return outcomes
 
 
 @SILENCED
@@ -369,4 +368,5 @@ def test_a_few_random_cases(kind, tmp_path):
 @SILENCED
 @EACH
 def test_many_random_cases(kind, tmp_path):
-    try_cases(kind, N_EXAMPLES, tmp_path)
+    outcomes = try_cases(kind, N_EXAMPLES, tmp_path)
+    assert outcomes["fitted"] > outcomes.total() / 2  # or not much is tried
