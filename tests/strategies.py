@@ -163,22 +163,21 @@ def arrays(draw, n_rows, n_columns):
     """Draw a table of numbers in one of the forms that NumPy and Python have."""
     values = draw(numbers((n_rows, n_columns)))
     missing = draw(gaps(values.shape))
-    match draw(st.sampled_from(["float", "float", "float", "type", "object", "list", "order"])):
+    with_gaps = np.where(missing, np.nan, values)
+    forms = ["float", "float", "type", "type", "object", "list", "order", "masked"]
+    match draw(st.sampled_from(forms)):
         case "type":
-            of_type = draw(
-                st.sampled_from(["float32"] * 3 + ["float16", "int8", "uint64", "bool"])
-            )
-            return np.clip(np.round(values), 0, 100).astype(of_type)
+            types = ["float32", "float32", "float16", "int8", "uint64", "bool"]
+            return np.clip(values, 0, 100).astype(draw(st.sampled_from(types)))
         case "object":
             return np.where(missing, None, values.astype(object))
         case "list":
-            return np.where(missing, np.nan, values).tolist()
+            return with_gaps.tolist()
         case "order":
-            other = draw(st.sampled_from([np.asfortranarray, np.flipud, np.fliplr]))
-            return other(np.where(missing, np.nan, values))
-    if draw(st.integers(0, 5)) == 5:
-        return np.ma.masked_array(values, mask=missing)
-    return np.where(missing, np.nan, values)
+            return draw(st.sampled_from([np.asfortranarray, np.flipud, np.fliplr]))(with_gaps)
+        case "masked":
+            return np.ma.masked_array(values, mask=missing)
+    return with_gaps
 
 
 @st.composite
@@ -207,20 +206,19 @@ def categories(draw, n_rows):
 
 
 def columns(n_rows):
-    """Strategies of columns of every kind."""
-    some = {
-        "numbers": numbers((n_rows,)),
-        "integers": generators().map(lambda rng: rng.integers(-5, 5, n_rows)),
-        "truth": generators().map(lambda rng: rng.random(n_rows) < 0.5),
-        "durations": generators().map(
-            lambda rng: pd.to_timedelta(rng.integers(0, 10**6, n_rows), unit="s")
-        ),
-    }
-    as_series = [values.map(pd.Series) for values in some.values()]
-    nullable = some["integers"].map(lambda values: pd.Series(values, dtype="Int64"))
-    texts = dates(n_rows).map(lambda times: times.dt.strftime("%Y-%m-%d"))
-    days = dates(n_rows).map(lambda times: times.dt.date)
-    return st.one_of(*as_series, nullable, categories(n_rows), dates(n_rows), texts, days)
+    """Columns of every kind."""
+    integers = generators().map(lambda rng: rng.integers(-5, 5, n_rows))
+    return st.one_of(
+        numbers((n_rows,)).map(pd.Series),
+        integers.map(pd.Series),
+        integers.map(lambda values: pd.Series(values, dtype="Int64")),
+        integers.map(lambda values: pd.Series(values > 0)),
+        integers.map(lambda values: pd.Series(pd.to_timedelta(values, unit="h"))),
+        categories(n_rows),
+        dates(n_rows),
+        dates(n_rows).map(lambda times: times.dt.strftime("%Y-%m-%d")),
+        dates(n_rows).map(lambda times: times.dt.date),
+    )
 
 
 @st.composite
@@ -230,9 +228,8 @@ def frames(draw, n_rows, n_columns):
     table = pd.DataFrame(
         {name: draw(columns(n_rows)).mask(draw(gaps(n_rows))) for name in names[:n_columns]}
     )
-    match draw(
-        st.sampled_from(["polars", "rows", "rows", "names", "shuffled", "shared", "pairs"])
-    ):
+    forms = ["polars", "rows", "rows", "names", "shuffled", "shared", "pairs"]
+    match draw(st.sampled_from(forms)):
         case "polars":
             return pl.from_pandas(table.rename(columns=str))
         case "names":
@@ -255,9 +252,8 @@ def targets(draw, n_rows):
     n_outputs = draw(st.sampled_from([None, None, None, 1, 2, 3]))
     shape = (n_rows,) if n_outputs is None else (n_rows, n_outputs)
     values = draw(numbers(shape, extreme=False))
-    match draw(
-        st.sampled_from(["plain", "plain", "float32", "whole", "list", "pandas", "polars"])
-    ):
+    forms = ["plain", "plain", "float32", "whole", "list", "pandas", "polars"]
+    match draw(st.sampled_from(forms)):
         case "float32":
             return np.clip(values, -1e30, 1e30).astype(np.float32)
         case "whole":
@@ -319,9 +315,8 @@ def sample_weights(draw, n_rows):
         case "zeros":
             return rng.random(n_rows) * (rng.random(n_rows) < 0.7)
         case "wide":
-            return pd.Series(
-                10.0 ** rng.uniform(*draw(st.sampled_from([(-9, 0), (-200, 90)])), n_rows)
-            )
+            low, high = draw(st.sampled_from([(-9, 0), (-200, 90)]))
+            return pd.Series(10.0 ** rng.uniform(low, high, n_rows))
         case "counts":
             return rng.integers(0, 3, n_rows).tolist()
         case "equal":
@@ -335,8 +330,8 @@ def groups(draw, n_rows):
     n_groups = draw(st.sampled_from([None, None, None, None, 2, 5, n_rows]))
     if n_groups is None:
         return None
-    numbers = draw(generators()).integers(0, n_groups, n_rows)
-    return draw(st.sampled_from([numbers, numbers.astype(str), pd.Series(numbers)]))
+    codes = draw(generators()).integers(0, n_groups, n_rows)
+    return draw(st.sampled_from([codes, codes.astype(str), pd.Series(codes)]))
 
 
 # -- cases ---------------------------------------------------------------------------------
