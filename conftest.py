@@ -58,6 +58,7 @@ LONG = [
     "test_docs.py::test_notebook",
     "test_processors.py",
     "test_types.py",
+    "test_many_random_cases",
     "docs/user_guide.md",
     "docs/pictures.md",
     "test_grid_search_in_two_processes",
@@ -80,6 +81,8 @@ SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
 # Digits under other instructions differ everywhere or nowhere: a few examples show it.
 hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=12)
+# Others each time, or from --hypothesis-seed: to go on from where the suite ends.
+hypothesis.settings.register_profile("search", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("suite")
 
 

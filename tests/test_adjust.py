@@ -15,7 +15,7 @@ from nona_sklearn._bank import NeighborBank
 from nona_sklearn._explanation import Explanation
 from nona_sklearn._neighbors import Exclusion, Neighbors
 from nona_sklearn._question import Question
-from nona_sklearn._refine import REACH
+from nona_sklearn._refine import REACH, find_reach
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -292,6 +292,17 @@ def test_reach_is_that_of_the_rows_that_were_set_aside(plane):
     assert float(alone.network_.head.reach) == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
+    """Of rows at a distance of 1 and of 3 from the bank: full at 6, a quarter at 12."""
+    head = NONAHead(n_adjusted=1).eval()
+    neighbors = Neighbors(torch.tensor([[0.0, 1.0]]), torch.tensor([10.0]), unit=1.0)
+    find_reach(Question(head, neighbors, torch.tensor([[1.0, 0.0], [-3.0, 0.0]])))
+    for distance, left in [(5.9, 1.0), (6.0, 1.0), (12.0, 0.25)]:
+        query = torch.tensor([[distance, 5.0]])
+        mean = Question(head, neighbors, query).mean().item()
+        assert mean == pytest.approx(10 + left * 4)
+
+
 def test_other_targets_are_not_adjusted(reg, plane):
     """What was learned for one target says nothing of another, through edits and pickles."""
     _, X_test, y, _ = plane
@@ -343,6 +354,19 @@ def test_the_table_on_paper():
     np.testing.assert_allclose(table["target"], [10, 20], rtol=1e-5)
     np.testing.assert_allclose(table["adjusted_target"], [12, 16], rtol=1e-5)
     np.testing.assert_allclose(table["contribution"], [12 * near, 16 * (1 - near)], rtol=1e-5)
+
+
+def test_others_that_weigh_little_are_told():
+    """A part in 200: what they are worth is more than rounding."""
+    neighbors = Neighbors(
+        torch.zeros(3, 2),
+        torch.tensor([1.0, 7.0, 8.0]).double(),
+        torch.tensor([0.995, 0.003, 0.002]).log(),
+    )
+    question = Question(NONAHead(), neighbors, torch.ones(1, 2))
+    others = Explanation.of(question, 1).table().loc[1]
+    values = others[["weight", "target", "contribution"]].astype(float)
+    np.testing.assert_allclose(values, [0.005, 7.4, 0.037], rtol=1e-4)
 
 
 def test_contributions_sum_to_the_prediction(reg, plane):

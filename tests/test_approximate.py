@@ -19,6 +19,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._approximate import _build_graph, _search_graph
 from nona_sklearn._targets import RegressionTargets
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
 
@@ -241,6 +242,16 @@ def test_weights_and_groups_are_the_regressor_s(faiss, data):
         expected = clone(reg).fit(X, y, **passed).predict(X_test)
         np.testing.assert_allclose(fast.predict(X_test), expected, atol=1e-5)
         assert np.abs(expected - clone(reg).fit(X, y).predict(X_test)).max() > 1e-3
+
+
+def test_few_candidates_are_the_nearest_as_a_rule(faiss):
+    """A search that keeps no more rows in sight than it is to find misses every sixth of them."""
+    rng = np.random.default_rng(0)
+    rows, query = (torch.from_numpy(rng.normal(size=(n, 32))).float() for n in (3000, 200))
+    _, found = _search_graph(_build_graph(rows), query.numpy(), 8)
+    nearest = torch.cdist(query, rows).topk(8, largest=False).indices.numpy()
+    shares = [np.isin(places, true).mean() for places, true in zip(found, nearest, strict=True)]
+    assert np.mean(shares) > 0.88
 
 
 # -- graphs that lead nowhere ------------------------------------------------------------------

@@ -373,6 +373,14 @@ def test_balanced_classes_weigh_the_same_whatever_the_rows_weigh(animals):
     )  # scikit-learn's, where all rows count alike
 
 
+def test_a_class_without_weight_is_not_among_those_that_are_balanced(animals):
+    X, y, *_ = animals
+    absent = (y == "fox").to_numpy()
+    model = nona(class_weight="balanced").fit(X, y, sample_weight=np.where(absent, 0.0, 1.0))
+    expected = compute_class_weight("balanced", classes=model.classes_, y=y[~absent])
+    np.testing.assert_allclose(model.class_weight_, expected)
+
+
 def factors_of(class_weight, column):
     """By how much rows of each class count more, as scikit-learn has it."""
     classes = np.unique(column)

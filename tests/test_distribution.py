@@ -95,6 +95,18 @@ def test_on_paper():
     assert law.std(weights).item() == pytest.approx(np.sqrt(0.6875))
 
 
+def test_a_value_without_weight_is_no_quantile():
+    """Also at level 0, where no weight at all would do."""
+    weights, values, levels = tensors([[0.0, 0.5, 0.5, 0.0]], [[1.0, 2.0, 3.0, 4.0]], [0.0, 1.0])
+    assert Exact(values).quantiles(weights, levels).tolist() == [[2.0, 3.0]]
+
+
+def test_more_errors_have_narrower_kernels():
+    """As 1 / n^(1/5), Silverman's rule: 32 times as many errors, half as wide."""
+    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times, reach=0.0) for times in (1, 32))
+    assert many.width == pytest.approx(few.width / 2)
+
+
 def test_each_query_may_have_values_of_its_own():
     weights, values, levels, points = tensors(
         [[0.5, 0.5], [0.5, 0.5]], [[1.0, 2.0], [9.0, 5.0]], [0.4, 0.9], [[1.5], [4.0]]

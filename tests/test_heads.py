@@ -4,7 +4,16 @@ import torch
 from sklearn.datasets import load_diabetes
 
 from nona_sklearn import EmbeddingDisplay, NONARegressor
-from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn._heads import DenseHead, DenseHeadRegressor
+
+
+def test_a_dense_head_on_paper():
+    """A linear layer after a ReLU: 2 max(0, -3) + 5 max(0, 1) + 0.5 = 5.5."""
+    head = DenseHead(2, None)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.tensor([[2.0, 5.0]]))
+        head.linear.bias.fill_(0.5)
+    assert head(torch.tensor([[-3.0, 1.0]])).tolist() == [5.5]
 
 
 def test_learns_and_repeats_itself():

@@ -584,6 +584,16 @@ def test_extreme_values_are_bent_back_or_refused(plane):
         softstep_knn().fit(np.r_[X, [[1e300, 0]]], np.r_[y, 0])
 
 
+def test_a_single_value_out_of_range_is_refused(plane):
+    X, X_test, y, _ = plane
+    query = X_test.copy()
+    query[7, 1] = 1e60
+    for learned in (False, True):
+        reg = softstep_knn(learn_feature_weights=learned).fit(X, y)
+        with pytest.raises(ValueError, match=r"too large for float32: 1e\+60 in row 7"):
+            reg.predict(query)
+
+
 def test_numbers_of_numpy_and_truth_values_count_as_scikit_learn_takes_them(plane):
     X, _, y, _ = plane
     for one in (True, np.int64(1), np.uint8(1)):

@@ -95,6 +95,14 @@ def test_what_is_the_default_may_come_out(estimator):
             assert low <= default <= high, name
 
 
+def test_the_largest_learning_rate_still_learns():
+    """Twice as large, and ten epochs are worse than a constant."""
+    X, y = load_diabetes(return_X_y=True)
+    _, largest = param_distributions(ESTIMATORS["nona"])["learning_rate_init"].support()
+    reg = NONARegressor(n_estimators=1, max_iter=10, learning_rate_init=largest, random_state=0)
+    assert reg.fit(X[:300], y[:300]).score(X[300:], y[300:]) > 0
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "other"),
     [

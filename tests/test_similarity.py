@@ -93,6 +93,21 @@ def test_cosine_ignores_length():
     torch.testing.assert_close(cosine(1e-20 * query, 1e20 * neighbors), cosine(query, neighbors))
 
 
+@pytest.mark.parametrize("length", [1e-30, 1e30])  # whose squares float32 does not hold
+def test_cosine_of_any_length_in_float32(length):
+    query, neighbors = torch.tensor([[length, 0.0]]), torch.tensor([[0.6 * length, 0.8 * length]])
+    torch.testing.assert_close(cosine(query, neighbors), torch.tensor([[0.6]]))
+
+
+@pytest.mark.parametrize("exponent", range(-24, -8, 2))
+def test_l2_of_near_rows_keeps_the_digits_of_float32(exponent):
+    """An expanded square loses them, the nearer two rows are beside their distance from 0."""
+    query = 1 + rows(20, 8, torch.float32)
+    neighbors = query * (1 + 2.0**exponent)
+    exact = -(query.double() - neighbors.double()).square().sum(dim=1).sqrt().float()
+    torch.testing.assert_close(l2(query, neighbors).diagonal(), exact, rtol=1e-6, atol=0)
+
+
 def test_rounded_l2_is_l2_up_to_rounding():
     query, neighbors = 1000 + torch.randn(5, 8), 1000 + torch.randn(7, 8)
     torch.testing.assert_close(

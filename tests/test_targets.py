@@ -52,6 +52,7 @@ def test_values_are_a_copy():
     [
         ([1.0, np.nan], "Input y contains NaN: nan in row 1$"),
         ([-np.inf, np.inf], "Input y contains infinity: -inf in row 0$"),
+        ([1.0, 1e155], r"too large to be squared, .*: 1e\+155 in row 1$"),  # 1e310, if it could
         ([1.0, -1e200], r"contains a value too large to be squared, .*: -1e\+200 in row 1$"),
         ([[1.0, 2.0], [3.0, None]], "Input y contains NaN: nan in row 1 of output 1$"),
         ([[1.0], [None]], "Input y contains NaN: nan in row 1$"),

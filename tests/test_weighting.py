@@ -337,6 +337,13 @@ def test_softpick_falls_back_to_the_nearest():
     assert (made.weigh(lost)[0, 0], made.weigh(lost)[0, 2]) == (1.0, 0.0)
 
 
+def test_softpick_ends_a_tenth_below_a_nearest_that_is_beyond():
+    made, s = learned(Softpick(), threshold=-1), torch.tensor([[-7.0, -7.05, -7.15]])
+    near, also_near = 1 - np.exp(-0.1), np.exp(-0.05) - np.exp(-0.1)
+    expected = torch.tensor([[near, also_near, 0.0]]) / (near + also_near)
+    torch.testing.assert_close(made.weigh(s).detach(), expected.float(), rtol=1e-5, atol=0)
+
+
 def test_softpick_does_not_jump_where_the_threshold_passes_the_nearest():
     made = learned(Softpick(), threshold=-1)
     places = torch.linspace(-1.5, -0.5, 1001)[:, None]

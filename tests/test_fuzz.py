@@ -1,0 +1,372 @@
+"""Random legal parameters and data: a fit is refused in words, or keeps every promise.
+
+Each invariant is a function of a fitted case, so that a failure names what does not hold. How to
+go on from another seed, and how to repeat a failure: docs/developing.md.
+"""
+
+import pickle
+import random
+import re
+import warnings
+from collections import Counter
+from functools import cached_property
+from unittest import mock
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from sklearn.utils import check_random_state
+from strategies import CLASSIFIERS, cases, take
+
+import nona_sklearn
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    _base,
+)
+
+N_EXAMPLES, FEW_EXAMPLES = 500, 6  # of each estimator
+EACH = pytest.mark.parametrize(
+    "kind",
+    [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier],
+)
+# Of scikit-learn, about targets of classifiers that are legal nevertheless.
+SILENCED = pytest.mark.filterwarnings(
+    "ignore:The number of unique classes is greater than 50%",
+    "ignore::sklearn.exceptions.DataConversionWarning",
+)
+# An example is a fit: it takes longer than health checks allow, and too long to explain a failure
+# by further ones.
+SETTINGS = settings(
+    phases=[Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+    report_multiple_bugs=False,
+)
+
+N_QUERIES = 3  # rows of the bank that are queries, too
+LEVELS = np.array([0, 0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999, 1])
+ROUNDING = 8 * np.finfo(np.float32).eps  # of embeddings and weights, which are float32
+EXACT = 1e-9  # of what is computed in float64 from the same weights
+
+#: Why data and parameters that are legal by themselves may be refused together; and queries.
+REFUSALS = re.compile(
+    r"Found (a table|array) with 1 sample|X must have at least 2 rows to fit, got 1"
+    r"|(sample|class)_weight must be above zero for at least 2 rows"
+    r"|groups must hold at least 2 different ones"
+    r"|validation_fraction=\S+ of n_(samples|groups)=\d+ leaves fewer than 2 training"
+    r"|micro_batch_size=1 leaves no"
+    r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
+    r"|weighting='uniform' needs a step or n_neighbors"
+    r"|hidden_layer_sizes must be None with weighting=.* and softstep_on='rank'"
+    r"|weighting=.* needs as many training rows"
+    r"|column .* and categorical_features=.* does not name it"
+    r"|column .* which are no categories"
+    r"|column .* as a category, and whole numbers are told apart below 2\^53 only"
+    r"|Input X contains infinity or a value too large"
+    r"|holds values that differ by \S+ at most, too little to be squared"
+)
+#: The one error that may come after training has begun.
+DIVERGED = re.compile(r"training diverged with learning_rate_init=\S+ and weight_decay=")
+
+
+class Fitted:
+    """A case, the estimator fitted to it, and its answers to some queries."""
+
+    def __init__(self, case, estimator, folder):
+        self.case, self.estimator, self.folder = case, estimator, folder
+        self.ids = estimator.bank_.ids.numpy()
+        self.is_classifier = case.kind in CLASSIFIERS
+        self.queries = self.rows_to_ask_for()
+        self.n_queries = np.shape(self.queries)[0]
+
+    def rows_to_ask_for(self):
+        """Rows that were fitted and, unless they are refused in words, rows that were not."""
+        seen, table = self.ids[:N_QUERIES], self.case.table
+        rows = take(table, [*seen, *range(len(self.case.y), np.shape(table)[0])])
+        try:
+            self.estimator.transform(rows)
+        except (ValueError, TypeError) as error:
+            if not REFUSALS.search(str(error)):
+                raise
+            rows = take(table, seen)
+        return rows
+
+    @cached_property
+    def answers(self):
+        """Predictions, or probabilities, of the queries, (q, c)."""
+        return self.answers_of(self.estimator, self.queries)
+
+    def answers_of(self, estimator, X):
+        """Predictions, or probabilities of all outputs, (q, c)."""
+        if self.is_classifier:
+            each = estimator.predict_proba(X)
+            return np.hstack(each) if isinstance(each, list) else each
+        answers = estimator.predict(X)
+        return answers.reshape(len(answers), -1)
+
+    def copy(self):
+        """An estimator like this one, to be edited."""
+        return pickle.loads(pickle.dumps(self.estimator))
+
+    def rounding(self, share):
+        """What may be lost of a share of the answers' range, and of float64, (c,)."""
+        if self.is_classifier:
+            return share
+        values = self.estimator.bank_.targets.numpy().reshape(len(self.ids), -1)
+        values = np.concatenate([values, self.answers])
+        lost = share * np.ptp(values, axis=0) + 16 * np.finfo(float).eps * abs(values).max(axis=0)
+        return np.maximum(lost, np.finfo(float).tiny)
+
+    def check_close(self, found, expected, share):
+        """Refuse answers, (q, c), that differ by more than rounding."""
+        assert found.shape == expected.shape
+        excess = abs(found - expected) / self.rounding(share)
+        assert excess.max() <= 1, f"{found} differs from {expected}, {excess.max():.3g} times"
+
+
+# -- invariants of all ---------------------------------------------------------------------
+
+
+def predictions_are_finite(fitted):
+    assert np.isfinite(fitted.answers).all()
+
+
+def weights_sum_to_one(fitted):
+    weights = fitted.estimator.neighbor_weights(fitted.queries)
+    assert (weights.data > 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=EXACT)
+
+
+def plain_predictions_are_weighted_targets(fitted):
+    estimator = fitted.estimator
+    if getattr(estimator, "_adjusts", False) or getattr(estimator, "smoothing", False):
+        return
+    values = estimator.bank_.targets.numpy().reshape(len(fitted.ids), -1)
+    weights = estimator.neighbor_weights(fitted.queries)
+    fitted.check_close(weights @ values, fitted.answers, ROUNDING)
+
+
+def kneighbors_are_the_heaviest(fitted):
+    k = min(3, len(fitted.ids))
+    weights, ids = fitted.estimator.kneighbors(fitted.queries, k)
+    dense = fitted.estimator.neighbor_weights(fitted.queries).toarray()
+    heaviest = -np.sort(-dense, axis=1)[:, :k]
+    np.testing.assert_allclose(weights, heaviest, rtol=0, atol=ROUNDING)
+    found = np.take_along_axis(dense, np.searchsorted(fitted.ids, ids), axis=1)
+    np.testing.assert_allclose(found, heaviest, rtol=0, atol=ROUNDING)
+
+
+def explanations_add_up(fitted):
+    k = min(2, len(fitted.ids))
+    table = fitted.estimator.explain(fitted.queries, k)
+    added = table.filter(regex="^contribution").to_numpy(dtype=float)
+    sums = added.reshape(fitted.n_queries, k + 1, -1).sum(axis=1)
+    fitted.check_close(sums, fitted.answers, EXACT)
+    weights = table["weight"].to_numpy().reshape(fitted.n_queries, -1)
+    # Others that weigh no more than rounding are said to weigh nothing.
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=2 * ROUNDING)
+
+
+def queries_are_answered_by_themselves(fitted):
+    alone = [take(fitted.queries, [i]) for i in range(fitted.n_queries)]
+    answers = np.concatenate([fitted.answers_of(fitted.estimator, query) for query in alone])
+    fitted.check_close(answers, fitted.answers, ROUNDING)
+
+
+def embedded_queries_stand_for_rows(fitted):
+    embedded = fitted.estimator.embed(fitted.queries)
+    np.testing.assert_array_equal(fitted.answers_of(fitted.estimator, embedded), fitted.answers)
+
+
+def columns_go_by_their_names(fitted):
+    names = getattr(fitted.estimator, "feature_names_in_", None)  # if they are strings
+    if names is not None:
+        turned = fitted.queries[[*names[::-1]]]
+        np.testing.assert_array_equal(fitted.answers_of(fitted.estimator, turned), fitted.answers)
+
+
+def leaving_out_is_removing(fitted):
+    left_out = fitted.answers_of(fitted.estimator, None)
+    for row in {0, len(fitted.ids) - 1}:
+        without = fitted.copy().remove_neighbors(ids=fitted.ids[row])
+        query = take(fitted.case.table, fitted.ids[[row]])
+        fitted.check_close(fitted.answers_of(without, query), left_out[[row]], ROUNDING)
+
+
+def added_rows_are_removed_without_trace(fitted):
+    edited, rows = fitted.copy(), fitted.ids[:2]
+    added = edited.add_neighbors(take(fitted.case.table, rows), take(fitted.case.y, rows))
+    assert np.isfinite(fitted.answers_of(edited, fitted.queries)).all()
+    edited.remove_neighbors(ids=added)
+    np.testing.assert_array_equal(edited.bank_.ids, fitted.ids)
+    fitted.check_close(fitted.answers_of(edited, fitted.queries), fitted.answers, ROUNDING)
+
+
+def pickles_and_files_answer_the_same(fitted):
+    path = fitted.folder / "model.safetensors"
+    nona_sklearn.save(fitted.estimator, path, overwrite=True)
+    callbacks = fitted.case.parameters.get("callbacks")  # which a file does not hold
+    handed = {"callbacks": callbacks} if callbacks else {}
+    for copy in fitted.copy(), nona_sklearn.load(path, **handed):
+        np.testing.assert_array_equal(fitted.answers_of(copy, fitted.queries), fitted.answers)
+
+
+def a_clone_fits_the_same(fitted):
+    again = fitted.case.fit(fitted.case.make())
+    np.testing.assert_array_equal(fitted.answers_of(again, fitted.queries), fitted.answers)
+
+
+def sizes_are_those_of_the_bank(fitted):
+    n, estimator = len(fitted.ids) * (1 + ROUNDING), fitted.estimator
+    effective = estimator.effective_n_neighbors(fitted.queries)
+    assert ((effective >= 1 - ROUNDING) & (effective <= n)).all()
+    assert (effective <= estimator.n_nonzero_weights(fitted.queries) * (1 + ROUNDING)).all()
+    if estimator.softstep is not None:
+        soft = estimator.soft_n_neighbors(fitted.queries)
+        assert ((soft >= 0) & (soft <= n)).all()
+
+
+def influence_and_distances_are_finite(fitted):
+    table = fitted.estimator.influence(fitted.queries)
+    assert np.isfinite(table[["weight", "change"]].to_numpy()).all()
+    np.testing.assert_allclose(table["weight"].sum(), fitted.n_queries, rtol=ROUNDING)
+    assert np.isfinite(fitted.estimator.distance_to_bank(fitted.queries)).all()
+
+
+# -- of regressors -------------------------------------------------------------------------
+
+
+def spreads_and_draws_are_finite(fitted):
+    mean, std = fitted.estimator.predict(fitted.queries, return_std=True)
+    np.testing.assert_array_equal(mean.reshape(fitted.answers.shape), fitted.answers)
+    assert (np.isfinite(std) & (std >= 0)).all()
+    assert np.isfinite(fitted.estimator.sample_y(fitted.queries, 3)).all()
+
+
+def quantiles_are_those_of_the_cdf(fitted):
+    """The least values that are not exceeded with a probability, to float64's rounding."""
+    estimator, rounding = fitted.estimator, np.atleast_1d(fitted.rounding(EXACT))
+    quantiles = estimator.predict_quantiles(fitted.queries, LEVELS)
+    quantiles = quantiles.reshape(fitted.n_queries, len(LEVELS), -1)  # (q, k, c)
+    assert np.isfinite(quantiles).all()
+    assert (np.diff(quantiles, axis=1) >= -rounding).all()
+    points = np.stack([quantiles - rounding, quantiles + rounding])
+    reached = estimator.predict_cdf(fitted.queries, points.ravel())
+    reached = reached.reshape(fitted.n_queries, *points.shape, -1)
+    # Of each query and output the points that are its own.
+    below, up_to = np.einsum("qaqkcc->aqkc", reached)
+    levels = LEVELS[:, None]
+    assert (below <= levels + EXACT).all(), f"{below} is below the quantiles of {LEVELS}"
+    assert (up_to >= levels - EXACT).all(), f"{up_to} is up to the quantiles of {LEVELS}"
+
+
+# -- of classifiers ------------------------------------------------------------------------
+
+
+def probabilities_sum_to_one(fitted):
+    each = fitted.estimator.predict_proba(fitted.queries)
+    for probabilities in each if isinstance(each, list) else [each]:
+        assert (probabilities >= 0).all()
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=0, atol=EXACT)
+
+
+def labels_are_the_most_probable(fitted):
+    estimator = fitted.estimator
+    each, classes = estimator.predict_proba(fitted.queries), estimator.classes_
+    if not isinstance(each, list):
+        each, classes = [each], [classes]
+    best = [labels[p.argmax(axis=1)] for p, labels in zip(each, classes, strict=True)]
+    found = estimator.predict(fitted.queries).reshape(fitted.n_queries, -1)
+    assert found.T.tolist() == [column.tolist() for column in best]
+
+
+OF_ALL = (
+    predictions_are_finite,
+    weights_sum_to_one,
+    plain_predictions_are_weighted_targets,
+    kneighbors_are_the_heaviest,
+    explanations_add_up,
+    queries_are_answered_by_themselves,
+    embedded_queries_stand_for_rows,
+    columns_go_by_their_names,
+    leaving_out_is_removing,
+    added_rows_are_removed_without_trace,
+    pickles_and_files_answer_the_same,
+    a_clone_fits_the_same,
+    sizes_are_those_of_the_bank,
+    influence_and_distances_are_finite,
+)
+OF_REGRESSORS = (spreads_and_draws_are_finite, quantiles_are_those_of_the_cdf)
+OF_CLASSIFIERS = (probabilities_sum_to_one, labels_are_the_most_probable)
+
+
+# -- what a fit leaves alone ---------------------------------------------------------------
+
+
+def state_of_the_process(but_numpy):
+    """What is set for the whole process, numpy's generator perhaps left out."""
+    numbers = check_random_state(None).get_state(legacy=False)["state"]
+    return {
+        "random": random.getstate(),
+        "numpy": None if but_numpy else (numbers["key"].tobytes(), numbers["pos"]),
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "errors": np.geterr(),
+        "warnings": [*warnings.filters],
+        "configuration": sklearn.get_config(),
+    }
+
+
+def try_case(case, folder):
+    """Fit a case and check all that holds then; return how the fit ended."""
+    estimator = case.make()
+    unfitted = {*vars(estimator)}
+    with mock.patch.object(_base, "train_network", wraps=_base.train_network) as training:
+        try:
+            case.fit(estimator)
+        except (ValueError, TypeError) as error:
+            expected = DIVERGED if training.called else REFUSALS
+            if not expected.search(str(error)):
+                raise
+            assert {*vars(estimator)} == unfitted
+            return "diverged" if training.called else "refused"
+    fitted = Fitted(case, estimator, folder)
+    for invariant in OF_ALL + (OF_CLASSIFIERS if fitted.is_classifier else OF_REGRESSORS):
+        invariant(fitted)
+    return "fitted"
+
+
+def try_cases(kind, n_examples, folder):
+    """Try random cases of an estimator; return how often fits ended in each way."""
+    outcomes = Counter()
+
+    @settings(SETTINGS, max_examples=n_examples)
+    @given(cases(kind))
+    def every_promise_is_kept(case):
+        drawn = case.parameters.get("random_state") is None
+        before = state_of_the_process(but_numpy=drawn)
+        outcomes[try_case(case, folder)] += 1
+        assert state_of_the_process(but_numpy=drawn) == before
+
+    every_promise_is_kept()
+    return outcomes
+
+
+@SILENCED
+@EACH
+def test_a_few_random_cases(kind, tmp_path):
+    try_cases(kind, FEW_EXAMPLES, tmp_path)
+
+
+@pytest.mark.slow
+@SILENCED
+@EACH
+def test_many_random_cases(kind, tmp_path):
+    outcomes = try_cases(kind, N_EXAMPLES, tmp_path)
+    assert outcomes["fitted"] > outcomes.total() / 2  # or not much is tried
