@@ -184,9 +184,9 @@ def _averaged_out(
     """What an average of K networks spares of one network's error, squared, (c,).
 
     If v is the variance of what a network does not share with another, two differ by 2 v in the
-    mean square, and the average of K keeps ``v / K``. The same holds of squares of mean absolute
-    values where all have the same shape, and outliers count less in them: the few rows that two
-    networks share may have none, or more than their part.
+    mean square, and the average of K keeps ``v / K``. Where all errors have the same shape, the
+    same holds of mean absolute values, squared. They are used since the rows that two networks
+    share are few, and in a mean square of few rows outliers decide.
     """
     shared, differences = [held_out[0][:0]], [residuals[0][:0]]
     for k in range(len(held_out) - 1):
