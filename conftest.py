@@ -1,5 +1,6 @@
 """What every test and every example in the documentation runs under."""
 
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -168,3 +169,11 @@ def plane():
     """A small regression problem: 120 training points, 30 test points."""
     X, y = make_plane_regression("rings", 150, random_state=0)
     return X[:120], X[120:], y[:120], y[120:]
+
+
+@pytest.fixture
+def listening():
+    """Let Ctrl-C raise KeyboardInterrupt, though a shell starts background jobs deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

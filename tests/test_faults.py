@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -155,14 +156,6 @@ def test_a_bank_of_one_place_is_averaged(step, n, distance):
 
 
 # -- interruptions -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def listening():
-    """Let Ctrl-C raise KeyboardInterrupt, though a shell starts background jobs deaf to it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 class CtrlC(Callback):
@@ -417,91 +410,84 @@ def test_workers_compute_on_one_thread_each():
     ]
 
 
-def add_one(reg, X, y, done):
-    reg.add_neighbors(X[:1], y[:1])
-    reg.predict(X)
-    done.put(len(reg.bank_))
+FORKS = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
-def test_a_forked_process_edits_whoever_held_the_lock(plane):
-    X, _, y, _ = plane
-    reg, context = nona().fit(X, y), multiprocessing.get_context("fork")
-    held, release, done = threading.Event(), threading.Event(), context.Queue()
-
-    def hold():
-        with EDITING.held():
-            held.set()
-            release.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait(60)
-    child = context.Process(target=add_one, args=(reg, X, y, done), daemon=True)
-    child.start()
-    child.join(30)
-    release.set()
-    holder.join()
-    if child.is_alive():
-        child.kill()
-        pytest.fail("the child waits for a lock that nobody will open")
-    assert done.get(timeout=10) == 121
-
-
-def predict_there(reg, X, answers):
-    answers.put(reg.predict(X))
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
-def test_a_forked_process_predicts_after_torchs_threads_have_worked(plane):
-    """OpenMP's threads are not copied: without ours, a child would wait for them for ever."""
-    X, X_test, y, _ = plane
-    reg, context = nona().fit(X, y), multiprocessing.get_context("fork")
-    torch.set_num_threads(2)
-    expected = reg.predict(X_test)
-    torch.rand(2**10, 2**8).double().sin().sum()  # by both threads
+def in_a_child(answer):
+    """What a function returns in a forked process, which waits for no thread of its parent."""
+    context = multiprocessing.get_context("fork")
     answers = context.Queue()
-    child = context.Process(target=predict_there, args=(reg, X_test, answers), daemon=True)
+    child = context.Process(target=lambda: answers.put(answer()), daemon=True)
     child.start()
     child.join(60)
     if child.is_alive():
         child.kill()
-        pytest.fail("the child waits for threads that it does not have")
-    np.testing.assert_array_equal(answers.get(timeout=10), expected)
+        pytest.fail("the child waits for what only a thread of its parent could do")
+    return answers.get(timeout=10)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
+@contextmanager
+def in_a_thread(wait):
+    """Let another thread call a function, which sets one event and waits for another."""
+    waiting, release = threading.Event(), threading.Event()
+    thread = threading.Thread(target=wait, args=(waiting, release))
+    thread.start()
+    waiting.wait(60)
+    try:
+        yield
+    finally:
+        release.set()
+        thread.join()
+
+
+@FORKS
+def test_a_forked_process_edits_whoever_held_the_lock(plane):
+    X, _, y, _ = plane
+    reg = nona().fit(X, y)
+
+    def hold(waiting, release):
+        with EDITING.held():
+            waiting.set()
+            release.wait(60)
+
+    def edit():
+        reg.add_neighbors(X[:1], y[:1])
+        reg.predict(X)
+        return len(reg.bank_)
+
+    with in_a_thread(hold):
+        assert in_a_child(edit) == 121
+
+
+@FORKS
+def test_a_forked_process_predicts_after_torchs_threads_have_worked(plane):
+    """OpenMP's threads are not copied: a child that waited for them would wait for ever."""
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, y)
+    torch.set_num_threads(2)
+    expected = reg.predict(X_test)
+    torch.rand(2**10, 2**8).double().sin().sum()  # by both threads
+    np.testing.assert_array_equal(in_a_child(lambda: reg.predict(X_test)), expected)
+
+
+@FORKS
 def test_a_forked_process_computes_what_another_thread_was_computing():
-    """Functools' own property has a lock for the whole class in Python 3.11."""
-    computing, release = threading.Event(), threading.Event()
+    """In Python 3.11, the property of functools has one lock for the whole class."""
 
     class Slow:
+        def __init__(self, waiting, release):
+            self.waiting, self.release = waiting, release
+
         @cached_property
         def value(self):
-            computing.set()
-            release.wait(60)
+            self.waiting.set()
+            self.release.wait(60)
             return 7
 
-    holder = threading.Thread(target=lambda: Slow().value)
-    holder.start()
-    computing.wait(60)
-    other = Slow()
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-
-    def compute(answers):
-        release.set()  # the child's copy
-        answers.put(other.value)
-
-    child = context.Process(target=compute, args=(answers,), daemon=True)
-    child.start()
-    child.join(30)
-    release.set()
-    holder.join()
-    if child.is_alive():
-        child.kill()
-        pytest.fail("the child waits for a lock that no thread will open")
-    assert answers.get(timeout=10) == 7
+    with in_a_thread(lambda *events: Slow(*events).value):
+        free = threading.Event()
+        free.set()
+        assert in_a_child(lambda: Slow(free, free).value) == 7
 
 
 def test_a_property_is_computed_once_for_each_object():

@@ -66,7 +66,7 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     np.testing.assert_array_equal(model.predict(X_test), answer)
 
 
-def test_ctrl_c_ends_all_threads(plane, monkeypatch):
+def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
     """A terminal's signal reaches the main thread, which waits for the others."""
     X, X_test, y, _ = plane
     torch.set_num_threads(2)
@@ -81,12 +81,8 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch):
         reach(lambda: callback.turns.ended)
 
     monkeypatch.setattr(TakeTurns, "on_epoch_begin", interrupt, raising=False)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
     np.testing.assert_array_equal(model.predict(X_test), answer)
 
@@ -106,19 +102,15 @@ class Interrupting(ThreadPoolExecutor):
 
 
 @pytest.mark.parametrize("after", [{"call": 2}, {"compute_alone": 1}], ids=["turns", "threads"])
-def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, after):
+def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, after):
     X, _, y, _ = plane
     torch.set_num_threads(2)
     model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)
     before = set(threading.enumerate())
     monkeypatch.setattr(_settings, "ThreadPoolExecutor", Interrupting)
     monkeypatch.setattr(Interrupting, "after", after)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
     assert torch.get_num_threads() == 2
     with ThreadPoolExecutor(1) as pool:
