@@ -432,8 +432,8 @@ class NetworkEstimator(
         largest = embeddings.abs().amax() if len(embeddings) else 0.0
         if not largest <= _largest(embeddings):
             raise ValueError(
-                "Input X contains a value too large for float32: distances between rows whose "
-                f"embeddings have entries of {float(largest):g} overflow"
+                "Input X contains a value too large for float32, or training diverged: distances "
+                f"between embeddings with entries of {float(largest):g} overflow"
             )
         return embeddings
 

@@ -53,7 +53,7 @@ def fit_calibration(
         The best of a grid.
     """
     columns = question.neighbors.columns.T
-    scales = weighed(residual.square(), sample_weight).mean(dim=0).sqrt().tolist()
+    scales = _scales(residual, sample_weight, columns)
     errors = tuple(shape_of(evened(column, sample_weight)) for column in residual.T.cpu().numpy())
     noises = [
         Noise(scale or 1.0, error, reach)
@@ -94,6 +94,13 @@ def fit_calibration(
     miss = torch.where(_as_low(torch.cat(scores)), _miscoverage(coverage), torch.inf).cpu().numpy()
     power, noise = np.unravel_index(np.argmin(miss), miss.shape)
     return Calibration(POWERS[power], tuple(NOISES[noise] * scale for scale in scales), errors)
+
+
+def _scales(residual: Tensor, sample_weight: Tensor | None, columns: Tensor) -> list[float]:
+    """Root mean squared errors of each output, 0 where there is nothing but rounding."""
+    scales = weighed(residual.square(), sample_weight).mean(dim=0).sqrt()
+    rounding = 16 * torch.finfo(columns.dtype).eps * columns.abs().amax(dim=1)
+    return torch.where(scales > rounding, scales, 0.0).tolist()
 
 
 def _as_low(scores: Tensor) -> Tensor:

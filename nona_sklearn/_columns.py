@@ -338,7 +338,7 @@ def _known_zone(name: str) -> str:
     """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
     try:
         return ZoneInfo(name).key
-    except (ZoneInfoNotFoundError, ValueError):  # none of that name, or no name at all
+    except ZoneInfoNotFoundError:
         return "UTC"
 
 

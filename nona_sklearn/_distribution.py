@@ -285,9 +285,14 @@ class Distribution:
 
     def cdf(self, points: Tensor) -> np.ndarray:
         """Probabilities not to exceed the points (k,)."""
-        return self._describe(
-            lambda law, weights, shift: law.cdf(weights, points.to(weights) - shift)
-        )
+
+        def reached(law, weights, shift):
+            given = points.to(weights)
+            # A quantile is a value plus the shift: rounded, it is not to lie below the value.
+            rounding = 2 * torch.finfo(given.dtype).eps * torch.maximum(given.abs(), shift.abs())
+            return law.cdf(weights, given - shift + torch.where(shift == 0, 0.0, rounding))
+
+        return self._describe(reached)
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
         """Draw values: (q, k) or (q, n_outputs, k). The outputs of a draw are of one neighbour."""

@@ -850,8 +850,9 @@ class ShardedNeighbors:
         """Give what there is; what is not in force in the end is deleted, and so is what was."""
         Folder.read(self.folder)  # a lock would make the folder
         lock = self.folder / LOCK
-        if lock.is_symlink():  # some versions of filelock empty what it leads to
-            raise ValueError(f"{lock} must be a file of the folder's own, it is a link")
+        # Of a link, some versions of filelock empty what it leads to.
+        if lock.is_symlink() or lock.is_dir():
+            raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
         with FileLock(lock):
             before = Folder.read(self.folder)
             try:

@@ -59,7 +59,8 @@ class RegressionTargets:
         scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
         values = self.values(y)
         columns = _columns(values)
-        refuse_tiny_spread(columns, lambda output: f"output {output} of y")
+        one = values.ndim == 1
+        refuse_tiny_spread(columns, lambda output: "y" if one else f"output {output} of y")
         # Of a constant this leaves 0, where the variance of weighted rows may round below 0.
         first = columns[0]
         self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)

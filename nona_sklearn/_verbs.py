@@ -55,10 +55,10 @@ class NeighborEstimator(NetworkEstimator):
             target_names=names.targets,
             weight_unit=given.unit,
         )
+        settings = self._setting("learning_rate_init"), self.weight_decay
+        check_convergence([embeddings], *settings)
         some = bank.ask(self.network_.head)[np.arange(min(CHECKED, len(bank)))]
-        check_convergence(
-            [embeddings, some.mean()], self._setting("learning_rate_init"), self.weight_decay
-        )
+        check_convergence([some.mean()], *settings)
         self.bank_ = self._calibrate(bank, splits)
 
     def _calibrate(self, bank: NeighborBank, splits: list[Split] | None = None) -> NeighborBank:

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import pickle
 import signal
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,17 +31,20 @@ from nona_sklearn import (
     NONAClassifier,
     NONAHead,
     NONARegressor,
+    ShardedNeighbors,
     SoftStep,
     SoftStepKNeighborsRegressor,
     _evaluation,
     _question,
     _training,
+    save_shards,
 )
 from nona_sklearn._bank import NeighborBank
 from nona_sklearn._calibration import ask_of_rows, fit_calibration
 from nona_sklearn._neighbors import Neighbors
 from nona_sklearn._question import Question
 from nona_sklearn._settings import EDITING, WORKERS, cached_property
+from nona_sklearn._validation import replaced_when_done, snapshot
 from nona_sklearn.weighting import WEIGHTINGS
 
 
@@ -273,19 +277,19 @@ def test_queries_are_embedded_once(plane, monkeypatch):
     assert len(calls) == 2
 
 
-class Refitting:
-    """An array whose conversion lasts until a fit in another thread has ended."""
+class Meanwhile:
+    """An array whose first conversion lasts until another thread has called a function."""
 
-    def __init__(self, values, reg, X, y):
-        self.values, self.fit, self.n_fits = values, lambda: reg.fit(X, y), 0
+    def __init__(self, values, function, *args):
+        self.values, self.function, self.args, self.n_calls = values, function, args, 0
 
     def __len__(self):
         return len(self.values)
 
     def __array__(self, dtype=None, copy=None):
-        if self.n_fits == 0:
-            self.n_fits = 1
-            thread = threading.Thread(target=self.fit)
+        if self.n_calls == 0:
+            self.n_calls = 1
+            thread = threading.Thread(target=self.function, args=self.args)
             thread.start()
             thread.join()
         return np.asarray(self.values, dtype)
@@ -312,9 +316,9 @@ def test_an_answer_is_of_one_fit(plane, read):
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     expected = read(reg, X_test)
-    asked = Refitting(X_test, reg, 5 * X[:50], 100 - y[:50])
+    asked = Meanwhile(X_test, reg.fit, 5 * X[:50], 100 - y[:50])
     np.testing.assert_array_equal(read(reg, asked), expected)
-    assert asked.n_fits == 1
+    assert asked.n_calls == 1
     assert not np.array_equal(read(reg, X_test), expected)
 
 
@@ -323,18 +327,18 @@ def test_classes_are_of_one_fit(plane, read):
     X, X_test, y, _ = plane
     clf = NONAClassifier(n_estimators=1, max_iter=3, random_state=0).fit(X, y > 0)
     expected = getattr(clf, read)(X_test)
-    asked = Refitting(X_test, clf, X, np.digitize(y, [-1, 0, 1]))
+    asked = Meanwhile(X_test, clf.fit, X, np.digitize(y, [-1, 0, 1]))
     np.testing.assert_array_equal(getattr(clf, read)(asked), expected)
-    assert asked.n_fits == 1
+    assert asked.n_calls == 1
 
 
 def test_a_picture_is_of_one_fit(plane):
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     expected = NeighborsDisplay.from_estimator(reg, X_test[:1])
-    asked = Refitting(X_test[:1], reg, 5 * X[:50], 100 - y[:50])
+    asked = Meanwhile(X_test[:1], reg.fit, 5 * X[:50], 100 - y[:50])
     found = NeighborsDisplay.from_estimator(reg, asked)
-    assert asked.n_fits == 1
+    assert asked.n_calls == 1
     assert found.prediction == expected.prediction
     np.testing.assert_array_equal(found.adjusted_targets, expected.adjusted_targets)
     plt.close("all")
@@ -355,9 +359,9 @@ def test_an_edit_is_of_the_fit_that_has_ended(plane, edit, what):
     expected = nona().fit(*new)
     edit(expected, X_test, y_test)
     reg = nona().fit(X, y)
-    slow = Refitting({"X": X_test, "y": y_test}[what], reg, *new)
+    slow = Meanwhile({"X": X_test, "y": y_test}[what], reg.fit, *new)
     edit(reg, *((slow, y_test) if what == "X" else (X_test, slow)))
-    assert slow.n_fits == 1
+    assert slow.n_calls == 1
     torch.testing.assert_close(reg.bank_.embeddings, expected.bank_.embeddings, rtol=0, atol=0)
     assert reg.calibration_ == expected.calibration_
 
@@ -366,8 +370,65 @@ def test_targets_of_an_earlier_fit_are_not_set(plane):
     X, _, y, _ = plane
     reg = nona().fit(X, y)
     with pytest.raises(ValueError, match="y must have the bank's 50 rows"):
-        reg.set_neighbor_targets(Refitting(y, reg, X[:50], y[:50]))
+        reg.set_neighbor_targets(Meanwhile(y, reg.fit, X[:50], y[:50]))
     assert len(reg.bank_) == 50
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda y: np.c_[y, y], r"y must have the bank's shape \(n, 2\)"),
+        (lambda y: pd.DataFrame({"a": y}), r"y must have the bank's shape \(n, 1\)"),
+    ],
+    ids=["two outputs", "a name"],
+)
+def test_targets_set_meanwhile_are_those_that_added_ones_must_fit(plane, other, message):
+    X, X_test, y, y_test = plane
+    reg = nona().fit(X, y)
+    targets = Meanwhile(y_test, reg.set_neighbor_targets, other(y))
+    with pytest.raises(ValueError, match=message):
+        reg.add_neighbors(X_test, targets)
+    assert len(reg.bank_) == len(y)
+
+
+def test_a_fit_does_not_end_during_an_edit(plane):
+    X, _, y, _ = plane
+    reg = nona().fit(X, y)
+    before = vars(reg).copy()
+    with EDITING.held():
+        thread = threading.Thread(target=reg.fit, args=(X[:50], y[:50]))
+        thread.start()
+        thread.join(2)  # many times as long as it trains
+        assert thread.is_alive()
+        assert vars(reg) == before
+    thread.join()
+    assert len(reg.bank_) == 50
+
+
+def test_all_attributes_are_replaced_in_one_step():
+    class Thing:
+        def __init__(self):
+            vars(self).update(dict.fromkeys("abcdefgh", 0))
+
+    thing, stop, seen = Thing(), threading.Event(), set()
+
+    def read():
+        while not stop.is_set():
+            seen.add(len({*vars(snapshot(thing)).values()}))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        for i in range(2000):
+            with replaced_when_done(thing) as twin:
+                vars(twin).update(dict.fromkeys("abcdefgh", i))
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert seen == {1}
 
 
 def test_edits_at_once_are_all_in_the_bank(plane):
@@ -665,6 +726,30 @@ def test_a_neighbourhood_that_diverges_names_the_rate(plane, softstep_on, params
         softstep_knn(max_iter=10, softstep_on=softstep_on, **params).fit(plane[0], plane[2])
 
 
+def test_predictions_that_are_no_numbers_mean_that_training_diverged():
+    """The parameters are finite, and the thresholds that they lead to are not."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(150, 3))
+    y = X[:, 0] + rng.normal(size=150)
+    params = {"hidden_layer_sizes": (8,), "learning_rate_init": 0.1, "weight_decay": 1e8}
+    with pytest.raises(ValueError, match=r"training diverged with learning_rate_init=0\.1"):
+        softstep_knn(**params).fit(X, y)
+
+
+def test_embeddings_that_are_no_numbers_mean_that_training_diverged(plane, monkeypatch):
+    """Also those of rows that no other row depends on."""
+    embed = NONARegressor._embed
+
+    def embed_one_infinitely_far(self, X):
+        embeddings = embed(self, X)
+        embeddings[-1] = torch.inf
+        return embeddings
+
+    monkeypatch.setattr(NONARegressor, "_embed", embed_one_infinitely_far)
+    with pytest.raises(ValueError, match="training diverged"):
+        nona().fit(plane[0], plane[2])
+
+
 # -- distributions -----------------------------------------------------------------------------
 
 
@@ -690,6 +775,37 @@ def test_distributions_hold_all_values_of_a_poor_network(plane):
     np.testing.assert_allclose(np.quantile(drawn, 0.01), quantiles[0, 1], atol=0.1 * scale)
 
 
+def test_distributions_hold_all_values_of_networks_that_disagree(plane):
+    """By what one network alone predicts of a query, values leave the range of all others."""
+    X, X_test, y, _ = plane
+    reg = nona(n_estimators=2).fit(X, y)
+    query = reg.embed(X_test)
+    query.embeddings[:, -1] += 1e6  # what the second network predicts of each query
+    ends = reg.predict_cdf(query, [-1e12, 1e12])
+    np.testing.assert_allclose(ends, [[0.0, 1.0]] * len(X_test), atol=1e-9)
+
+
+@pytest.mark.parametrize("value", [7.3, 1e9])
+def test_added_targets_are_all_of_the_distribution(plane, value):
+    """What is left of a constant's errors is rounding, and no noise for other values."""
+    X, X_test, y, _ = plane
+    reg = nona().fit(X, np.full(len(y), value))
+    reg.add_neighbors(X_test[:3], 1e5 * value * np.ones(3))
+    ends = reg.predict_cdf(X_test, [-1e18, 1e18])
+    np.testing.assert_allclose(ends, [[0.0, 1.0]] * len(X_test), rtol=0, atol=1e-12)
+
+
+def test_quantiles_without_noise_are_reached(plane):
+    """Values that the shift of the mean moves, rounded, are not to lie below themselves."""
+    X, X_test, y, _ = plane
+    reg = nona(adjust=False).fit(X, y)
+    reg.calibration_ = Calibration(power=0.35)
+    levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+    for i, quantiles in enumerate(reg.predict_quantiles(X_test, levels)):
+        reached = reg.predict_cdf(X_test[[i]], quantiles)[0]
+        assert (reached >= levels - 1e-9).all()
+
+
 @pytest.mark.parametrize("level", [1.0, 1e9])
 def test_a_constant_target_is_all_of_the_distribution(plane, level):
     X, X_test, y, _ = plane
@@ -709,6 +825,8 @@ def test_targets_too_small_to_be_squared_are_refused(plane, estimator):
     X, X_test, y, _ = plane
     with pytest.raises(ValueError, match=r"output 1 of y holds values that differ by .*e-200"):
         clone(estimator).fit(X, np.c_[y, 1e-200 * y])
+    with pytest.raises(ValueError, match=r"^y holds values that differ by .*e-15\d"):
+        clone(estimator).fit(X, 1e-155 * y)
     small = clone(estimator).fit(X, 1e-140 * y).predict(X_test)
     expected = clone(estimator).fit(X, y).predict(X_test)
     np.testing.assert_allclose(1e140 * small, expected, rtol=1e-3, atol=1e-3)
@@ -725,6 +843,16 @@ def test_features_too_small_to_be_squared_are_refused_by_name(plane):
 # -- far away ----------------------------------------------------------------------------------
 
 
+def test_a_query_of_shards_whose_distances_overflow_is_refused(plane, tmp_path):
+    X, _, y, _ = plane
+    reg = softstep_knn(softstep_on="similarity").fit(X, y)
+    with torch.no_grad():
+        reg.network_.embedding.log_weight.fill_(np.log(1e30))
+    save_shards(reg, tmp_path / "shards", 2)
+    with pytest.raises(ValueError, match="overflow"):
+        ShardedNeighbors(tmp_path / "shards").predict([[1e9, 1e9]])
+
+
 @pytest.mark.parametrize("similarity", ["l2", "log_l2", "l1"])
 @pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
 @pytest.mark.parametrize("learned", [False, True])
@@ -739,12 +867,20 @@ def test_a_query_whose_distances_overflow_is_refused(plane, similarity, softstep
             reg.predict([[far, far]])
 
 
+def test_a_value_out_of_range_is_named_by_its_row_in_the_table(plane):
+    X, _, y, _ = plane
+    queries = np.zeros((4500, 2))  # more than are embedded at a time
+    queries[4321] = 1e38
+    with pytest.raises(ValueError, match=r"1e\+38 in row 4321"):
+        softstep_knn().fit(X, y).predict(queries)
+
+
 def test_an_embedding_whose_distances_overflow_is_refused(plane):
     X, _, y, _ = plane
     reg = softstep_knn().fit(X, y)
     with torch.no_grad():
         reg.network_.embedding.log_weight.fill_(np.log(1e30))
-    with pytest.raises(ValueError, match=r"embeddings have entries of .* overflow"):
+    with pytest.raises(ValueError, match=r"embeddings with entries of .* overflow"):
         reg.predict([[1e9, 1e9]])
     with pytest.raises(ValueError, match="overflow"):
         reg.kneighbors([[1e9, 1e9]])
