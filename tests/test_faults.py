@@ -750,6 +750,17 @@ def test_embeddings_that_are_no_numbers_mean_that_training_diverged(plane, monke
         nona().fit(plane[0], plane[2])
 
 
+def test_distances_that_overflow_mean_that_training_diverged(plane, monkeypatch):
+    embed = SoftStepKNeighborsRegressor._embed
+
+    def embed_far(self, X):
+        return 3e38 * embed(self, X).sign()
+
+    monkeypatch.setattr(SoftStepKNeighborsRegressor, "_embed", embed_far)
+    with pytest.raises(ValueError, match="training diverged"):
+        softstep_knn(softstep_on="similarity").fit(plane[0], plane[2])
+
+
 # -- distributions -----------------------------------------------------------------------------
 
 
