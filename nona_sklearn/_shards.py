@@ -37,7 +37,7 @@ from ._persistence import as_path, decoding, put_in_place, read, write
 from ._question import Question
 from ._regression import check_levels
 from ._settings import ForkSafeLock, cached_property
-from ._validation import check_flag, is_whole
+from ._validation import check_flag, is_whole, snapshot
 from ._verbs import NeighborEstimator, _check_ids, check_n_neighbors
 from .attention import AverageHead, NONAHead
 
@@ -155,8 +155,8 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
         changed = {"regressor_": with_bank(estimator.regressor_, bank)}
     else:
         changed = {"bank_": bank}
-    made = object.__new__(type(estimator))
-    vars(made).update(vars(estimator) | changed)
+    made = snapshot(estimator)
+    vars(made).update(changed)
     return made
 
 

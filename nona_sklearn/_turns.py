@@ -104,7 +104,7 @@ def in_turns(
     with lone_threads(len(items)) as pool:
         calls: list[Future] = []
         try:
-            for item in items:
+            for item in items:  # inside, since an interruption here has to end those submitted
                 calls.append(pool.submit(call, item))
             pending = set(calls)
             while pending:  # no wait is endless: on some systems Ctrl-C does not end it
