@@ -1213,6 +1213,48 @@ def test_a_stored_file_of_an_earlier_version_loads():
     )
 
 
+class Twice(torch.nn.Module):
+    """An extractor that a file cannot hold."""
+
+    def forward(self, X):
+        return 2 * X
+
+
+def stack(rows):
+    return torch.stack([torch.as_tensor(row) for row in rows])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("NONARegressor", "NONARegressor_options", "NONARegressor_extractor"),
+        *("NONARegressor_handed", "NONAClassifier"),
+        *("SoftStepKNeighborsRegressor", "SoftStepKNeighborsClassifier"),
+        "ApproximateNeighborsRegressor",
+    ],
+)
+def test_files_of_version_0_2_0_predict_as_they_did(name):
+    """The version wrote these files, and their predictions of five rows."""
+    if name.startswith("Approximate"):
+        pytest.importorskip("faiss")
+    folder = STORED.parent / "version_0_2_0"
+    handed = {"feature_extractor": Twice(), "collate_fn": stack} if "handed" in name else {}
+    loaded = nona_sklearn.load(folder / f"{name}.safetensors", **handed)
+    method = loaded.predict_proba if "Classifier" in name else loaded.predict
+    with np.load(folder / "expected.npz") as expected:
+        queries = list(expected["X"]) if handed else expected["X"]
+        # Embeddings and weights are of float32, in which another processor rounds otherwise.
+        np.testing.assert_allclose(method(queries), expected[name], rtol=0, atol=1e-5)
+    clone(loaded)  # its parameters are those of this version
+
+
+def test_shards_of_version_0_2_0_predict_as_they_did():
+    folder = STORED.parent / "version_0_2_0"
+    with np.load(folder / "expected.npz") as expected:
+        found = nona_sklearn.ShardedNeighbors(folder / "shards").predict(expected["X"])
+        np.testing.assert_allclose(found, expected["NONARegressor"], rtol=0, atol=1e-5)
+
+
 def write_stored_file():
     """Write the file that later versions must load: ``python tests/test_persistence.py``."""
     reg = NONARegressor(n_estimators=2, embedding_dim=4, hidden_layer_sizes=(8,), **QUICK)
