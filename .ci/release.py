@@ -17,7 +17,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SITE = runpy.run_path(ROOT / "nona_sklearn" / "_docs.py")["SITE"]  # without importing torch
+DOCS = ROOT / "nona_sklearn" / "_utils" / "docs.py"
+SITE = runpy.run_path(DOCS)["SITE"]  # without importing torch
 #: Where the site has what the README links to.
 PAGES = {
     r"docs/images/([^)]+)": r"_images/\1",
@@ -27,7 +28,7 @@ PAGES = {
 }
 #: What a release writes: in which file, instead of which line.
 LINES = [
-    ("nona_sklearn/__init__.py", r'^__version__ = ".*"$', '__version__ = "{version}"'),
+    ("nona_sklearn/_version.py", r'^__version__ = ".*"$', '__version__ = "{version}"'),
     ("CHANGELOG.md", r"^## \S+ \(unreleased\)$", "## {version} ({date})"),
     ("CITATION.cff", r"^version: .*$", "version: {version}"),
     ("CITATION.cff", r"^date-released: .*$", 'date-released: "{date}"'),

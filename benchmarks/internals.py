@@ -13,13 +13,14 @@ from skorch.callbacks import EarlyStopping
 from torch import nn
 from torch.optim import AdamW
 
-from nona_sklearn import MLPEmbedding, NONARegressor, _training
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._base import NetworkEstimator
-from nona_sklearn._heads import DenseHeadClassifier, DenseHeadRegressor
-from nona_sklearn._neighbors import Neighbors
-from nona_sklearn._network import Concatenation
-from nona_sklearn._pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
+from nona_sklearn import MLPEmbedding, NONARegressor
+from nona_sklearn._estimators.base import NetworkEstimator
+from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._network.network import Concatenation
+from nona_sklearn._training import trainer
+from nona_sklearn._training.pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
 
 __all__ = [
     "BatchPool",
@@ -147,7 +148,7 @@ class Falling(EarlyStopping):
 class WithFallingEpochs(TrainedOtherwise):
     """The training ends with epochs at a falling rate; in place of an average of weights."""
 
-    instead = _training, "EarlyStopping", Falling
+    instead = trainer, "EarlyStopping", Falling
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
@@ -179,7 +180,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 class WithMuon(TrainedOtherwise):
     """Hidden matrices are trained by Muon."""
 
-    instead = _training, "QuietAdamW", MuonAndAdamW
+    instead = trainer, "QuietAdamW", MuonAndAdamW
 
 
 # -- variants of the memory that a fine-tuned extractor trains with ---------------------------

@@ -17,10 +17,13 @@ NONA        Nearness of Neighbors Attention: weights are a softmax of similariti
 excluded    pairs of query and neighbour that must not meet: a row and itself in training
 """
 
-from ._approximate import ApproximateNeighborsRegressor
-from ._classifier import NONAClassifier, SoftStepKNeighborsClassifier
-from ._compare import compare_heads
-from ._displays import (
+from ._data.rows import Rows
+from ._data.table_encoder import TableEncoder
+from ._estimators.classifiers import NONAClassifier, SoftStepKNeighborsClassifier
+from ._estimators.regressors import NONARegressor, SoftStepKNeighborsRegressor
+from ._inference.distribution import Calibration
+from ._inspection.compare_heads import compare_heads
+from ._inspection.displays import (
     EmbeddingDisplay,
     HistoryDisplay,
     IntervalDisplay,
@@ -29,20 +32,16 @@ from ._displays import (
     SurfaceDisplay,
     WeightingDisplay,
 )
-from ._distribution import Calibration
-from ._features import TableEncoder
-from ._inputs import Rows
-from ._onnx import export_onnx
-from ._persistence import load, save
-from ._regressor import NONARegressor, SoftStepKNeighborsRegressor
-from ._search import param_distributions, param_grid
-from ._shards import ShardedNeighbors, save_shards
-from ._unwrap import unwrap
+from ._inspection.search import param_distributions, param_grid
+from ._inspection.unwrap import unwrap
+from ._persistence.file import load, save
+from ._persistence.onnx import export_onnx
+from ._scaling.approximate import ApproximateNeighborsRegressor
+from ._scaling.sharded import ShardedNeighbors, save_shards
+from ._version import __version__ as __version__
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
 from .softstep import SoftStep
-
-__version__ = "0.2.0"
 
 __all__ = [
     "ApproximateNeighborsRegressor",

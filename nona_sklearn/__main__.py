@@ -29,7 +29,7 @@ from . import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
-from ._heads import DenseHeadClassifier, DenseHeadRegressor
+from ._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 
 MIN_ROWS = 30
 FEW_VALUES = 10  # whole numbers that may be meant for classes

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ._validation import check_choice, check_flag, is_whole
+from ._utils.validation import check_choice, check_flag, is_whole
 from .ranking import outside_nearest
 from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, everywhere, l2
 from .softstep import SoftStep

@@ -7,7 +7,7 @@ The paper draws its targets without giving formulas; those here are ours, chosen
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ._validation import check_choice
+from ._utils.validation import check_choice
 
 __all__ = ["TARGETS", "make_plane_regression"]
 

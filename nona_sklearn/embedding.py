@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ._validation import check_choice
+from ._utils.validation import check_choice
 
 __all__ = ["ACTIVATIONS", "FeatureWeights", "MLPEmbedding", "PeriodicEmbedding"]
 

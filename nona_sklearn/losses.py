@@ -5,12 +5,13 @@ sum to 1.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ._validation import is_real
+from ._utils.validation import is_real
 
 __all__ = ["ASSoftmaxLoss", "LogLoss", "MultilabelASSoftmaxLoss"]
 
@@ -267,3 +268,25 @@ def present(truth: Tensor) -> Tensor:
 def log_one_plus(exponents: Tensor) -> Tensor:
     """Logarithms of 1 and the exponentials' sums over rows, (q, 1)."""
     return pad(exponents, (1, 0)).logsumexp(dim=1, keepdim=True)
+
+
+class WeightedLoss(nn.Module):
+    """The mean of a loss over rows that count differently.
+
+    Parameters
+    ----------
+    loss : type of Module
+        Takes ``reduction='none'``, as torch's losses do.
+    """
+
+    def __init__(self, loss: type[nn.Module]):
+        super().__init__()
+        self.loss: Any = loss(reduction="none")
+
+    def forward(self, prediction: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
+        each = self.loss(prediction, truth).reshape(len(weights), -1).mean(dim=1)
+        return (weights * each).mean()
+
+    def n_ignored(self, prediction: Tensor, truth: Tensor) -> Tensor:
+        """Count the rows that teach nothing, if the loss knows of such."""
+        return self.loss.n_ignored(prediction, truth)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._validation import check_choice
+from ._utils.validation import check_choice
 from .ranking import nearest_first
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ._validation import check_choice, is_real, is_whole
+from ._utils.validation import check_choice, is_real, is_whole
 from .ranking import largest, nearest_first
 from .similarity import everywhere
 

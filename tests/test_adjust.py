@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nona_sklearn import NONAHead, NONARegressor, SoftStep
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._explanation import Explanation
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._question import Question
-from nona_sklearn._refine import REACH, find_reach
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.explanation import Explanation
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
+from nona_sklearn._training.refinement import REACH, find_reach
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import SIMILARITIES
 

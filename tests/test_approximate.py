@@ -19,8 +19,8 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._approximate import _build_graph, _search_graph
-from nona_sklearn._targets import RegressionTargets
+from nona_sklearn._data.targets import RegressionTargets
+from nona_sklearn._scaling.approximate import _build_graph, _search_graph
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
 
 

@@ -10,8 +10,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
-from nona_sklearn._neighbors import Neighbors
-from nona_sklearn._question import Question
+from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax

@@ -14,11 +14,10 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsRegressor,
-    _base,
-    _estimators,
-    _evaluation,
 )
-from nona_sklearn._network import NeighborNetwork
+from nona_sklearn._estimators import base, families
+from nona_sklearn._inference import evaluation
+from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn.attention import NONAHead
 
 BLOCK = 7  # rows, instead of thousands
@@ -48,7 +47,7 @@ def make_table(n, seed=0):
 def small_blocks(monkeypatch):
     """Embed few rows at a time; returns how many they were, call by call."""
     lengths, embed = [], NeighborNetwork.embed
-    for module in (_base, _estimators):
+    for module in (base, families):
         monkeypatch.setattr(module, "EMBED_BLOCK", BLOCK)
     monkeypatch.setattr(
         NeighborNetwork, "embed", lambda self, X: lengths.append(len(X)) or embed(self, X)
@@ -58,7 +57,7 @@ def small_blocks(monkeypatch):
 
 def predict_whole_and_by_blocks(model, X, small_blocks, ask):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (_base, _estimators):
+        for module in (base, families):
             patch.setattr(module, "EMBED_BLOCK", 4096)
         whole = ask(model, X)
     small_blocks.clear()
@@ -169,9 +168,9 @@ def test_embedding_leaves_the_mode_as_it_is(training):
 
 
 def test_of_a_small_bank_more_queries_make_a_tile():
-    n_queries, width = _evaluation.tile_shape(torch.device("cpu"), 10**6)
+    n_queries, width = evaluation.tile_shape(torch.device("cpu"), 10**6)
     for n in (10**6, width, width // 2, width // 4, 10, 1):
-        more, same = _evaluation.tile_shape(torch.device("cpu"), n)
+        more, same = evaluation.tile_shape(torch.device("cpu"), n)
         assert same == width
         assert n_queries <= more <= 4 * n_queries
         assert more * min(n, width) <= n_queries * width

@@ -21,11 +21,11 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
-    _base,
-    _budget,
 )
-from nona_sklearn._budget import Budget, Deadline
-from nona_sklearn._heads import DenseHeadClassifier, DenseHeadRegressor
+from nona_sklearn._estimators import base
+from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
+from nona_sklearn._training import budget as budget_module
+from nona_sklearn._training.budget import Budget, Deadline
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
 EACH = pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def clock(monkeypatch):
         def on_epoch_end(self, net, **kwargs):
             Clock.now += 1.0
 
-    monkeypatch.setattr(_budget, "time", SimpleNamespace(time=lambda: Clock.now))
+    monkeypatch.setattr(budget_module, "time", SimpleNamespace(time=lambda: Clock.now))
     return Clock
 
 
@@ -86,7 +86,7 @@ def spans(budget, takes):
     free = [0.0] * budget.n_workers
     for i, part in enumerate(takes):
         now = heapq.heappop(free)
-        with patch.object(_budget, "time", SimpleNamespace(time=lambda now=now: now)):
+        with patch.object(budget_module, "time", SimpleNamespace(time=lambda now=now: now)):
             deadline = budget.deadline(i)
         heapq.heappush(free, now + part * (deadline - now))
         yield now, now + part * (deadline - now), deadline
@@ -124,13 +124,13 @@ def test_who_trains_at_the_same_time_has_more_time(
     plane, monkeypatch, clock, n_jobs, extractor, shares
 ):
     """As the deadlines of three networks show, in a fit for which time stands still."""
-    seen, train_network = [], _base.train_network
+    seen, train_network = [], base.train_network
 
     def spy(*args, deadline, **kwargs):
         seen.append(deadline)
         return train_network(*args, deadline=deadline, **kwargs)
 
-    monkeypatch.setattr(_base, "train_network", spy)
+    monkeypatch.setattr(base, "train_network", spy)
     with joblib.parallel_config("threading", n_jobs=n_jobs):
         fit(nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0), plane)
     assert sorted(seen) == shares

@@ -45,9 +45,9 @@ from nona_sklearn import (
     compare_heads,
     unwrap,
 )
-from nona_sklearn._classification import _class_names
-from nona_sklearn._compare import tune_knn
-from nona_sklearn._heads import DenseHeadClassifier
+from nona_sklearn._estimators.classification import _class_names
+from nona_sklearn._estimators.dense import DenseHeadClassifier
+from nona_sklearn._inspection.compare_heads import tune_knn
 
 pd = pytest.importorskip("pandas")
 

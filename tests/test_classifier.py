@@ -38,10 +38,10 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._question import Question
-from nona_sklearn._refine import refine
-from nona_sklearn._targets import ClassTargets
+from nona_sklearn._data.targets import ClassTargets
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
+from nona_sklearn._training.refinement import refine
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 

@@ -12,8 +12,8 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     compare_heads,
 )
-from nona_sklearn._compare import tune_knn
-from nona_sklearn._heads import DenseHeadRegressor
+from nona_sklearn._estimators.dense import DenseHeadRegressor
+from nona_sklearn._inspection.compare_heads import tune_knn
 from nona_sklearn.weighting import SparseSoftmax
 
 

@@ -12,11 +12,11 @@ from nona_sklearn import (
     NONAHead,
     NONARegressor,
     SoftStepKNeighborsRegressor,
-    _calibration,
-    _question,
 )
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._calibration import (
+from nona_sklearn._inference import calibration as calibration_module
+from nona_sklearn._inference import question as question_module
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.calibration import (
     _as_low,
     _averaged_out,
     ask_of_rows,
@@ -26,7 +26,7 @@ from nona_sklearn._calibration import (
     fit_calibration,
     shape_of,
 )
-from nona_sklearn._distribution import (
+from nona_sklearn._inference.distribution import (
     NOISES,
     NORMAL,
     Blurred,
@@ -35,8 +35,8 @@ from nona_sklearn._distribution import (
     Exact,
     Noise,
 )
-from nona_sklearn._neighbors import Neighbors
-from nona_sklearn._question import Question
+from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 
@@ -322,7 +322,7 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(_question, "WHOLE_ENTRIES", 500)
+    monkeypatch.setattr(question_module, "WHOLE_ENTRIES", 500)
     pairs = reg.bank_.ask(reg.network_.head).behind(lambda rows, behind: behind.weights().numel())
     assert len(pairs) > 1
     assert max(pairs) <= 500
@@ -418,7 +418,7 @@ def two_networks(values, held_out, monkeypatch, log_prior=None):
     first, and what its twin is by the second.
     """
     monkeypatch.setattr(
-        _calibration, "fit_calibration", lambda _, residual, sample_weight: residual
+        calibration_module, "fit_calibration", lambda _, residual, sample_weight: residual
     )
     places = torch.stack([torch.zeros(len(values)), 1e3 * (torch.arange(len(values)) // 2)], 1)
     bank = NeighborBank(Neighbors(places, torch.tensor(values).double(), log_prior))
@@ -528,8 +528,8 @@ def test_calibration_scores_some_rows_and_knows_the_errors_of_all(monkeypatch):
     asked, behind = [], Question.behind
     monkeypatch.setattr(Question, "behind", lambda q, *a: asked.append(len(q)) or behind(q, *a))
     everything = fit_calibration(question, residual)
-    monkeypatch.setattr(_calibration, "SCORE_PAIRS", 60 * 20)
-    monkeypatch.setattr(_calibration, "LEAST_ROWS", 5)
+    monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)
+    monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)
     some = fit_calibration(question, residual)
     assert asked == [60, 20]
     assert some.errors == everything.errors
@@ -626,10 +626,10 @@ def test_of_equal_scores_the_coverage_decides(monkeypatch):
         return (np.square(covered - levels) / (levels * (1 - levels))).mean()
 
     ours = miscoverage()
-    monkeypatch.setattr(_calibration, "_as_low", lambda scores: scores.mean(0) < torch.inf)
+    monkeypatch.setattr(calibration_module, "_as_low", lambda scores: scores.mean(0) < torch.inf)
     assert miscoverage() <= ours
     monkeypatch.setattr(
-        _calibration, "_as_low", lambda scores: scores.mean(0) == scores.mean(0).min()
+        calibration_module, "_as_low", lambda scores: scores.mean(0) == scores.mean(0).min()
     )
     assert ours <= miscoverage()
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nona_sklearn._evaluation import (
+from nona_sklearn._inference.evaluation import (
     EVALUATION_STEPS,
     Comparison,
     EuclideanComparison,
@@ -17,7 +17,7 @@ from nona_sklearn._evaluation import (
     compare,
     relative_to_peak_,
 )
-from nona_sklearn._neighbors import Exclusion, with_ones
+from nona_sklearn._inference.neighbors import Exclusion, with_ones
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
 

@@ -34,17 +34,17 @@ from nona_sklearn import (
     ShardedNeighbors,
     SoftStep,
     SoftStepKNeighborsRegressor,
-    _evaluation,
-    _question,
-    _training,
     save_shards,
 )
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._calibration import ask_of_rows, fit_calibration
-from nona_sklearn._neighbors import Neighbors
-from nona_sklearn._question import Question
-from nona_sklearn._settings import EDITING, WORKERS, cached_property
-from nona_sklearn._validation import replaced_when_done, snapshot
+from nona_sklearn._inference import evaluation
+from nona_sklearn._inference import question as question_module
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.calibration import ask_of_rows, fit_calibration
+from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._inference.question import Question
+from nona_sklearn._training import trainer
+from nona_sklearn._utils.settings import EDITING, WORKERS, cached_property
+from nona_sklearn._utils.validation import replaced_when_done, snapshot
 from nona_sklearn.weighting import WEIGHTINGS
 
 
@@ -190,7 +190,7 @@ def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch, listening):
     def interrupt(*args, **kwargs):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(_training.RowBatches, "__iter__", interrupt)
+    monkeypatch.setattr(trainer.RowBatches, "__iter__", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cross_val_score(clone(estimator), plane[0], plane[2], cv=2)
 
@@ -914,9 +914,9 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
 def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     X, X_test, y, _ = plane
     reg, prepared = nona(n_estimators=2).fit(X, y), []
-    prepare = _evaluation.EuclideanComparison._prepare
+    prepare = evaluation.EuclideanComparison._prepare
     monkeypatch.setattr(
-        _evaluation.EuclideanComparison,
+        evaluation.EuclideanComparison,
         "_prepare",
         lambda self, rows: prepared.append(rows) or prepare(self, rows),
     )
@@ -929,7 +929,7 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     reg.predict(X_test)
     assert len(prepared) == 2  # once for each network
     expected = reg.predict(X_test)
-    monkeypatch.setattr(_question, "KEPT_BYTES", 0)
+    monkeypatch.setattr(question_module, "KEPT_BYTES", 0)
     reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
     np.testing.assert_array_equal(reg.predict(X_test), expected)
     assert all(c.kept is None for c in next(iter(reg.bank_.neighbors.kept.values())))
@@ -955,15 +955,15 @@ def test_warm_start_goes_on_with_the_networks_that_there_are():
 def test_no_part_of_a_batch_is_without_neighbours(plane):
     """A batch of 5 in parts of 2 once left a row that predicted 0 and taught nothing."""
     X, _, y, _ = plane
-    seen, ask = [], _training.NEIGHBOR_POOLS["batch"].ask
+    seen, ask = [], trainer.NEIGHBOR_POOLS["batch"].ask
 
-    class Spy(_training.NEIGHBOR_POOLS["batch"]):
+    class Spy(trainer.NEIGHBOR_POOLS["batch"]):
         def ask(self, network, queries):
             seen.append(len(queries))
             return ask(self, network, queries)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_training.NEIGHBOR_POOLS, "batch", Spy)
+        patch.setitem(trainer.NEIGHBOR_POOLS, "batch", Spy)
         nona(neighbor_pool="batch", micro_batch_size=2, batch_size=5, max_iter=1).fit(X, y)
     assert min(seen) == 2
 

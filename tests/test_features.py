@@ -22,7 +22,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder, _base
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
+from nona_sklearn._estimators import base
 
 DAY = 86400.0  # seconds
 BERLIN = "Europe/Berlin"
@@ -860,7 +861,7 @@ def untrained(monkeypatch):
     def train(*args, **kwargs):
         raise AssertionError("training began")
 
-    monkeypatch.setattr(_base, "train_network", train)
+    monkeypatch.setattr(base, "train_network", train)
 
 
 @ON_ALL

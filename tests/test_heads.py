@@ -4,7 +4,7 @@ import torch
 from sklearn.datasets import load_diabetes
 
 from nona_sklearn import EmbeddingDisplay, NONARegressor
-from nona_sklearn._heads import DenseHead, DenseHeadRegressor
+from nona_sklearn._estimators.dense import DenseHead, DenseHeadRegressor
 
 
 def test_a_dense_head_on_paper():

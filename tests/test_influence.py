@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from nona_sklearn import ClassHead, NONAHead, NONARegressor, SoftStep
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._question import Question
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, Softpick, SparseSoftmax
 
@@ -102,7 +102,7 @@ def test_who_has_no_other_neighbour_keeps_it():
 
 def test_blocks_of_pairs_say_the_same(monkeypatch):
     whole = question("entmax").influence()
-    monkeypatch.setattr("nona_sklearn._evaluation.ENTRIES_WITHOUT", 3 * N)
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.ENTRIES_WITHOUT", 3 * N)
     for ours, theirs in zip(question("entmax").influence(), whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=0)
 

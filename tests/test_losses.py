@@ -10,8 +10,8 @@ from sklearn.metrics import log_loss
 from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy, one_hot
 
-from nona_sklearn._sample_weight import WeightedLoss, mean_one
-from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
+from nona_sklearn._data.sample_weight import mean_one
+from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss, WeightedLoss
 
 EPS = torch.finfo(torch.float64).eps
 REFERENCE = pytest.mark.parametrize(

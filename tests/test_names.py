@@ -18,7 +18,7 @@ from nona_sklearn import (
     NONARegressor,
     SurfaceDisplay,
 )
-from nona_sklearn._names import Names, labels_of, names_of_new, target_names_of
+from nona_sklearn._data.names import Names, labels_of, names_of_new, target_names_of
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -3,7 +3,7 @@ import copy
 import torch
 from torch import nn
 
-from nona_sklearn._optimizer import QuietAdamW
+from nona_sklearn._training.optimizer import QuietAdamW
 
 
 def test_its_steps_are_adamw_s():

@@ -39,12 +39,12 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
-    _codec,
-    _persistence,
 )
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._codec import Decoder, Encoder, UnknownError
-from nona_sklearn._neighbors import Neighbors
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._persistence import codec
+from nona_sklearn._persistence import file as file_module
+from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, SparseSoftmax, Weighting
 
@@ -463,13 +463,13 @@ def test_other_files_are_refused(tmp_path):
 
 def rewrite(path, change=lambda content: content, more=(), **metadata):
     """Change a file, and add tensors, as somebody would who knows how its checksum is made."""
-    said, tensors = _persistence._read(path)
+    said, tensors = file_module._read(path)
     tensors = {name: tensor.clone() for name, tensor in tensors.items()} | dict(more)
     content = json.dumps(change(json.loads(tensors["estimator"].numpy().tobytes())))
     tensors["estimator"] = torch.frombuffer(bytearray(content.encode()), dtype=torch.uint8)
     said = {key: value for key, value in said.items() if key != "sha256"} | metadata
     safetensors.torch.save_file(
-        tensors, path, said | {"sha256": _persistence._checksum(said, tensors)}
+        tensors, path, said | {"sha256": file_module._checksum(said, tensors)}
     )
 
 
@@ -688,7 +688,7 @@ def test_a_forged_file_is_refused_before_it_takes_much_memory(saved, content, tm
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
     rewrite(path, lambda _: content, FORGED)
-    most = _codec.ROOM + _codec.TIMES * path.stat().st_size
+    most = codec.ROOM + codec.TIMES * path.stat().st_size
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"model\.safetensors"):
@@ -730,7 +730,7 @@ def test_what_a_file_lacks_is_named(saved, name, tmp_path):
     """Also if there is something of the name where it does not belong."""
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
-    said, tensors = _persistence._read(path)
+    said, tensors = file_module._read(path)
     tensors = {key: tensor.clone() for key, tensor in tensors.items()}
     for more in (False, True):
         metadata = {key: value for key, value in said.items() if key != name}
@@ -747,11 +747,11 @@ def test_what_a_file_lacks_is_named(saved, name, tmp_path):
 def test_content_that_is_no_json_is_refused(saved, text, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
-    said, tensors = _persistence._read(path)
+    said, tensors = file_module._read(path)
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     tensors["estimator"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     del said["sha256"]
-    said["sha256"] = _persistence._checksum(said, tensors)
+    said["sha256"] = file_module._checksum(said, tensors)
     safetensors.torch.save_file(tensors, path, said)
     with pytest.raises(ValueError, match=r"model\.safetensors.* holds what"):
         nona_sklearn.load(path)
@@ -905,7 +905,7 @@ def test_a_killed_save_leaves_one_folder_and_the_file_that_was_there(tmp_path):
 def test_what_is_written_beside_a_file_comes_with_it(tmp_path):
     """As the numbers of a graph that is too large for one file."""
     path = tmp_path / "model.onnx"
-    with _persistence.put_in_place(path) as place:
+    with file_module.put_in_place(path) as place:
         place.write_text("graph")
         place.with_name("model.onnx.data").write_text("numbers")
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
@@ -952,8 +952,8 @@ def test_arrays_that_share_memory_come_back_each_by_itself(tmp_path):
     tensor, array = torch.arange(6.0), np.arange(8.0)
     views = [tensor, tensor[:2], tensor[2:], tensor.view(2, 3), tensor, tensor[:0], tensor[:0]]
     views += [array, array[:3], array[2:], array[::2], array.reshape(2, 4), array]
-    _persistence.write(views, tmp_path / "views.safetensors")
-    for read, view in zip(_persistence.read(tmp_path / "views.safetensors"), views, strict=True):
+    file_module.write(views, tmp_path / "views.safetensors")
+    for read, view in zip(file_module.read(tmp_path / "views.safetensors"), views, strict=True):
         assert type(read) is type(view)
         assert read.dtype == view.dtype
         np.testing.assert_array_equal(read, view)
@@ -1063,7 +1063,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
     """Also with no room but what is in the file; and as wide as it was."""
     array = np.array(texts, dtype=f"U{max(width, *map(len, texts))}")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_codec, "ROOM", 0)
+        patched.setattr(codec, "ROOM", 0)
         try:
             back = through(array)
         except UnknownError:
@@ -1076,7 +1076,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
 
 
 def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(_codec, "ROOM", 0)
+    monkeypatch.setattr(codec, "ROOM", 0)
     estimator = NONARegressor()
     estimator.note_ = np.array(["a"] * 100, dtype="U5000")
     with pytest.raises(
@@ -1090,8 +1090,8 @@ def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
 def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
     day = datetime.date(2025, 1, 1)
     for longest in (10, 9):
-        short = dataclasses.replace(_codec.PLAIN["datetime.date"], longest=longest)
-        monkeypatch.setitem(_codec.PLAIN, "datetime.date", short)
+        short = dataclasses.replace(codec.PLAIN["datetime.date"], longest=longest)
+        monkeypatch.setitem(codec.PLAIN, "datetime.date", short)
         if longest == 10:
             assert through(day) == day
     with pytest.raises(UnknownError, match="value cannot be read again: a text has 10 char"):
@@ -1100,13 +1100,13 @@ def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
 
 def test_bounds_are_those_that_are_documented():
     said = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text().split())
-    assert f"at most {_codec.ROOM >> 20} MiB and {_codec.TIMES} times the file's size" in said
-    assert f"have at most {_codec.LONGEST} characters, and at most {_codec.ALIKE} keys" in said
+    assert f"at most {codec.ROOM >> 20} MiB and {codec.TIMES} times the file's size" in said
+    assert f"have at most {codec.LONGEST} characters, and at most {codec.ALIKE} keys" in said
 
 
 def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
     padded = np.array(["a"] * 10, dtype="U5000")
-    monkeypatch.setattr(_codec, "ROOM", padded.nbytes)
+    monkeypatch.setattr(codec, "ROOM", padded.nbytes)
     np.testing.assert_array_equal(through(padded), padded)
     with pytest.raises(UnknownError, match=r"value\.1 is an array of texts that is nearly all"):
         Encoder().encode([padded, padded.copy()], "value")
@@ -1179,14 +1179,14 @@ def test_a_few_keys_may_share_a_hash():
 def test_a_bank_of_arrays_that_do_not_fit_is_refused(arrays, tmp_path):
     path = tmp_path / "bank.safetensors"
     bank = NeighborBank(Neighbors(torch.zeros(9, 2), torch.zeros(9)))
-    _persistence.write(bank, path)
-    assert len(_persistence.read(path)) == 9
+    file_module.write(bank, path)
+    assert len(file_module.read(path)) == 9
     encoder = Encoder()
     state = bank.__getstate__()
     forged = encoder._entries(state | {"arrays": state["arrays"] | arrays}, "forged")
     rewrite(path, lambda _: {"object": ["nona_sklearn.NeighborBank", forged]}, encoder.tensors)
     with pytest.raises(ValueError, match=r"bank\.safetensors .* cannot read: "):
-        _persistence.read(path)
+        file_module.read(path)
 
 
 def test_names_of_a_bank_are_one_for_each_row():

@@ -13,9 +13,10 @@ import torch
 from skorch.callbacks import Callback
 from tqdm import tqdm
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, _progress
-from nona_sklearn._budget import Budget
-from nona_sklearn._progress import CountedParallel, Progress
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn._training import progress
+from nona_sklearn._training.budget import Budget
+from nona_sklearn._training.progress import CountedParallel, Progress
 
 
 def nona(**params):
@@ -33,7 +34,7 @@ def every_state_is_written_and_every_line_ends(monkeypatch):
             super().__init__(*args, mininterval=0, miniters=0, **kwargs)
             bars.append(self)
 
-    monkeypatch.setattr(_progress, "tqdm", Hasty)
+    monkeypatch.setattr(progress, "tqdm", Hasty)
     yield
     assert all(bar.disable for bar in bars)  # closed
 

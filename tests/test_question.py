@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from nona_sklearn import NONAHead, SoftStep, _evaluation, _question
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._question import Question
+from nona_sklearn import NONAHead, SoftStep
+from nona_sklearn._inference import evaluation
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -46,7 +47,7 @@ def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, bl
     query = bank.embeddings if leave_one_out else queries(25)
     whole = ask(bank, head, query, leave_one_out).mean()
     heaviest, rows, _ = ask(bank, head, query, leave_one_out).heaviest(5)
-    monkeypatch.setitem(_evaluation.TILE, "cpu", blocks)
+    monkeypatch.setitem(evaluation.TILE, "cpu", blocks)
     ours = ask(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
     ours, our_rows, values = ask(bank, head, query, leave_one_out).heaviest(5)
@@ -119,7 +120,7 @@ def test_multi_output(bank, head):
 
 
 def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
-    monkeypatch.setitem(_evaluation.TILE, "cpu", (5, 40))
+    monkeypatch.setitem(evaluation.TILE, "cpu", (5, 40))
     alone = ask(bank, head, queries(25)).mean()
     torch.set_num_threads(3)
     together = ask(bank, head, queries(25)).mean()
@@ -228,7 +229,7 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     head, query = head.eval(), queries(6)
     expected = head.neighbor_weights(query, bank.embeddings).double()
     changes = bank.ask(head, query).influence()
-    monkeypatch.setitem(_evaluation.TILE, "cpu", (4, 8))
+    monkeypatch.setitem(evaluation.TILE, "cpu", (4, 8))
     question = bank.ask(head, query)
     behind = torch.cat(question.behind(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
@@ -236,7 +237,7 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
 
 
 def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypatch):
-    monkeypatch.setattr(_question, "WHOLE_ENTRIES", 2 * len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.question.WHOLE_ENTRIES", 2 * len(bank))
     ranked = SoftStep("s1", on="rank")
     for head, most in [(NONAHead(step=ranked), 2), (NONAHead(), 9)]:
         sizes = bank.ask(head, queries(9))._blocks(lambda block, _: block.stop - block.start)
@@ -244,10 +245,11 @@ def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypat
 
 
 def test_so_few_queries_are_not_asked_by_several_threads(bank, monkeypatch):
-    monkeypatch.setattr(_question, "WHOLE_ENTRIES", len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.question.WHOLE_ENTRIES", len(bank))
     seen = []
     monkeypatch.setattr(
-        _question, "WORKERS", SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or [])
+        "nona_sklearn._inference.question.WORKERS",
+        SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
     bank.ask(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._blocks(lambda *_: None)
@@ -268,7 +270,7 @@ def test_another_head_of_as_many_networks_compares_by_itself(bank):
 def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
     one = 8 * 40 * 5
     for room, kept in [(2 * one, True), (2 * one - 1, False)]:
-        monkeypatch.setattr(_question, "KEPT_BYTES", room)
+        monkeypatch.setattr("nona_sklearn._inference.question.KEPT_BYTES", room)
         fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
         head = AverageHead([NONAHead(), NONAHead()])
         question = fresh.ask(head, torch.cat([queries(5)] * 2, dim=1))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nona_sklearn
-from nona_sklearn._docs import SITE
+from nona_sklearn._utils.docs import SITE
 
 ROOT = Path(__file__).parents[1]
 FILES = [
@@ -21,8 +21,8 @@ FILES = [
     ".gitignore",
     "CHANGELOG.md",
     "CITATION.cff",
-    "nona_sklearn/__init__.py",
-    "nona_sklearn/_docs.py",
+    "nona_sklearn/_version.py",
+    "nona_sklearn/_utils/docs.py",
 ]
 NEWS = "# Changelog\n\n## 1.2.0 (unreleased)\n\n- news\n\n## 1.1.0 (2020-01-01)\n"
 
@@ -70,7 +70,8 @@ def script(repository, monkeypatch):
     specification = importlib.util.spec_from_file_location("release", path)
     module = importlib.util.module_from_spec(specification)
     with monkeypatch.context() as patch:
-        for name in ("nona_sklearn", "nona_sklearn._docs"):  # the script works where torch is not
+        # The script works where torch is not.
+        for name in ("nona_sklearn", "nona_sklearn._utils.docs"):
             patch.setitem(sys.modules, name, None)
         specification.loader.exec_module(module)
     monkeypatch.setattr(sys, "argv", ["release.py", "1.2.0"])
@@ -86,7 +87,7 @@ def test_it_knows_the_site_without_importing_the_package(script):
 def test_version_and_date_are_written_committed_and_tagged(script, repository):
     script.main()
     today = datetime.date.today().isoformat()
-    assert '\n__version__ = "1.2.0"\n' in (repository / "nona_sklearn/__init__.py").read_text()
+    assert '\n__version__ = "1.2.0"\n' in (repository / "nona_sklearn/_version.py").read_text()
     assert (repository / "CHANGELOG.md").read_text() == NEWS.replace("unreleased", today)
     citation = (repository / "CITATION.cff").read_text()
     assert f'\nversion: 1.2.0\ndate-released: "{today}"\n' in citation

@@ -27,25 +27,26 @@ from nona_sklearn import (
     Rows,
     SoftStep,
     SoftStepKNeighborsRegressor,
-    _training,
 )
-from nona_sklearn._bank import NeighborBank
-from nona_sklearn._calibration import (
+from nona_sklearn._data.sample_weight import evened, mean_one
+from nona_sklearn._data.targets import RegressionTargets
+from nona_sklearn._estimators.dense import DenseHeadRegressor
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.calibration import (
     _averaged_out,
     calibrate_on_bank,
     calibrate_on_held_out,
     fit_calibration,
 )
-from nona_sklearn._heads import DenseHeadRegressor
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._network import NeighborNetwork
-from nona_sklearn._pools import NEIGHBOR_POOLS
-from nona_sklearn._question import Question
-from nona_sklearn._refine import refine
-from nona_sklearn._sample_weight import WeightedLoss, evened, mean_one
-from nona_sklearn._targets import RegressionTargets
-from nona_sklearn._training import train_network
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
+from nona_sklearn._network.network import NeighborNetwork
+from nona_sklearn._training import trainer
+from nona_sklearn._training.pools import NEIGHBOR_POOLS
+from nona_sklearn._training.refinement import refine
+from nona_sklearn._training.trainer import train_network
 from nona_sklearn.attention import L2Attention, neighbor_weights
+from nona_sklearn.losses import WeightedLoss
 from nona_sklearn.similarity import l2
 
 
@@ -388,7 +389,7 @@ def test_pools_know_what_rows_weigh_beforehand(neighbor_pool):
 
 def test_refinement_asks_weighed_rows_of_weighed_neighbors(monkeypatch):
     seen = []
-    monkeypatch.setattr(_training, "refine", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(trainer, "refine", lambda *arguments: seen.append(arguments))
     reg = nona().fit(X, y, sample_weight=WEIGHTS)
     softstep_knn(pool_size=20).fit(X, y, sample_weight=WEIGHTS)  # asks training rows
     [valid] = reg.validation_indices_

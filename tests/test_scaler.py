@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
-from nona_sklearn._scaler import SmoothClipScaler
+from nona_sklearn._data.scaler import SmoothClipScaler
 
 
 def test_the_formula():

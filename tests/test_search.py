@@ -27,7 +27,7 @@ from nona_sklearn import (
     param_distributions,
     param_grid,
 )
-from nona_sklearn._estimators import OF_EXTRACTORS
+from nona_sklearn._estimators.families import OF_EXTRACTORS
 
 QUICK = {"max_iter": 1, "random_state": 0}
 ESTIMATORS = {

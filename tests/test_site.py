@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import pytest
 
 import nona_sklearn
-from nona_sklearn._docs import SITE
+from nona_sklearn._utils.docs import SITE
 
 ROOT = Path(__file__).parents[1]
 #: What newcomers ask, a word that they search for, and the page and heading that answer.

@@ -15,21 +15,21 @@ from nona_sklearn import (
     NONAHead,
     SoftStep,
     SoftStepKNeighborsRegressor,
-    _training,
 )
-from nona_sklearn._averaging import WeightAveraging
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._network import NeighborNetwork
-from nona_sklearn._pools import NEIGHBOR_POOLS
-from nona_sklearn._question import Question
-from nona_sklearn._refine import (
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
+from nona_sklearn._network.network import NeighborNetwork
+from nona_sklearn._training import trainer
+from nona_sklearn._training.averaging import WeightAveraging
+from nona_sklearn._training.pools import NEIGHBOR_POOLS
+from nona_sklearn._training.refinement import (
     REACH,
     STEP_MULTIPLES,
     TEMPERATURE_MULTIPLES,
     how_many,
     refine,
 )
-from nona_sklearn._training import (
+from nona_sklearn._training.trainer import (
     NONANet,
     Pace,
     RowBatches,
@@ -387,7 +387,7 @@ def test_an_epoch_of_many_rows_takes_some_of_them_anew():
 @pytest.mark.parametrize(("extracts", "n_seen"), [(False, 8), (True, 40)])
 def test_with_an_extractor_an_epoch_takes_all_rows(monkeypatch, extracts, n_seen):
     """Its epochs are long, and users count in them."""
-    monkeypatch.setattr(_training, "EPOCH_ROWS", 8)
+    monkeypatch.setattr(trainer, "EPOCH_ROWS", 8)
     rows, taken = [], RowBatches.__iter__
 
     def spy(self):
@@ -432,14 +432,14 @@ def look_at_gradients(patch):
     """The norms of the gradients that each step takes: AdamW hides their scale."""
     norms = []
 
-    class Spy(_training.QuietAdamW):
+    class Spy(trainer.QuietAdamW):
         def step(self, closure=None):
             loss = closure()
             grads = [p.grad for group in self.param_groups for p in group["params"]]
             norms.append(torch.cat([g.flatten() for g in grads if g is not None]).norm().item())
             return loss
 
-    patch.setattr(_training, "QuietAdamW", Spy)
+    patch.setattr(trainer, "QuietAdamW", Spy)
     return norms
 
 

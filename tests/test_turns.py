@@ -11,9 +11,11 @@ import torch
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
-from nona_sklearn import NONAClassifier, NONARegressor, _base, _settings
-from nona_sklearn._heads import DenseHeadRegressor
-from nona_sklearn._turns import TakeTurns, Turns, in_turns
+from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn._estimators import base
+from nona_sklearn._estimators.dense import DenseHeadRegressor
+from nona_sklearn._training.turns import TakeTurns, Turns, in_turns
+from nona_sklearn._utils import settings
 
 SHORT = {"max_iter": 3, "hidden_layer_sizes": (8,), "random_state": 0}
 
@@ -107,7 +109,7 @@ def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, aft
     torch.set_num_threads(2)
     model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)
     before = set(threading.enumerate())
-    monkeypatch.setattr(_settings, "ThreadPoolExecutor", Interrupting)
+    monkeypatch.setattr(settings, "ThreadPoolExecutor", Interrupting)
     monkeypatch.setattr(Interrupting, "after", after)
     with pytest.raises(KeyboardInterrupt):
         model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
@@ -188,7 +190,7 @@ def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
     X, _, y, _ = plane
     torch.set_num_threads(2)
     threads = []
-    monkeypatch.setattr(_base, "in_turns", lambda *a: threads.append(a) or in_turns(*a))
+    monkeypatch.setattr(base, "in_turns", lambda *a: threads.append(a) or in_turns(*a))
     for n_jobs, expected in ((2, 0), (None, 1), (1, 2)):
         NONARegressor(n_estimators=2, n_jobs=n_jobs, **SHORT).fit(X, y)
         assert len(threads) == expected

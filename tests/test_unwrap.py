@@ -30,10 +30,14 @@ from nona_sklearn import (
     SurfaceDisplay,
     unwrap,
 )
-from nona_sklearn._classification import NeighborClassifier
-from nona_sklearn._heads import DenseHeadRegressor
-from nona_sklearn._regression import NeighborRegressor
-from nona_sklearn._unwrap import TransformedTargets, UnwrappedClassifier, UnwrappedRegressor
+from nona_sklearn._estimators.classification import NeighborClassifier
+from nona_sklearn._estimators.dense import DenseHeadRegressor
+from nona_sklearn._estimators.regression import NeighborRegressor
+from nona_sklearn._inspection.unwrap import (
+    TransformedTargets,
+    UnwrappedClassifier,
+    UnwrappedRegressor,
+)
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -18,11 +18,11 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
-    _base,
-    _evaluation,
 )
-from nona_sklearn._neighbors import Exclusion, Neighbors
-from nona_sklearn._question import Question
+from nona_sklearn._estimators import base
+from nona_sklearn._inference import evaluation
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -108,7 +108,7 @@ def make_question(
     ids=str,
 )
 def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setitem(_evaluation.TILE, "cpu", (8, 15))
+    monkeypatch.setitem(evaluation.TILE, "cpu", (8, 15))
     question = make_question(weighting, **kwargs)
     neighbors = question.neighbors
     excluded = None
@@ -498,7 +498,7 @@ def test_bad_weightings_are_refused_before_training(kind, params, message, monke
     targets = LABELS if "Class" in kind.__name__ else y
     model = again(plainly_fitted(kind))
     before, expected = dict(vars(model)), model.predict(X_test)
-    monkeypatch.setattr(_base, "train_network", None)
+    monkeypatch.setattr(base, "train_network", None)
     model.set_params(**params)
     with pytest.raises(ValueError, match=message):
         model.fit(X, targets)
@@ -509,7 +509,7 @@ def test_bad_weightings_are_refused_before_training(kind, params, message, monke
 
 @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
 def test_uniform_needs_a_step(kind, monkeypatch):
-    monkeypatch.setattr(_base, "train_network", None)
+    monkeypatch.setattr(base, "train_network", None)
     with pytest.raises(ValueError, match="weighting='uniform' needs a step or n_neighbors"):
         kind(weighting="uniform").fit(X, y > 0)
 

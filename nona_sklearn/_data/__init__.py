@@ -1,0 +1,1 @@
+"""`X`, `y`, weights and names as plain arrays."""

@@ -1,0 +1,352 @@
+"""The columns of a table: what each holds, and its values as plain arrays.
+
+Frames of any library that narwhals reads, and arrays, become the same few kinds of column.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import repeat
+from numbers import Real
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import narwhals as nw
+import numpy as np
+
+from .._utils.storable import storable
+from .._utils.validation import is_missing
+
+SHOWN = 80  # characters of a value in a message
+INEXACT = 2.0**53  # from here on float64 does not know all whole numbers
+SECOND = np.timedelta64(1, "s")
+
+#: What Python's objects in a column may be. NumPy's durations are integers, too: they come first.
+KINDS: dict[str, Any] = {
+    "strings": str,
+    "durations": datetime.timedelta | np.timedelta64,
+    "numbers": Real | Decimal | np.bool_,
+    "dates": datetime.date | np.datetime64,  # a datetime is a date, too
+}
+OF_A_ZONE = "dates of a time zone"
+#: A date as ISO 8601 writes it at length, perhaps with a time: no category looks like that.
+ISO_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
+)
+
+#: Which of these levels may be, and what pandas.cut makes; in words.
+LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
+
+
+@storable
+@dataclass(frozen=True)
+class Column:
+    """One column: what it holds, and its values.
+
+    Parameters
+    ----------
+    name : str or int
+        Its name or, in an array, its number.
+    kind : {'number', 'duration', 'category', 'date', 'empty'}
+        What it holds. Truth values are numbers.
+    values : ndarray of shape (n,)
+        Numbers as float64, NaN where there are gaps; categories as objects, None where there
+        are gaps; dates as datetime64[us], by the clock of their time zone.
+    levels : tuple, optional
+        The categories in their order, where they have one; else None.
+    time_zone : str, optional
+        Of dates that have one.
+    texts : object ndarray of shape (n,), optional
+        Of dates that were written as strings: these, None where there are gaps.
+    """
+
+    name: Any
+    kind: str
+    values: np.ndarray
+    levels: tuple | None = None
+    time_zone: str | None = None
+    texts: np.ndarray | None = None
+
+    @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"column {self.name!r}"
+
+    def as_category(self) -> Column:
+        """The same values as categories.
+
+        Raises
+        ------
+        TypeError
+            If it holds dates or durations.
+        ValueError
+            If it holds numbers so large that float64 may have made one of two.
+        """
+        if self.texts is not None:
+            return Column(self.name, "category", self.texts)
+        if self.kind in ("date", "duration"):
+            raise TypeError(
+                f"{self.label} holds {self.kind}s, which are no categories: convert them to "
+                "strings first"
+            )
+        if self.kind == "number" and len(large := self.values[abs(self.values) >= INEXACT]):
+            raise ValueError(
+                f"{self.label} holds {large[0]:.0f} as a category, and whole numbers are told "
+                "apart below 2^53 only: convert them to strings first"
+            )
+        values = self.values.astype(object)
+        values[[is_missing(value) for value in values]] = None
+        return replace(self, kind="category", values=values)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a table with typed columns: a DataFrame of any library that narwhals reads.
+
+    Raises
+    ------
+    TypeError
+        If it is a plan of one, whose rows nobody has collected.
+    """
+    table = nw.from_native(X, pass_through=True)
+    if isinstance(table, nw.LazyFrame):
+        raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
+    return isinstance(table, nw.DataFrame)
+
+
+def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
+    """Read the columns of a frame or of an array, one by one.
+
+    Parameters
+    ----------
+    X : DataFrame, or ndarray of shape (n, n_features)
+        The table.
+    time_zones : sequence of str or None, optional
+        By which clock to read the dates of each column that have a time zone. None: their own.
+
+    Raises
+    ------
+    TypeError
+        If a column holds what is neither numbers, categories, dates nor durations, or values
+        of several kinds.
+    ValueError
+        If several columns of a frame have one name, or a value is infinite or out of range.
+    """
+    zones = time_zones or repeat(None)
+    read: Callable[[Any, Any, str | None], Column]
+    names: Sequence
+    columns: Iterable
+    if isinstance(X, np.ndarray):
+        read, names, columns = _of_array, range(X.shape[1]), X.T
+    else:
+        frame = nw.from_native(X, eager_only=True)
+        read, names, columns = _of_series, frame.columns, frame.iter_columns()
+    for name, values, zone in zip(names, columns, zones, strict=False):
+        try:
+            yield read(name, values, zone)
+        except ArithmeticError as error:  # a date that another zone does not have, Decimal("sNaN")
+            raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
+
+
+def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    match values.dtype.kind:
+        case "O":
+            return _of_objects(name, values, time_zone)
+        case "M":
+            return _of_dates(name, values)
+        case "m":
+            return _of_durations(name, values)
+    return _of_numbers(name, values)
+
+
+def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
+    series, own_zone = _in_utc(series)
+    dtype = series.dtype
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        return _of_numbers(name, series.cast(nw.Float64).to_numpy())
+    if dtype == nw.Duration:
+        return _of_durations(name, series.to_numpy())
+    if series.is_null().all():
+        return _of_nothing(name, len(series))
+    if dtype == nw.Date:
+        return _of_dates(name, series.cast(nw.Datetime("us")).to_numpy())
+    if isinstance(dtype, nw.Datetime):
+        if dtype.time_zone is None:
+            return _of_dates(name, series.to_numpy())
+        zone = time_zone or _known_zone(own_zone or dtype.time_zone)
+        local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+        return _of_dates(name, local.to_numpy(), zone)
+    if dtype == nw.String:
+        return _of_strings(name, _to_objects(series), time_zone)
+    if dtype in (nw.Categorical, nw.Enum):
+        return _of_categories(name, _to_objects(series), _levels(series))
+    if dtype == nw.Object:
+        return _of_objects(name, _to_objects(series), time_zone)
+    native = getattr(series.to_native(), "dtype", dtype)
+    raise TypeError(
+        f"column {name!r} holds {native}, which is no number, category, date or duration: "
+        "convert it, or drop it"
+    )
+
+
+def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
+    """Convert moments whose time zone narwhals does not read from pandas' dtype, and name it."""
+    native = series.to_native()
+    zone = getattr(getattr(native, "dtype", None), "tz", None)
+    if series.dtype != nw.Unknown or zone is None:
+        return series, None
+    return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
+
+
+def _levels(series: nw.Series) -> tuple | None:
+    """The categories in their order: pandas' ordered ones; polars' Enum only lists them."""
+    if isinstance(series.dtype, nw.Enum) and series.implementation.is_pandas_like():
+        return tuple(series.dtype.categories)
+    return None
+
+
+def _to_objects(series: nw.Series) -> np.ndarray:
+    values = np.empty(len(series), dtype=object)
+    values[:] = series.to_list()
+    values[series.is_null().to_numpy()] = None
+    return values
+
+
+def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """What Python's objects are, if they are all of one kind."""
+    values = values.copy()
+    values[[is_missing(value) for value in values]] = None
+    kinds = set(_examples(values))
+    if not kinds:
+        return _of_nothing(name, len(values))
+    if kinds == {"numbers"}:
+        return _of_numbers(name, values)
+    if kinds == {"durations"}:
+        return _of_durations(name, values)
+    if kinds == {"dates"}:
+        return _of_dates(name, values)
+    if kinds == {OF_A_ZONE}:
+        zone = time_zone or _common_zone(values)
+        return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
+    if kinds == {"strings"}:
+        return _of_strings(name, values, time_zone)
+    return _of_categories(name, values)
+
+
+def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """Categories or, where all strings write one, dates."""
+    category, dates = _of_categories(name, values), _read_dates(values)
+    if dates is None:
+        return category
+    try:
+        return replace(_of_objects(name, dates, time_zone), texts=category.values)
+    except OverflowError:  # a date that the time zone does not have
+        return category
+
+
+def _read_dates(texts: np.ndarray) -> np.ndarray | None:
+    """Dates that strings write; None if one is no date, or only some have a time zone."""
+    dates = np.full(len(texts), None)
+    try:
+        for i, text in enumerate(texts):
+            if text is not None:
+                dates[i] = _read_date(text)
+    except ValueError:
+        return None
+    return dates if len(_examples(dates)) == 1 else None
+
+
+def _read_date(text: str) -> datetime.datetime:
+    if not ISO_DATE.fullmatch(text):
+        raise ValueError(f"{text!r} is no date")
+    return datetime.datetime.fromisoformat(text)
+
+
+def _of_nothing(name: Any, n_rows: int) -> Column:
+    return Column(name, "empty", np.full(n_rows, np.nan))
+
+
+def _of_numbers(name: Any, values: np.ndarray) -> Column:
+    values = values.astype(np.float64)
+    if len(infinite := values[np.isinf(values)]):
+        raise ValueError(
+            f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
+            "where it stands for a gap"
+        )
+    if np.isnan(values).all():
+        return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
+    return Column(name, "number", values)
+
+
+def _of_durations(name: Any, values: np.ndarray) -> Column:
+    seconds = _of_numbers(name, values.astype("timedelta64[us]") / SECOND)
+    return replace(seconds, kind="duration") if seconds.kind == "number" else seconds
+
+
+def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Column:
+    values = values.astype("datetime64[us]")
+    if np.isnat(values).all():
+        return _of_nothing(name, len(values))
+    return Column(name, "date", values, time_zone=time_zone)
+
+
+def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
+    """Refuse categories of several types, and of such as have no order."""
+    examples = _examples(values)
+    if len(examples) < 2 and examples.keys() <= LEVELS.keys():
+        return Column(name, "category", values, levels)
+    strange = [value for kind, value in examples.items() if kind not in (*KINDS, OF_A_ZONE)]
+    if strange or len(examples) == 1:
+        value = next(iter(strange or examples.values()))
+        raise TypeError(
+            f"column {name!r}: argument must be a string or a number, got "
+            f"{type(value).__name__} {value!r:.{SHOWN}}; astype(str) makes it a category"
+        )
+    kinds = " and ".join(examples)
+    shown = " and ".join(f"{value!r:.{SHOWN}}" for value in examples.values())
+    raise TypeError(
+        f"column {name!r} mixes {kinds}, such as {shown}: make all of one type, by astype(str), "
+        "pandas.to_numeric or pandas.to_datetime"
+    )
+
+
+def _examples(values: np.ndarray) -> dict[str, Any]:
+    """List the kinds of the values that are not None: the first of each."""
+    examples: dict[str, Any] = {}
+    for value in values:
+        if value is not None:
+            examples.setdefault(kind_of(value), value)
+    return examples
+
+
+def kind_of(value: Any) -> str:
+    """Which of :data:`KINDS` an object is, in words; its type, if none."""
+    kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
+    if kind is None:
+        return type(value).__name__
+    return OF_A_ZONE if getattr(value, "tzinfo", None) is not None else kind
+
+
+def _known_zone(name: str) -> str:
+    """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
+    try:
+        return ZoneInfo(name).key
+    except ZoneInfoNotFoundError:
+        return "UTC"
+
+
+def _common_zone(values: np.ndarray) -> str:
+    """The time zone that all moments have, if it has a name; else UTC."""
+    names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
+    return names.pop() or "UTC" if len(names) == 1 else "UTC"
+
+
+def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:
+    """What the clock of a time zone shows."""
+    if value is None:
+        return None
+    zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
+    return value.astimezone(zone).replace(tzinfo=None)

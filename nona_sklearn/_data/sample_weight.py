@@ -1,0 +1,125 @@
+"""Sample weights: how much a row counts, beforehand in every prediction and in means over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_array
+from torch import Tensor
+
+from .._utils.validation import unmasked
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """The rows given to fit: which of them count, and how much.
+
+    Parameters
+    ----------
+    n_given : int
+        How many there were.
+    numbers : int ndarray of shape (n,)
+        Numbers of those that count: a row of weight 0 is as good as absent.
+    unit : float, default=1.0
+        What a row weighs whose log prior is 0.
+    log_prior : Tensor of shape (n,), optional
+        Logarithms of what they weigh, in this unit; None: all the same.
+    """
+
+    n_given: int
+    numbers: np.ndarray
+    unit: float = 1.0
+    log_prior: Tensor | None = None
+
+    @classmethod
+    def weighed(cls, sample_weight: Any, n_given: int) -> GivenRows:
+        """Look at the weights given to fit, (n_given,).
+
+        Raises
+        ------
+        ValueError
+            As :func:`check_sample_weight`, or if fewer than two rows would be left.
+        """
+        sample_weight = check_sample_weight(sample_weight, n_given)
+        numbers = sample_weight.nonzero()[0]
+        if len(numbers) < 2:
+            raise ValueError(
+                "sample_weight must be above zero for at least 2 rows, got "
+                f"{len(numbers)} of {n_given}"
+            )
+        unit = float(sample_weight.max())
+        return cls(n_given, numbers, unit, log_prior(sample_weight[numbers], unit))
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """What they weigh, (n,), with a mean of 1; None: all the same."""
+        return None if self.log_prior is None else mean_one(self.log_prior).numpy()
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
+    """Validate weights of rows: float64, (n_rows,); ones for None.
+
+    Raises
+    ------
+    ValueError
+        If there are not as many, or one is no number, negative or not finite.
+    """
+    if sample_weight is None:
+        return np.ones(n_rows)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, sample_weight)
+    try:
+        weights = check_array(
+            unmasked(sample_weight),
+            ensure_2d=False,
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite=False,  # looked at below, where the row is named
+            ensure_min_samples=0,
+            input_name="sample_weight",
+        )
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"sample_weight must hold numbers: {error}") from error
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise ValueError(
+            "sample_weight must be finite and not negative, got "
+            f"{float(weights[wrong[0]])!r} in row {wrong[0]}"
+        )
+    return weights
+
+
+def log_prior(
+    sample_weight: np.ndarray, unit: float, device: torch.device | str = "cpu"
+) -> Tensor | None:
+    """Logarithms of weights in some unit, float32, (n,); None, if each of them is 1 unit."""
+    logarithms = torch.from_numpy(np.log(sample_weight) - np.log(unit)).float()
+    return logarithms.to(device) if logarithms.any() else None
+
+
+def mean_one(log_prior: Tensor) -> Tensor:
+    """Turn log priors (n,) into weights whose mean is 1, in float64."""
+    return log_prior.double().softmax(dim=0) * len(log_prior)
+
+
+def weighed(each: Tensor, weights: Tensor | None) -> Tensor:
+    """Multiply what is averaged, (n, c), by weights of mean 1, (n,), if there are any."""
+    return each if weights is None else each * weights[:, None]
+
+
+def evened(values: np.ndarray, weights: Tensor | None) -> np.ndarray:
+    """As many values (n,) that count alike: equally spaced quantiles of weighted ones."""
+    if weights is None:
+        return values
+    order = values.argsort()
+    reached = weights.cpu().numpy()[order].cumsum()
+    levels = (np.arange(len(values)) + 0.5) / len(values) * reached[-1]
+    return values[order][reached.searchsorted(levels)]

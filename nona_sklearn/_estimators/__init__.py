@@ -1,0 +1,1 @@
+"""The estimators: their parameters, fit, and the methods of a fitted one."""

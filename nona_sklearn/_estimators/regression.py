@@ -1,0 +1,271 @@
+"""What regressors add: targets that are numbers, and the distributions behind predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .._data.targets import RegressionTargets
+from .._inference.calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
+from .._inference.distribution import Calibration, Distribution
+from .._utils.validation import check_flag, check_levels, check_numbers, is_whole
+from .neighbors import NeighborEstimator, refuse_targets_alone
+
+
+class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
+    """A neighbour estimator whose targets are numbers."""
+
+    def _make_targets(self):
+        return RegressionTargets()
+
+    def predict(self, X, return_std=False, quantiles=None):
+        """Predict the weighted mean of the bank's targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        return_std : bool, default=False
+            Whether to return the standard deviations of the predictive distributions too.
+        quantiles : float or array-like of shape (n_quantiles,), optional
+            Probabilities, from 0 to 1: quantiles are predicted instead of the mean, as
+            :meth:`predict_quantiles` does.
+
+        Returns
+        -------
+        y_mean : ndarray of shape (n_queries,) or (n_queries, n_outputs)
+            Predictions, in the shape of the `y` given to fit; or the quantiles, in the shape of
+            :meth:`predict_quantiles`.
+        y_std : ndarray of the same shape
+            Standard deviations, calibrated as all that is said of the distribution; only with
+            ``return_std=True``.
+
+        Raises
+        ------
+        ValueError
+            If `return_std` and `quantiles` are both asked for, or `quantiles` are not from 0
+            to 1.
+        """
+        check_flag("return_std", return_std)
+        if quantiles is not None:
+            check_instead_of_mean(return_std)
+            return self.predict_quantiles(X, quantiles)
+        fitted, questions = self._ask_by_blocks(X)
+        decode = fitted.targets_.decode
+        if not return_std:
+            return one_behind_the_other(decode(question.mean()) for question in questions)
+        calibration = fitted.bank_.calibration or Calibration()
+        mean, std = zip(
+            *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in questions), strict=True
+        )
+        return decode(torch.cat(mean)), np.concatenate(std)
+
+    def explain(self, X=None, n_neighbors=5):
+        """Table of the rows behind each prediction: what they say, and how it was adjusted.
+
+        Like an appraiser's table: comparable sales, what each sold for, what it would have sold
+        for if it were the property in question. Contributions of a query sum to its prediction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours to name, heaviest first; one more row stands for all others.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
+            (their names in the index of a DataFrame, else their numbers, of added rows their
+            ids; last of each query "others", or "others'" where a row is called so),
+            ``weight``, ``target``, ``adjusted_target``, and ``contribution``, the product of the
+            weight and the adjusted target. With several outputs the last three end in the names
+            of the columns of the `y` given to fit, such as ``target_price``, or in numbers.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows that are admitted.
+
+        Notes
+        -----
+        If it adjusts (`adjust`), a network moves a neighbour's target by what it holds of the
+        difference between it and the query; with several, an adjusted target is the mean over
+        the networks, by the weights that they give the row. What all others say is their
+        weighted mean. It is NaN where they weigh nothing, and what they contribute then is
+        float32's rounding. Where ``targets_.decode`` is not the identity, contributions sum to
+        what it decodes.
+        """
+        return self._explain(X, n_neighbors).table()
+
+    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+        """Quantiles of each query's predictive distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
+            Probabilities, from 0 to 1.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
+            The smallest values that the target does not exceed with these probabilities. One
+            number for `quantiles` leaves that axis out.
+
+        Raises
+        ------
+        ValueError
+            If `quantiles` are not from 0 to 1.
+        """
+        levels = check_levels(quantiles)
+        answer = self._distribution(X).quantiles(levels)
+        return answer[:, 0] if np.ndim(quantiles) == 0 else answer
+
+    def predict_cdf(self, X, y):
+        """Probability that each query's target is at most `y`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        y : float or array-like of shape (n_values,)
+            Values of the target, the same for every query and output.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_values) or (n_queries, n_values, n_outputs)
+            Probabilities. One number for `y` leaves that axis out.
+
+        Raises
+        ------
+        ValueError
+            If `y` holds NaN or infinity, or has more than one axis.
+        """
+        values = check_numbers(y, "y")
+        answer = self._distribution(X).cdf(values)
+        return answer[:, 0] if np.ndim(y) == 0 else answer
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draw targets from each query's predictive distribution.
+
+        The outputs of a draw come from one neighbour, and so depend on each other as they do
+        in the bank.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_samples : int, default=1
+            Number of draws for each query.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_samples) or (n_queries, n_outputs, n_samples)
+            Draws, in the layout of scikit-learn's ``GaussianProcessRegressor.sample_y``.
+
+        Raises
+        ------
+        ValueError
+            If `n_samples` is not a positive integer.
+        """
+        if not is_whole(n_samples, 1):
+            raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
+        return self._distribution(X).sample(n_samples, check_random_state(random_state))
+
+    def calibrate(self, X=None, y=None):
+        """Choose anew how wide the predictive distributions are; predictions stay.
+
+        Fit does so on its validation rows, each asked of the network that did not see it, or
+        on leave-one-out distributions if there are none; they count by their sample weights.
+        Rows that fit did not see at all do it better, and count alike.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), optional
+            Rows that are not in the bank. None: the bank's, each without itself.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Their targets; only with `X`.
+
+        Returns
+        -------
+        self : object
+            With `calibration_` set.
+
+        Raises
+        ------
+        ValueError
+            If `X` or `y` is invalid, `y` is given without `X`, or ``X=None`` and the bank has but
+            one row or group.
+        """
+        check_is_fitted(self)
+        refuse_targets_alone(X, y)
+        self._edit(lambda fitted: fitted._calibration_on(X, y))
+        return self
+
+    def _calibration_on(self, X, y):
+        """What calibrates a bank on some rows, or on its own."""
+        if X is None:
+            return self._calibrate_on_itself
+        query = self._validate_and_embed(X)
+        targets = self._check_targets(y, len(query))
+
+        def calibrate(bank):
+            question = bank.ask(self.network_.head, query)
+            residual = (targets - question.mean()).reshape(len(query), -1)
+            return replace(bank, calibration=fit_calibration(question, residual))
+
+        return calibrate
+
+    def _calibrate_on_itself(self, bank):
+        if bank.n_units < 2:
+            raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
+        return self._calibrate(bank)
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """How weighted targets become a distribution: a part of the bank."""
+        return self.bank_.calibration
+
+    @calibration_.setter
+    def calibration_(self, calibration: Calibration) -> None:
+        if not isinstance(calibration, Calibration):
+            raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
+        self._edit(lambda _: partial(replace, calibration=calibration))
+
+    def _calibrate(self, bank, splits=None):
+        head = self.network_.head
+        if bank.n_units < 2:  # nobody's error is known: a distribution of the targets there are
+            return replace(bank, calibration=Calibration())
+        if splits is None or splits[0][1] is None:
+            return replace(bank, calibration=calibrate_on_bank(head, bank))
+        return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
+
+    def _distribution(self, X) -> Distribution:
+        fitted, question = self._ask(X)
+        return Distribution(question, fitted.bank_.calibration or Calibration())
+
+
+def check_instead_of_mean(return_std) -> None:
+    """Refuse to give quantiles and standard deviations at once."""
+    if return_std:
+        raise ValueError("return_std=True is of the mean, quantiles come instead of it: ask twice")
+
+
+def one_behind_the_other(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Join arrays of numbers as they come: small ones that are kept would split the heap."""
+    numbers = bytearray()
+    for part in parts:
+        numbers += part.tobytes()
+    return np.frombuffer(numbers, part.dtype).reshape(-1, *part.shape[1:])

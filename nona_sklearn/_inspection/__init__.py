@@ -1,0 +1,1 @@
+"""Estimators inside other models, displays, and what to search for."""

@@ -1,0 +1,1 @@
+"""The network that is trained, and its state as plain data."""

@@ -1,0 +1,94 @@
+"""The one module that is trained, embedding then head, and the average of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._data.rows import Rows
+from .._utils.chunks import EMBED_BLOCK
+from ..attention import AverageHead, NONAHead
+from .extractor import ExtractorEmbedding
+
+
+class NeighborNetwork(nn.Module):
+    """An embedding shared by queries and neighbours, and the head that compares them.
+
+    Who the neighbours are, and whether they are embedded anew, is up to the pool in training
+    and to the bank afterwards.
+
+    Parameters
+    ----------
+    embedding : Module
+        Maps features (n, n_features) to embeddings (n, d).
+    head : NONAHead or AverageHead
+        Predicts from embedded queries and neighbours.
+    """
+
+    def __init__(self, embedding: nn.Module, head: NONAHead | AverageHead):
+        super().__init__()
+        self.embedding = embedding
+        self.head = head
+
+    def forward(self, rows: Tensor, pool: Any) -> Tensor:
+        """Predict training rows, (q,), by what their pool asks: a step's work in a single call.
+
+        Wrappers need that, such as the one that trains on several GPUs.
+        """
+        question = pool.ask(self, rows)
+        with torch.autocast(rows.device.type, enabled=False):  # distances need every digit
+            return question.attend()
+
+    @torch.no_grad()
+    def embed(self, X: Tensor | Rows) -> Tensor:
+        """Embed rows for good, shape (n, n_features) -> (n, d): eval mode, no gradient."""
+        training = self.training
+        if training:  # to tell all layers takes as long as to embed a row
+            self.eval()
+        embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
+        if training:
+            self.train()
+        return embeddings
+
+    def settle(self) -> NeighborNetwork:
+        """End the training: no gradients, eval mode, embeddings in float64.
+
+        Float32 matrix products differ from batch to batch, and a prediction must not depend on
+        who else is asked for. A feature extractor keeps its type: it may be too large.
+        """
+        _to_double(self.embedding)
+        return self.requires_grad_(False).eval()
+
+
+def _to_double(embedding: nn.Module) -> None:
+    if isinstance(embedding, Concatenation):
+        for each in embedding.embeddings:
+            _to_double(each)
+    elif isinstance(embedding, ExtractorEmbedding):
+        embedding.embedding.double()
+    else:
+        embedding.double()
+
+
+class Concatenation(nn.Module):
+    """Embed rows by each network, side by side: (n, n_features) -> (n, networks * d)."""
+
+    def __init__(self, embeddings: Sequence[nn.Module]):
+        super().__init__()
+        self.embeddings = nn.ModuleList(embeddings)
+
+    def forward(self, X: Tensor) -> Tensor:
+        return torch.cat([embedding(X) for embedding in self.embeddings], dim=1)
+
+
+def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
+    """Join networks, trained apart, into one that shares their parts and averages weights."""
+    if len(networks) == 1:
+        return networks[0]
+    return NeighborNetwork(
+        Concatenation([network.embedding for network in networks]),
+        AverageHead([network.head for network in networks]),
+    )

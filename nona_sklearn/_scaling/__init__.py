@@ -1,0 +1,1 @@
+"""Banks that are too large for one pass: an index, and shards."""

@@ -1,0 +1,1 @@
+"""Training by skorch: pools of neighbours, callbacks, what is refined afterwards."""

@@ -1,0 +1,118 @@
+"""One line that says how far a whole fit is, by tqdm: networks, epochs, losses, and time."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+from joblib import Parallel
+from skorch.callbacks import Callback
+from tqdm import tqdm
+
+from .budget import Budget
+
+
+class Progress:
+    """A line for all networks of a fit, which may be trained at the same time in threads.
+
+    A copy in another process says nothing, since it would write over the line of the first: that
+    counts the networks that come back.
+
+    Parameters
+    ----------
+    budget : Budget
+        How many networks are trained, and until when.
+    max_iter : int
+        Most epochs of each.
+    shown : bool, default=True
+        Whether there is anything to see.
+    """
+
+    def __init__(self, budget: Budget, max_iter: int, shown: bool = True):
+        self.budget, self.max_iter, self.shown = budget, max_iter, shown
+        self.n_networks = budget.n_networks
+        self.epochs = [0] * self.n_networks  # run so far
+        self.most = [max_iter] * self.n_networks
+        self.bar: tqdm | None = None
+        self.lock = threading.RLock()
+
+    def __reduce__(self) -> tuple:
+        return Progress, (self.budget, self.max_iter, False)
+
+    def __enter__(self) -> Progress:
+        if self.shown:
+            self.bar = tqdm(desc=self._counted(0), bar_format="{desc} [{elapsed}{postfix}]")
+        return self
+
+    def __exit__(self, kind: type | None, *_: Any) -> None:
+        if kind is None:
+            self.count(self.n_networks)
+        if self.bar is not None:
+            self.bar.close()
+
+    def follow(self, network: int, epoch: int, loss: str) -> None:
+        """Say that a network, by its number, has run an epoch, and how good it is."""
+        with self.lock:
+            self.epochs[network] = epoch
+            self._say(f"network {network + 1} of {self.n_networks}, epoch {epoch}, {loss}")
+
+    def end_of(self, network: int) -> None:
+        """Expect no further epochs of a network."""
+        with self.lock:
+            self.most[network] = self.epochs[network]
+
+    def count(self, n_trained: int) -> None:
+        """Say how many networks are trained."""
+        with self.lock:
+            self._say(self._counted(n_trained))
+
+    def _counted(self, n_trained: int) -> str:
+        return f"{n_trained} of {self.n_networks} networks trained"
+
+    def _say(self, text: str) -> None:
+        if self.bar is None:
+            return
+        self.bar.set_description_str(text, refresh=False)
+        self.bar.set_postfix_str(self._time_left(self.bar), refresh=False)
+        self.bar.update(sum(self.epochs) - self.bar.n)  # tqdm decides whether to write
+
+    def _time_left(self, bar: tqdm) -> str:
+        """At most how long it will take, where that can be known."""
+        left, n_done = self.budget.left(), sum(self.epochs)
+        if n_done:  # in this process
+            mean = bar.format_dict["elapsed"] / n_done
+            left = min(left, mean * (sum(self.most) - n_done))
+        return f"at most {tqdm.format_interval(left)} left" if 0 < left < math.inf else ""
+
+
+class ReportEpochs(Callback):
+    """Let a line of progress follow the training of one network."""
+
+    def __init__(self, progress: Progress, network: int):
+        self.progress = progress
+        self.network = network
+
+    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+        self.best_ = math.inf
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        epoch = net.history[-1]
+        name = "valid_loss" if "valid_loss" in epoch else "train_loss"
+        self.best_ = min(self.best_, epoch[name])
+        self.progress.follow(self.network, epoch["epoch"], f"best {name} {self.best_:.4g}")
+
+    def on_train_end(self, net: Any, **kwargs: Any) -> None:
+        self.progress.end_of(self.network)
+
+
+class CountedParallel(Parallel):
+    """Joblib's, whose count of what is done goes to a line of progress, too."""
+
+    def __init__(self, n_jobs: int | None, progress: Progress):
+        super().__init__(n_jobs)
+        self.progress = progress
+
+    def print_progress(self) -> None:
+        super().print_progress()
+        self.progress.count(self.n_completed_tasks)

@@ -1,0 +1,1 @@
+"""What knows nothing of neighbours: checks, threads, tables, files."""
