@@ -81,7 +81,8 @@ def save(estimator, path, *, overwrite=False):
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
     if type(estimator) not in ESTIMATORS:
-        names = ", ".join(kind.__name__ for kind in ESTIMATORS)
+        kinds = sorted(ESTIMATORS, key=lambda kind: not hasattr(kind, "predict"))
+        names = ", ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
     write(estimator, destination(path, overwrite))
 
