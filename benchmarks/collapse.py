@@ -84,7 +84,7 @@ class Watch(Callback):
 
     def on_epoch_end(self, net, **kwargs):
         network, pool = net.network, net.pool
-        z = network.head.compared(network.embed(pool.X)).numpy()
+        z = network.head.metric_part(network.embed(pool.X)).numpy()
         net.history.record("scatter", within_over_between(z, pool.values.argmax(dim=1).numpy()))
         net.history.record("pull", float(np.mean(self.pulls_)))
         self.pulls_ = []

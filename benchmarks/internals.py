@@ -202,7 +202,7 @@ class KeptApart(MemoryPool):
 class WithFreshBatch(MemoryPool):
     """The batch meets itself as it is now, with gradient, and the others as remembered."""
 
-    def ask(self, network, queries):
+    def evaluate(self, network, queries):
         if self.memory is None:
             self.memory = network.embed(self.X)
         others = self.draw(queries)
@@ -225,7 +225,7 @@ class LastBatches(DatasetPool):
     n_remembered = 224
     rows = None
 
-    def ask(self, network, queries):
+    def evaluate(self, network, queries):
         embeddings = network.embedding(self.X[queries])
         if self.rows is None:
             self.rows, self.memory = queries[:0], embeddings[:0].detach()

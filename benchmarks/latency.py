@@ -13,7 +13,7 @@ AGAIN, DEADLINE = 3.0, 6.0
 N_ANSWERS = 20_000
 
 
-def ask(generator, n_answers, n_shards):
+def evaluate(generator, n_answers, n_shards):
     """Times until each shard answers, (n_answers, n_shards)."""
     shape = n_answers, n_shards
     times = np.exp(SPREAD * generator.standard_normal(shape))
@@ -28,7 +28,7 @@ def run(args):
     generator = np.random.default_rng(0)
     print("shards   what is done      median   99 %   99.9 %   shards missing")
     for n_shards in (4, 16, 64, 256):
-        first, second = (ask(generator, n_answers, n_shards) for _ in range(2))
+        first, second = (evaluate(generator, n_answers, n_shards) for _ in range(2))
         again = np.minimum(first, np.where(first > AGAIN, AGAIN + second, np.inf))
         answers = {
             "all are awaited": (first, 0.0),

@@ -48,9 +48,9 @@ def measure(head, n_bank, n_queries):
     query = torch.randn(n_queries, N_DIMENSIONS, generator=generator)
     bank, head = make_bank(neighbors, targets), HEADS[head]().eval()
     few = make_bank(neighbors[:100], targets[:100])
-    few.ask(head, query[:1]).mean()  # libraries load on first use
+    few.evaluate(head, query[:1]).mean()  # libraries load on first use
     before = peak()
-    bank.ask(head, query).mean()
+    bank.evaluate(head, query).mean()
     print(peak() - before)
 
 

@@ -60,13 +60,13 @@ def measure(n_bank, n_queries, repeats):
     bank = make_bank(neighbors, targets.double())
     knn = KNeighborsRegressor(10, algorithm="brute", n_jobs=-1).fit(neighbors.numpy(), targets)
     expected = materialized(stepped, query, neighbors, targets)
-    np.testing.assert_allclose(bank.ask(stepped, query).mean(), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(bank.evaluate(stepped, query).mean(), expected, rtol=0, atol=1e-5)
     rivals = {
         "k-NN, scikit-learn brute": lambda: knn.predict(query.numpy()),
         "k-NN's matrix product alone": lambda: query @ neighbors.T,
-        "NONA, l2": lambda: bank.ask(plain, query).mean(),
-        "NONA, l2 + S2 pointwise": lambda: bank.ask(stepped, query).mean(),
-        "NONA, l2 + S2, 10 heaviest rows": lambda: bank.ask(stepped, query).heaviest(10),
+        "NONA, l2": lambda: bank.evaluate(plain, query).mean(),
+        "NONA, l2 + S2 pointwise": lambda: bank.evaluate(stepped, query).mean(),
+        "NONA, l2 + S2, 10 heaviest rows": lambda: bank.evaluate(stepped, query).heaviest(10),
         "materialised, l2 + S2 pointwise": lambda: materialized(
             stepped, query, neighbors, targets
         ),

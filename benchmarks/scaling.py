@@ -26,7 +26,7 @@ def measure(banks, queries, n_bank, n_queries, repeats):
 
     def predict(head, n_bank, n_queries):
         bank = make_bank(neighbors[:n_bank], targets[:n_bank])
-        return lambda: bank.ask(head.eval(), query[:n_queries]).mean()
+        return lambda: bank.evaluate(head.eval(), query[:n_queries]).mean()
 
     curves = {}
     for name, head in HEADS.items():

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from ._utils.validation import check_choice, check_flag, is_whole
 from .ranking import outside_nearest
-from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, everywhere, l2
+from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, eager_all, l2
 from .softstep import SoftStep
 from .weighting import LEAST_LOGIT, Softmax, Weighting, make_weighting, softmax
 
@@ -295,7 +295,7 @@ class NONAHead(nn.Module):
         """Divisor of the similarities: the larger, the flatter the weights."""
         return self.log_temperature.exp() if hasattr(self, "log_temperature") else 1.0
 
-    def leveled(self, similarity: Tensor) -> Tensor:
+    def apply_nugget(self, similarity: Tensor) -> Tensor:
         """Similarities of which a learned logarithm levels off at the nugget `s`.
 
         ``-log sqrt(distance ** 2 + s ** 2)``: an inverse multiquadric.
@@ -317,7 +317,7 @@ class NONAHead(nn.Module):
         weighting = self.weighting
         return weighting.one_by_one and not weighting.needs_nearest and self.most is None
 
-    def decisive(
+    def affects_other_weights(
         self, weights: Tensor, similarity: Tensor, excluded: Tensor | None = None
     ) -> Tensor:
         """Who could change the others' proportions by leaving, bool (q, n).
@@ -332,13 +332,13 @@ class NONAHead(nn.Module):
         if self.keeps_proportions:
             return torch.zeros_like(weights, dtype=torch.bool)
         if self.most is not None:  # the next one takes the place
-            return ~self._too_far(similarity, excluded)
+            return ~self._exclude_beyond_k(similarity, excluded)
         if not self.weighting.one_by_one:
             return weights > 0
         admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
         return admitted == admitted.amax(dim=1, keepdim=True)
 
-    def _too_far(self, similarity: Tensor, excluded: Tensor | None) -> Tensor:
+    def _exclude_beyond_k(self, similarity: Tensor, excluded: Tensor | None) -> Tensor:
         """Extend an exclusion to those who are too far to weigh anything, bool (q, n)."""
         if self.n_neighbors is not None:
             excluded = outside_nearest(similarity, self.n_neighbors, excluded)
@@ -364,7 +364,7 @@ class NONAHead(nn.Module):
         """List each head with what it looks at: this one, at all."""
         return [(self, query, neighbors)]
 
-    def compared(self, embeddings: Tensor) -> Tensor:
+    def metric_part(self, embeddings: Tensor) -> Tensor:
         """Where rows are compared, (n, d): all but the last columns."""
         return embeddings[:, : embeddings.shape[1] - self.n_adjusted]
 
@@ -387,7 +387,7 @@ class NONAHead(nn.Module):
         function = SIMILARITIES[self.similarity]
         if self.training:
             function = TRAINING_SIMILARITIES.get(self.similarity, function)
-        query, neighbors = self.compared(query), self.compared(neighbors)
+        query, neighbors = self.metric_part(query), self.metric_part(neighbors)
         return self.weigh(function(query, neighbors), query, neighbors, excluded, log_prior)
 
     def weigh(
@@ -408,7 +408,7 @@ class NONAHead(nn.Module):
         # The cap comes after the step, which would else reject the last of the k as the
         # farthest of its row.
         if self.most is not None:
-            excluded = self._too_far(similarity, excluded)
+            excluded = self._exclude_beyond_k(similarity, excluded)
         if excluded is not None:
             counts = similarity.new_zeros(()) if log_measure is None else log_measure
             log_measure = counts.expand_as(similarity).masked_fill(excluded, -math.inf)
@@ -428,7 +428,7 @@ class NONAHead(nn.Module):
 
     def tempered(self, similarity: Tensor) -> Tensor:
         """Similarities over the temperature."""
-        return self.leveled(similarity) / self.temperature
+        return self.apply_nugget(similarity) / self.temperature
 
     def forward(
         self,
@@ -460,9 +460,9 @@ class NONAHead(nn.Module):
         self, query: Tensor, neighbors: Tensor, excluded: Tensor | Pairs | None
     ) -> Tensor | float:
         """How much of each query's shift is left, (q, 1)."""
-        if everywhere(~self.reach.isfinite()):
+        if eager_all(~self.reach.isfinite()):
             return 1.0
-        distance = -l2(self.compared(query), self.compared(neighbors))
+        distance = -l2(self.metric_part(query), self.metric_part(neighbors))
         if excluded is not None:
             distance[excluded] = math.inf
         return self.fade(distance.amin(dim=1, keepdim=True))
@@ -477,7 +477,7 @@ class NONAHead(nn.Module):
     ) -> Tensor:
         """Weighted means of the targets."""
         if self.training and self.is_plain:
-            query, neighbors = self.compared(query), self.compared(neighbors)
+            query, neighbors = self.metric_part(query), self.metric_part(neighbors)
             temperature = torch.as_tensor(self.temperature, device=query.device)
             return L2Attention.apply(query, neighbors, targets, temperature, excluded, log_prior)
         if isinstance(excluded, tuple):
@@ -639,10 +639,10 @@ class AverageHead(nn.Module):
         heads = cast("list[NONAHead]", list(self.heads))
         return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
 
-    def compared(self, embeddings: Tensor) -> Tensor:
+    def metric_part(self, embeddings: Tensor) -> Tensor:
         """Where rows are compared by each head, side by side: all but the adjustments."""
         return torch.cat(
-            [head.compared(z) for head, z, _ in self.parts(embeddings, embeddings)], 1
+            [head.metric_part(z) for head, z, _ in self.parts(embeddings, embeddings)], 1
         )
 
     def neighbor_weights(

@@ -75,7 +75,7 @@ def _graph_of_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     return -distances.masked_fill(twins, 0.0).sqrt().to(query.dtype)
 
 
-def everywhere(condition: Tensor) -> bool:
+def eager_all(condition: Tensor) -> bool:
     """Whether a condition () is true, so that a shortcut may be taken; never in a graph.
 
     A graph that is exported has no branches: it takes the general way.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ._utils.validation import check_choice, is_real, is_whole
 from .ranking import largest, nearest_first
-from .similarity import everywhere
+from .similarity import eager_all
 
 __all__ = [
     "WEIGHTINGS",
@@ -134,7 +134,7 @@ class Weighting(nn.Module):
         if nearest is None:
             return logits
         lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
-        if everywhere(~lost.any()):
+        if eager_all(~lost.any()):
             return logits
         farther = s < nearest - AS_NEAR * nearest.abs()
         return torch.where(lost, torch.zeros_like(s).masked_fill(farther, -math.inf), logits)
@@ -190,7 +190,7 @@ def softmax(logits: Tensor) -> Tensor:
             [0.0000, 0.0000]])
     """
     alone = logits.amax(dim=1, keepdim=True) == -math.inf  # (q, 1): nobody to attend to
-    if everywhere(~alone.any()):  # spares two passes over the pairs
+    if eager_all(~alone.any()):  # spares two passes over the pairs
         return logits.softmax(dim=1)
     return logits.masked_fill(alone, 0.0).softmax(dim=1).masked_fill(alone, 0.0)
 
@@ -338,7 +338,7 @@ class Softplus(Weighting):
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         x = s + self.bias
         log_softplus = log1p_exp(x.clamp_min(-FAINT)).log()
-        if not everywhere(x.detach().amin() >= -FAINT):
+        if not eager_all(x.detach().amin() >= -FAINT):
             # log(log1p(u)) = log(u) - u / 2: log(1 + u), which a graph has, would lose u's digits
             log_softplus = torch.where(x < -FAINT, x - x.exp() / 2, log_softplus)
         return self.log_power.exp() * log_softplus
@@ -356,7 +356,7 @@ class Softplus(Weighting):
 
 def log1p_exp(x: Tensor) -> Tensor:
     """``log(1 + exp(x))``, of functions that give an entry the same digits wherever it lies."""
-    if everywhere(x.detach().amax() <= HUGE):  # spares three passes
+    if eager_all(x.detach().amax() <= HUGE):  # spares three passes
         return x.exp().log1p()
     return torch.where(x > HUGE, x, x.clamp_max(HUGE).exp().log1p())
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nona_sklearn import NONAHead, NONARegressor, SoftStep
 from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.explanation import Explanation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
-from nona_sklearn._training.refinement import REACH, find_reach
+from nona_sklearn._training.refinement import REACH, fit_trust_radius
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -135,19 +135,19 @@ def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_ou
     neighbors = Neighbors(embeddings, values, unit=torch.tensor([3.0, 0.5]).double())
     query = embeddings[:30] if leave_one_out else 2 * torch.randn(30, 10, generator=generator)
     labels = torch.arange(60)
-    question = Question(
+    evaluation = Evaluation(
         head, neighbors, query, Exclusion(labels[:30], labels) if leave_one_out else None
     )
-    for own, distance in zip(head.heads, question.distances().median(dim=0).values, strict=True):
+    for own, distance in zip(head.heads, evaluation.distances().median(dim=0).values, strict=True):
         own.reach.copy_(distance)
     with torch.no_grad():
-        expected = question.attend().double()
-    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=2e-5)
-    weights, _, adjusted = question.heaviest(60 - leave_one_out)
+        expected = evaluation.attend().double()
+    torch.testing.assert_close(evaluation.mean(), expected, rtol=0, atol=2e-5)
+    weights, _, adjusted = evaluation.heaviest(60 - leave_one_out)
     torch.testing.assert_close(
         (weights[..., None] * adjusted).sum(dim=1), expected, rtol=0, atol=2e-5
     )
-    [behind] = question.behind(
+    [behind] = evaluation.behind(
         lambda _, behind: (behind.weights()[..., None] * behind.values).sum(1)
     )
     torch.testing.assert_close(behind, expected, rtol=0, atol=2e-5)
@@ -165,14 +165,14 @@ def test_tiles_know_how_far_a_query_is(prior):
         torch.linspace(-2, 2, 40) if prior else None,
     )
     query = 3 * torch.randn(20, 4, generator=generator)
-    question = Question(head, neighbors, query)
+    evaluation = Evaluation(head, neighbors, query)
     places = query[:, :3].double(), neighbors.embeddings[:, :3].double()
     distance = torch.cdist(*places).amin(dim=1)
-    torch.testing.assert_close(question.distances()[:, 0], distance, rtol=1e-5, atol=0)
+    torch.testing.assert_close(evaluation.distances()[:, 0], distance, rtol=1e-5, atol=0)
     head.reach.copy_(distance.median())
     with torch.no_grad():
-        expected = question.attend().double()
-    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=2e-5)
+        expected = evaluation.attend().double()
+    torch.testing.assert_close(evaluation.mean(), expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("reach", [2.0, np.inf])
@@ -181,11 +181,11 @@ def test_tile_by_tile_nobody_is_nothing_to_adjust_either(reach):
     head.reach.fill_(reach)
     neighbors = Neighbors(torch.randn(4, 3), torch.randn(4).double())
     labels = torch.zeros(4, dtype=torch.long)
-    question = Question(head, neighbors, torch.randn(2, 3), Exclusion(torch.arange(2), labels))
+    evaluation = Evaluation(head, neighbors, torch.randn(2, 3), Exclusion(torch.arange(2), labels))
     with torch.no_grad():
-        expected = question.attend().double()
-    assert question.mean()[0] == expected[0] == 0
-    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=2e-5)
+        expected = evaluation.attend().double()
+    assert evaluation.mean()[0] == expected[0] == 0
+    torch.testing.assert_close(evaluation.mean(), expected, rtol=0, atol=2e-5)
 
 
 def test_influence_is_the_difference_to_a_bank_without_the_row():
@@ -195,11 +195,11 @@ def test_influence_is_the_difference_to_a_bank_without_the_row():
         torch.randn(12, 4, generator=generator), torch.randn(12, generator=generator).double()
     )
     query = torch.randn(6, 4, generator=generator)
-    before = Question(head, neighbors, query).mean()
-    change = Question(head, neighbors, query).influence()[1]
+    before = Evaluation(head, neighbors, query).mean()
+    change = Evaluation(head, neighbors, query).influence()[1]
     for row in range(12):
         others = torch.arange(12) != row
-        after = Question(head, neighbors[others], query).mean()
+        after = Evaluation(head, neighbors[others], query).mean()
         assert change[row].item() == pytest.approx(
             (after - before).square().mean().item(), rel=1e-4
         )
@@ -273,10 +273,10 @@ def test_far_queries_do_not_run_away(numerical_embedding):
     reach = max(float(head.reach) for head in reg.network_.head.heads)
     out = torch.full((1, reg.bank_.embeddings.shape[1]), 1e3 * reach)
     head, neighbors = reg.network_.head, reg.bank_.neighbors
-    assert abs(Question(head, neighbors, out).mean().item() - y.mean()) < span
+    assert abs(Evaluation(head, neighbors, out).mean().item() - y.mean()) < span
     for own in head.heads:
         own.reach.fill_(np.inf)
-    assert abs(Question(head, neighbors, out).mean().item() - y.mean()) > span
+    assert abs(Evaluation(head, neighbors, out).mean().item() - y.mean()) > span
 
 
 def test_reach_is_that_of_the_rows_that_were_set_aside(plane):
@@ -296,10 +296,10 @@ def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
     """Of rows at a distance of 1 and of 3 from the bank: full at 6, a quarter at 12."""
     head = NONAHead(n_adjusted=1).eval()
     neighbors = Neighbors(torch.tensor([[0.0, 1.0]]), torch.tensor([10.0]), unit=1.0)
-    find_reach(Question(head, neighbors, torch.tensor([[1.0, 0.0], [-3.0, 0.0]])))
+    fit_trust_radius(Evaluation(head, neighbors, torch.tensor([[1.0, 0.0], [-3.0, 0.0]])))
     for distance, left in [(5.9, 1.0), (6.0, 1.0), (12.0, 0.25)]:
         query = torch.tensor([[distance, 5.0]])
-        mean = Question(head, neighbors, query).mean().item()
+        mean = Evaluation(head, neighbors, query).mean().item()
         assert mean == pytest.approx(10 + left * 4)
 
 
@@ -344,9 +344,9 @@ def test_the_table_on_paper():
     neighbors = Neighbors(
         torch.tensor([[1.0, 3.0], [-1.0, 9.0]]), torch.tensor([10.0, 20.0]).double()
     )
-    question = Question(NONAHead(n_adjusted=1), neighbors, torch.tensor([[0.1, 5.0]]))
+    evaluation = Evaluation(NONAHead(n_adjusted=1), neighbors, torch.tensor([[0.1, 5.0]]))
     names = {"queries": np.array(["house"]), "names": np.array([["sold"]])}
-    table = replace(Explanation.of(question, 1), **names).table()
+    table = replace(Explanation.of(evaluation, 1), **names).table()
     near = 1 / (1 + np.exp(-0.2))
     assert list(table["neighbor"]) == ["sold", "others"]
     assert list(table["query"]) == ["house", "house"]
@@ -363,8 +363,8 @@ def test_others_that_weigh_little_are_told():
         torch.tensor([1.0, 7.0, 8.0]).double(),
         torch.tensor([0.995, 0.003, 0.002]).log(),
     )
-    question = Question(NONAHead(), neighbors, torch.ones(1, 2))
-    others = Explanation.of(question, 1).table().loc[1]
+    evaluation = Evaluation(NONAHead(), neighbors, torch.ones(1, 2))
+    others = Explanation.of(evaluation, 1).table().loc[1]
     values = others[["weight", "target", "contribution"]].astype(float)
     np.testing.assert_allclose(values, [0.005, 7.4, 0.037], rtol=1e-4)
 

@@ -82,8 +82,8 @@ def test_shifts_of_far_queries_fade_as_they_do_exactly(faiss, fitted, data):
     """More than half of them are beyond a reach that we make shorter."""
     X, X_test, y = data
     reg = copy.deepcopy(fitted)
-    _, question = reg._ask(X_test)
-    medians = question.distances().median(dim=0).values
+    _, evaluation = reg._evaluate(X_test)
+    medians = evaluation.distances().median(dim=0).values
     for head, distance in zip(reg.network_.head.heads, medians, strict=True):
         head.reach.copy_(distance / 2)
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=1000).fit(X, y)
@@ -270,15 +270,15 @@ def crowd():
 def test_among_duplicates_all_candidates_are_found(faiss, crowd):
     X, y, reg = crowd
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=256).fit(X, y)
-    _, index, query = fast._ask(X[:200])
-    graph, asked = index.graphs[0], reg.network_.head.compared(query)
+    _, index, query = fast._evaluate(X[:200])
+    graph, asked = index.graphs[0], reg.network_.head.metric_part(query)
     graph.hnsw.efSearch = 512
     short = (graph.search(asked.numpy(), 256)[1] < 0).any(axis=1)
     assert 0 < short.sum() < 200  # or there is nothing to mend
     found = index.search(query, 256)
     rows, squares = found.rows[0], found.squares[0]
     assert all(len(row.unique()) == 256 and row.min() >= 0 for row in rows)
-    bank = reg.network_.head.compared(reg.bank_.embeddings)
+    bank = reg.network_.head.metric_part(reg.bank_.embeddings)
     nearest = torch.cdist(asked.double(), bank.double()).square().topk(256, largest=False).values
     # faiss may expand the square, whose rounding is that of the rows' own squared lengths.
     longest = torch.cat([asked, bank]).square().sum(dim=1).max().item()

@@ -10,8 +10,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
@@ -151,7 +151,7 @@ def test_a_learned_logarithm_levels_off_at_its_nugget(problem, training):
     torch.testing.assert_close(weights, expected / expected.sum(dim=1, keepdim=True))
     assert weights[0, -1] == weights[0, -2] < 0.5
 
-    said = Question(head, Neighbors(neighbors, y), query.detach()).mean()
+    said = Evaluation(head, Neighbors(neighbors, y), query.detach()).mean()
     # The bank's embeddings and weights are float32.
     torch.testing.assert_close(said, weights.detach() @ y, rtol=0, atol=1e-6 * y.abs().max())
     gradients = torch.autograd.grad((weights @ y).sum(), [query, *head.parameters()])

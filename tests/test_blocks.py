@@ -16,7 +16,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._estimators import base, families
-from nona_sklearn._inference import evaluation
+from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn.attention import NONAHead
 
@@ -55,13 +55,13 @@ def small_blocks(monkeypatch):
     return lengths
 
 
-def predict_whole_and_by_blocks(model, X, small_blocks, ask):
+def predict_whole_and_by_blocks(model, X, small_blocks, evaluate):
     with pytest.MonkeyPatch.context() as patch:
         for module in (base, families):
             patch.setattr(module, "EMBED_BLOCK", 4096)
-        whole = ask(model, X)
+        whole = evaluate(model, X)
     small_blocks.clear()
-    ours = ask(model, X)
+    ours = evaluate(model, X)
     assert max(small_blocks) == BLOCK
     assert sum(small_blocks) == len(X)
     return whole, ours
@@ -74,7 +74,7 @@ def as_polars(X):
 
 @pytest.mark.parametrize("convert", [lambda X: X, as_polars], ids=["pandas", "polars"])
 @pytest.mark.parametrize(
-    "ask",
+    "evaluate",
     [
         lambda model, X: model.predict(X),
         lambda model, X: np.stack(model.predict(X, return_std=True)),
@@ -83,12 +83,12 @@ def as_polars(X):
     ],
     ids=["predict", "std", "transform", "weights"],
 )
-def test_a_table_is_answered_by_blocks_as_it_is_at_once(convert, ask, small_blocks):
+def test_a_table_is_answered_by_blocks_as_it_is_at_once(convert, evaluate, small_blocks):
     X = convert(make_table(60))
     if convert is as_polars:
         X = X.drop("let")  # a list of aware dates is a column of UTC there
     model = NONARegressor(n_estimators=2, **QUICK).fit(X[:40], np.arange(40.0))
-    whole, ours = predict_whole_and_by_blocks(model, X[35:], small_blocks, ask)
+    whole, ours = predict_whole_and_by_blocks(model, X[35:], small_blocks, evaluate)
     # Embeddings are rounded to float32 from float64 products of other lengths.
     np.testing.assert_allclose(ours, whole, rtol=1e-5, atol=1e-5)
 
@@ -100,10 +100,10 @@ def test_classes_are_answered_by_blocks(several, small_blocks):
     y = np.stack([y, np.where(X[:, 1] > 0, "a", "b")], axis=1) if several else y
     model = NONAClassifier(n_estimators=1, **QUICK).fit(X[:40], y[:40])
 
-    def ask(model, X):
+    def evaluate(model, X):
         return np.hstack(model.predict_proba(X)) if several else model.predict_proba(X)
 
-    whole, ours = predict_whole_and_by_blocks(model, X[40:], small_blocks, ask)
+    whole, ours = predict_whole_and_by_blocks(model, X[40:], small_blocks, evaluate)
     np.testing.assert_allclose(ours, whole, rtol=1e-5, atol=1e-6)
     assert model.predict(X[40:]).shape == y[40:].shape
 
@@ -168,9 +168,9 @@ def test_embedding_leaves_the_mode_as_it_is(training):
 
 
 def test_of_a_small_bank_more_queries_make_a_tile():
-    n_queries, width = evaluation.tile_shape(torch.device("cpu"), 10**6)
+    n_queries, width = tiles_module.tile_shape(torch.device("cpu"), 10**6)
     for n in (10**6, width, width // 2, width // 4, 10, 1):
-        more, same = evaluation.tile_shape(torch.device("cpu"), n)
+        more, same = tiles_module.tile_shape(torch.device("cpu"), n)
         assert same == width
         assert n_queries <= more <= 4 * n_queries
         assert more * min(n, width) <= n_queries * width

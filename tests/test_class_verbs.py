@@ -292,7 +292,7 @@ def test_other_labels_leave_nothing_but_votes(fitted, animals):
     for queries in (asked, None):
         votes = fitted.neighbor_weights(queries) @ one_hot(fitted, turned)
         np.testing.assert_allclose(side_by_side(model, queries), votes, atol=CLOSE)
-        definition = model._ask(queries)[1].attend().numpy()
+        definition = model._evaluate(queries)[1].attend().numpy()
         np.testing.assert_allclose(definition, votes, atol=1e-4)
     table = model.influence(asked)
     change = side_by_side(without(model, NAMES[3]), asked) - side_by_side(model, asked)

@@ -39,8 +39,8 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._data.targets import ClassTargets
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn._training.refinement import refine
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
@@ -149,7 +149,7 @@ def test_gradients():
 # -- tile by tile -----------------------------------------------------------------------------
 
 
-def question(seed, sizes=(3,), n_heads=2, smoothing=True, adjusts=True, exclude=False):
+def evaluation(seed, sizes=(3,), n_heads=2, smoothing=True, adjusts=True, exclude=False):
     """A question with everything in it, in float64, and its targets."""
     torch.manual_seed(seed)
     n_classes = sum(sizes)
@@ -173,7 +173,7 @@ def question(seed, sizes=(3,), n_heads=2, smoothing=True, adjusts=True, exclude=
     labels = torch.arange(40)
     unit = torch.ones(n_classes, dtype=torch.float64)
     neighbors = Neighbors(bank, targets, torch.randn(40, dtype=torch.float64), unit)
-    return Question(head, neighbors, query, Exclusion(labels, labels) if exclude else None)
+    return Evaluation(head, neighbors, query, Exclusion(labels, labels) if exclude else None)
 
 
 CASES = [
@@ -188,13 +188,13 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_tiles_say_what_the_head_says(case):
-    asked = question(0, **case)
+    asked = evaluation(0, **case)
     torch.testing.assert_close(asked.mean(), asked.attend().detach(), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_probabilities_are_sums_of_what_neighbours_add(case):
-    asked = question(1, **case)
+    asked = evaluation(1, **case)
     weights, positions, adjusted = asked.heaviest(40 - bool(case.get("exclude")))
     added = (weights[..., None] * adjusted).sum(dim=1)
     rest = asked.mean() - added  # what smoothing adds
@@ -208,7 +208,7 @@ def test_probabilities_are_sums_of_what_neighbours_add(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_influence_is_what_leaving_out_does(case):
     """Where nothing depends on who is nearest: without a reach."""
-    asked = question(2, **case)
+    asked = evaluation(2, **case)
     for head, _, _ in asked.head.parts(asked.query, asked.neighbors.embeddings):
         if head.n_adjusted:
             head.reach.fill_(math.inf)
@@ -219,16 +219,16 @@ def test_influence_is_what_leaving_out_does(case):
         exclusion = asked.exclusion
         if exclusion is not None:
             exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
-        without = Question(asked.head, asked.neighbors[kept], asked.query, exclusion).mean()
+        without = Evaluation(asked.head, asked.neighbors[kept], asked.query, exclusion).mean()
         expected = (without - before).square().sum(dim=1).mean()
         torch.testing.assert_close(change[j], expected, rtol=1e-4, atol=1e-9)
 
 
 def test_nobody_admitted_leaves_the_frequencies():
-    asked = question(3, n_heads=1, adjusts=False)
+    asked = evaluation(3, n_heads=1, adjusts=False)
     same = torch.zeros(15, dtype=torch.long)
     everyone = Exclusion(same, torch.zeros(40, dtype=torch.long))
-    alone = Question(asked.head, asked.neighbors, asked.query, everyone)
+    alone = Evaluation(asked.head, asked.neighbors, asked.query, everyone)
     expected = asked.head.prior.expand(15, -1)
     torch.testing.assert_close(alone.mean(), expected.detach())
 
@@ -801,8 +801,8 @@ def test_how_sure_a_network_may_be_is_refined(certain):
     head = ClassHead(prior=torch.tensor([0.5, 0.5]), learn_temperature=True).double().eval()
     head.log_temperature.data.fill_(math.log(0.3))
     smoothing = head.logit_smoothing.item()
-    question = Question(head, Neighbors(X[:200], labels[:200]), X[200:])
-    refine(question, LogLoss().eval(), labels[200:])
+    evaluation = Evaluation(head, Neighbors(X[:200], labels[:200]), X[200:])
+    refine(evaluation, LogLoss().eval(), labels[200:])
     warmer = head.log_temperature.item() - math.log(0.3)
     smoother = head.logit_smoothing.item() - smoothing
     assert warmer < -0.2 if certain else warmer > 0.2  # more than for numbers

@@ -14,7 +14,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._inference import calibration as calibration_module
-from nona_sklearn._inference import question as question_module
+from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
     _as_low,
@@ -29,14 +29,14 @@ from nona_sklearn._inference.calibration import (
 from nona_sklearn._inference.distribution import (
     NOISES,
     NORMAL,
-    Blurred,
     Calibration,
     Distribution,
-    Exact,
+    Empirical,
     Noise,
+    Smoothed,
 )
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 
@@ -79,7 +79,7 @@ def blur(weights, values, scale, errors=NORMAL, share=1.0):
     values = values.expand(len(weights), -1)
     noise = Noise(scale, errors, reach=float(values.max() - values.min()))
     center = (weights * values).sum(dim=1, keepdim=True)
-    return Blurred(values, center, noise, noise.at_points(share))
+    return Smoothed(values, center, noise, noise.at_points(share))
 
 
 def test_on_paper():
@@ -89,7 +89,7 @@ def test_on_paper():
         [0.0, 0.25, 0.3, 0.5, 0.51, 1.0],
         [[0.9, 1.0, 2.5, 3.0]],
     )
-    law = Exact(targets)
+    law = Empirical(targets)
     assert law.quantiles(weights, levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
     assert law.cdf(weights, points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
     assert law.std(weights).item() == pytest.approx(np.sqrt(0.6875))
@@ -98,7 +98,7 @@ def test_on_paper():
 def test_a_value_without_weight_is_no_quantile():
     """Also at level 0, where no weight at all would do."""
     weights, values, levels = tensors([[0.0, 0.5, 0.5, 0.0]], [[1.0, 2.0, 3.0, 4.0]], [0.0, 1.0])
-    assert Exact(values).quantiles(weights, levels).tolist() == [[2.0, 3.0]]
+    assert Empirical(values).quantiles(weights, levels).tolist() == [[2.0, 3.0]]
 
 
 def test_more_errors_have_narrower_kernels():
@@ -111,7 +111,7 @@ def test_each_query_may_have_values_of_its_own():
     weights, values, levels, points = tensors(
         [[0.5, 0.5], [0.5, 0.5]], [[1.0, 2.0], [9.0, 5.0]], [0.4, 0.9], [[1.5], [4.0]]
     )
-    law = Exact(values)
+    law = Empirical(values)
     assert law.quantiles(weights, levels).tolist() == [[1.0, 2.0], [5.0, 9.0]]
     assert law.cdf(weights, points).tolist() == [[0.5], [0.0]]
     assert law.std(weights).tolist() == [[0.5], [2.0]]
@@ -185,7 +185,7 @@ def test_crps_is_its_definition(sample):
 def test_quantiles_are_numpy_s(sample, level):
     weights, targets, _ = sample
     weights = weights / weights.sum(axis=1, keepdims=True)
-    ours = Exact(torch.tensor(targets)[None]).quantiles(
+    ours = Empirical(torch.tensor(targets)[None]).quantiles(
         torch.tensor(weights), torch.tensor([level]).double()
     )[:, 0]
     # Where the level is a sum of weights to the last bit, rounding may decide otherwise.
@@ -322,8 +322,10 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(question_module, "WHOLE_ENTRIES", 500)
-    pairs = reg.bank_.ask(reg.network_.head).behind(lambda rows, behind: behind.weights().numel())
+    monkeypatch.setattr(evaluation_module, "WHOLE_ENTRIES", 500)
+    pairs = reg.bank_.evaluate(reg.network_.head).behind(
+        lambda rows, behind: behind.weights().numel()
+    )
     assert len(pairs) > 1
     assert max(pairs) <= 500
     parts = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
@@ -470,7 +472,7 @@ def test_a_row_is_asked_about_without_its_group():
     answers = ask_of_rows(head, bank, rows).mean()
     for row, ours in zip(rows, answers, strict=True):
         others = bank.keep(np.flatnonzero(groups != groups[row]))
-        expected = others.ask(head, places[[row]]).mean().item()
+        expected = others.evaluate(head, places[[row]]).mean().item()
         assert ours.item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -509,10 +511,10 @@ def test_units_of_one_output_do_not_change_the_choice():
 
     def choose(unit):
         units = torch.tensor([1.0, unit]).double()
-        question = Question(
+        evaluation = Evaluation(
             NONAHead().eval(), Neighbors(places, units * values), torch.zeros(80, 1)
         )
-        found = fit_calibration(question, units * residual)
+        found = fit_calibration(evaluation, units * residual)
         return found.power, (np.array(found.noise) / units.numpy()).tolist()
 
     one = choose(1.0)
@@ -523,14 +525,14 @@ def test_units_of_one_output_do_not_change_the_choice():
 def test_calibration_scores_some_rows_and_knows_the_errors_of_all(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     neighbors = Neighbors(torch.randn(60, 2, generator=generator), torch.arange(60.0))
-    question = Question(NONAHead().eval(), neighbors, torch.randn(60, 2, generator=generator))
+    evaluation = Evaluation(NONAHead().eval(), neighbors, torch.randn(60, 2, generator=generator))
     residual = torch.randn(60, 1, generator=generator).double()
-    asked, behind = [], Question.behind
-    monkeypatch.setattr(Question, "behind", lambda q, *a: asked.append(len(q)) or behind(q, *a))
-    everything = fit_calibration(question, residual)
+    asked, behind = [], Evaluation.behind
+    monkeypatch.setattr(Evaluation, "behind", lambda q, *a: asked.append(len(q)) or behind(q, *a))
+    everything = fit_calibration(evaluation, residual)
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)
     monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)
-    some = fit_calibration(question, residual)
+    some = fit_calibration(evaluation, residual)
     assert asked == [60, 20]
     assert some.errors == everything.errors
     scale = residual.square().mean().sqrt().item()
@@ -594,35 +596,35 @@ def line(n_queries, scale):
     queries = torch.tensor(rng.uniform(-4, 4, size=(n_queries, 1))).float()
     neighbors = Neighbors(places, places[:, 0].double())
     error = torch.tensor(scale * rng.normal(size=(n_queries, 1)))
-    return Question(NONAHead().eval(), neighbors, queries), error
+    return Evaluation(NONAHead().eval(), neighbors, queries), error
 
 
-def coverage_of(calibration, question, error, level):
+def coverage_of(calibration, evaluation, error, level):
     """Of the rows that a calibration is fitted to."""
     levels = torch.tensor([(1 - level) / 2, (1 + level) / 2]).double()
-    low, high = Distribution(question, calibration).quantiles(levels).T
-    truth = (question.mean() + error[:, 0]).numpy()
+    low, high = Distribution(evaluation, calibration).quantiles(levels).T
+    truth = (evaluation.mean() + error[:, 0]).numpy()
     return ((low <= truth) & (truth <= high)).mean()
 
 
 @pytest.mark.parametrize("scale", [0.15, 0.5, 1.0, 3.0])
 def test_errors_may_be_smaller_or_larger_than_the_neighbours_spread(scale):
     """At its own power, the neighbours' spread is 1.4."""
-    question, error = line(500, scale)
-    calibration = fit_calibration(question, error)
+    evaluation, error = line(500, scale)
+    calibration = fit_calibration(evaluation, error)
     for level in (0.5, 0.8, 0.9):
-        assert coverage_of(calibration, question, error, level) == pytest.approx(level, abs=0.05)
+        assert coverage_of(calibration, evaluation, error, level) == pytest.approx(level, abs=0.05)
 
 
 def test_of_equal_scores_the_coverage_decides(monkeypatch):
     """Fewer and fewer candidates are as low: the more there are, the better the coverage."""
-    question, error = line(120, 1.0)
+    evaluation, error = line(120, 1.0)
     error = error.abs().pow(1.5) * error.sign()  # of another shape than the neighbours' spread
 
     def miscoverage():
-        calibration = fit_calibration(question, error)
+        calibration = fit_calibration(evaluation, error)
         levels = np.arange(10, 20) / 20
-        covered = [coverage_of(calibration, question, error, level) for level in levels]
+        covered = [coverage_of(calibration, evaluation, error, level) for level in levels]
         return (np.square(covered - levels) / (levels * (1 - levels))).mean()
 
     ours = miscoverage()

@@ -19,7 +19,7 @@ def test_added_rows_are_neighbours_like_the_others(reg, plane):
     X, X_test, y, _ = plane
     assert reg.add_neighbors(X[80:], y[80:]).tolist() == list(range(80, 120))
     np.testing.assert_array_equal(reg.bank_.embeddings, reg.embed(X).embeddings)
-    compared = reg.network_.head.compared(reg.bank_.embeddings)
+    compared = reg.network_.head.metric_part(reg.bank_.embeddings)
     np.testing.assert_array_equal(compared, reg.transform(X))
     np.testing.assert_array_equal(reg.bank_.targets, y)
     sums = reg.explain(X_test, 120).groupby("query")["contribution"].sum()

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nona_sklearn._inference.evaluation import (
+from nona_sklearn._inference.neighbors import Exclusion, with_ones
+from nona_sklearn._inference.tiles import (
     EVALUATION_STEPS,
     Comparison,
     EuclideanComparison,
@@ -17,7 +18,6 @@ from nona_sklearn._inference.evaluation import (
     compare,
     relative_to_peak_,
 )
-from nona_sklearn._inference.neighbors import Exclusion, with_ones
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
 
@@ -134,11 +134,11 @@ def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
     exact = SIMILARITIES[similarity](query.double(), neighbors.double())
     if similarity == "log_l2":  # float64 knows smaller distances
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
-    ours = comparison.ask(query).of(slice(0, 30)).double()
+    ours = comparison.evaluate(query).of(slice(0, 30)).double()
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=4 * EPS * scale)
-    order = comparison.ask(query).order(slice(0, 30))
+    order = comparison.evaluate(query).order(slice(0, 30))
     assert torch.equal(order.argsort(dim=1, stable=True)[:, -1], exact.argmax(dim=1))
-    torch.testing.assert_close(comparison.ask(query).from_order(order).double(), ours)
+    torch.testing.assert_close(comparison.evaluate(query).from_sort_keys(order).double(), ours)
 
 
 def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
@@ -152,13 +152,13 @@ def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
 def test_lengths_far_apart_stay_in_range(of_query, of_neighbors, sign):
     query = of_query * numbers(9, 5)
     neighbors = sign * of_neighbors * (1 + numbers(30, 5, seed=1).abs())
-    ours = compare("l2", neighbors).ask(query).of(slice(0, 30)).double()
+    ours = compare("l2", neighbors).evaluate(query).of(slice(0, 30)).double()
     exact = SIMILARITIES["l2"](query.double(), neighbors.double())
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=0)
 
 
 def test_memory_of_one_tile_serves_the_next():
-    similarities = compare("l2", numbers(20, 3)).ask(numbers(4, 3, seed=1))
+    similarities = compare("l2", numbers(20, 3)).evaluate(numbers(4, 3, seed=1))
     first, second = (similarities.of(slice(i, i + 10)) for i in (0, 10))
     assert first.data_ptr() == second.data_ptr()
 
@@ -167,7 +167,7 @@ def test_memory_of_one_tile_serves_the_next():
 def test_as_many_queries_as_rows_as_columns(n):
     """Pieces of memory of one shape are still several."""
     query, neighbors = numbers(n, 3), numbers(n, 3, seed=1)
-    ours = compare("l2", neighbors).ask(query).of(slice(0, n))
+    ours = compare("l2", neighbors).evaluate(query).of(slice(0, n))
     torch.testing.assert_close(ours, SIMILARITIES["l2"](query, neighbors))
 
 
@@ -177,11 +177,11 @@ def test_similarities_do_not_depend_on_company(similarity):
     query, neighbors = numbers(40, 7), numbers(61, 7, seed=1)
     neighbors[5:9] = query[3]
     comparison = compare(similarity, neighbors)
-    whole = comparison.ask(query).of(slice(0, 61))
+    whole = comparison.evaluate(query).of(slice(0, 61))
     for i in range(40):
-        alone = comparison.ask(query[i : i + 1]).of(slice(0, 61))
+        alone = comparison.evaluate(query[i : i + 1]).of(slice(0, 61))
         torch.testing.assert_close(alone, whole[i : i + 1], rtol=2 * EPS, atol=2 * EPS)
-    parts = [comparison.ask(query).of(slice(a, a + 7)).clone() for a in range(0, 61, 7)]
+    parts = [comparison.evaluate(query).of(slice(a, a + 7)).clone() for a in range(0, 61, 7)]
     torch.testing.assert_close(torch.cat(parts, dim=1)[:, :61], whole, rtol=2 * EPS, atol=2 * EPS)
 
 

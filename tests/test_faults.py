@@ -36,12 +36,12 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
-from nona_sklearn._inference import evaluation
-from nona_sklearn._inference import question as question_module
+from nona_sklearn._inference import evaluation as evaluation_module
+from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import ask_of_rows, fit_calibration
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn._training import trainer
 from nona_sklearn._utils.settings import EDITING, WORKERS, cached_property
 from nona_sklearn._utils.validation import replaced_when_done, snapshot
@@ -103,10 +103,10 @@ def test_streamed_weights_are_numbers_at_both_ends(
     head.step.narrowing.fill_(narrowing)
     z = scale * torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
     bank = NeighborBank(Neighbors(z, torch.arange(30.0)))
-    for question in (bank.ask(head), bank.ask(head, z[:5] + scale)):
-        mean = question.mean()
+    for evaluation in (bank.evaluate(head), bank.evaluate(head, z[:5] + scale)):
+        mean = evaluation.mean()
         assert ((mean >= -1e-6) & (mean <= 29 + 1e-6)).all()
-        weights_of_all = question.sparse_weights().toarray()
+        weights_of_all = evaluation.sparse_weights().toarray()
         np.testing.assert_allclose(weights_of_all.sum(axis=1), 1)
         np.testing.assert_allclose(weights_of_all @ np.arange(30.0), mean, atol=1e-4)
 
@@ -155,7 +155,7 @@ def test_a_bank_of_one_place_is_averaged(step, n, distance):
     head = NONAHead(step=SoftStep(step), weighting="uniform").eval()
     bank = NeighborBank(Neighbors(place.repeat(n, 1), torch.arange(float(n))))
     for query in (place + distance, (place + distance).repeat(3, 1)):
-        mean = bank.ask(head, query).mean()
+        mean = bank.evaluate(head, query).mean()
         torch.testing.assert_close(mean, torch.full_like(mean, (n - 1) / 2))
 
 
@@ -220,7 +220,7 @@ def edit_once(reg, X, y):
 
 @pytest.mark.parametrize("answer", ["mean", "behind"])
 @pytest.mark.parametrize(
-    "ask",
+    "evaluate",
     [
         lambda reg: np.column_stack(reg.predict(None, return_std=True)),
         lambda reg: reg.sample_y(None, 2),
@@ -230,18 +230,18 @@ def edit_once(reg, X, y):
     ],
     ids=["return_std", "sample_y", "quantiles", "influence", "explain"],
 )
-def test_an_edit_between_two_steps_of_an_answer_is_not_in_it(plane, monkeypatch, answer, ask):
+def test_an_edit_between_two_steps_of_an_answer_is_not_in_it(plane, monkeypatch, answer, evaluate):
     X, _, y, _ = plane
     reg = nona().fit(X, y)
-    expected = ask(copy.deepcopy(reg))
-    edit, method = edit_once(reg, X, y), getattr(Question, answer)
+    expected = evaluate(copy.deepcopy(reg))
+    edit, method = edit_once(reg, X, y), getattr(Evaluation, answer)
 
     def edited(self, *args, **kwargs):
         edit()
         return method(self, *args, **kwargs)
 
-    monkeypatch.setattr(Question, answer, edited)
-    np.testing.assert_array_equal(ask(reg), expected)
+    monkeypatch.setattr(Evaluation, answer, edited)
+    np.testing.assert_array_equal(evaluate(reg), expected)
 
 
 @pytest.mark.parametrize(
@@ -914,9 +914,9 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
 def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     X, X_test, y, _ = plane
     reg, prepared = nona(n_estimators=2).fit(X, y), []
-    prepare = evaluation.EuclideanComparison._prepare
+    prepare = tiles_module.EuclideanComparison._prepare
     monkeypatch.setattr(
-        evaluation.EuclideanComparison,
+        tiles_module.EuclideanComparison,
         "_prepare",
         lambda self, rows: prepared.append(rows) or prepare(self, rows),
     )
@@ -929,7 +929,7 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     reg.predict(X_test)
     assert len(prepared) == 2  # once for each network
     expected = reg.predict(X_test)
-    monkeypatch.setattr(question_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(evaluation_module, "KEPT_BYTES", 0)
     reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
     np.testing.assert_array_equal(reg.predict(X_test), expected)
     assert all(c.kept is None for c in next(iter(reg.bank_.neighbors.kept.values())))
@@ -955,12 +955,12 @@ def test_warm_start_goes_on_with_the_networks_that_there_are():
 def test_no_part_of_a_batch_is_without_neighbours(plane):
     """A batch of 5 in parts of 2 once left a row that predicted 0 and taught nothing."""
     X, _, y, _ = plane
-    seen, ask = [], trainer.NEIGHBOR_POOLS["batch"].ask
+    seen, evaluate = [], trainer.NEIGHBOR_POOLS["batch"].evaluate
 
     class Spy(trainer.NEIGHBOR_POOLS["batch"]):
-        def ask(self, network, queries):
+        def evaluate(self, network, queries):
             seen.append(len(queries))
-            return ask(self, network, queries)
+            return evaluate(self, network, queries)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(trainer.NEIGHBOR_POOLS, "batch", Spy)

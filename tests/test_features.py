@@ -1132,7 +1132,7 @@ def to_polars(X):
     return pl.DataFrame(values).with_columns(pl.col("sold").dt.replace_time_zone("UTC"))
 
 
-def ask(model, X):
+def evaluate(model, X):
     return model.transform(X) if isinstance(model, TableEncoder) else model.predict(X)
 
 
@@ -1140,10 +1140,10 @@ def ask(model, X):
 def test_columns_come_in_any_order(estimator, fitted):
     X, _ = mixed_frame()
     model = fitted[type(estimator)]
-    expected = ask(model, X)
+    expected = evaluate(model, X)
     assert np.isfinite(expected).all()
-    np.testing.assert_array_equal(ask(model, X[X.columns[::-1]]), expected)
-    np.testing.assert_allclose(ask(model, to_polars(X[sorted(X)])), expected, rtol=1e-6)
+    np.testing.assert_array_equal(evaluate(model, X[X.columns[::-1]]), expected)
+    np.testing.assert_allclose(evaluate(model, to_polars(X[sorted(X)])), expected, rtol=1e-6)
 
 
 @ON_ALL
@@ -1179,7 +1179,7 @@ def test_columns_come_in_any_order(estimator, fitted):
 def test_tables_that_differ_from_fits(estimator, change, message, fitted):
     X, _ = mixed_frame()
     with pytest.raises(ValueError, match=message):
-        ask(fitted[type(estimator)], change(X))
+        evaluate(fitted[type(estimator)], change(X))
 
 
 def test_dates_without_a_zone_stay_so():
@@ -1194,9 +1194,9 @@ def test_columns_of_an_array_go_by_number(estimator):
     objects = X.drop(columns="size").astype(object).to_numpy()
     model = clone(estimator).fit(objects, y)
     with pytest.raises(ValueError, match="column 1 held strings in fit, and holds numbers now"):
-        ask(model, np.where(np.arange(5) == 1, 3, objects))
+        evaluate(model, np.where(np.arange(5) == 1, 3, objects))
     with pytest.raises(ValueError, match=f"has 4 features, but {type(model).__name__} is expect"):
-        ask(model, objects[:, :4])
+        evaluate(model, objects[:, :4])
 
 
 @ON_ALL
@@ -1205,9 +1205,9 @@ def test_a_fit_on_a_frame_asked_with_an_array_warns_once(estimator, fitted):
     model = fitted[type(estimator)]
     name = type(model).__name__
     with pytest.warns(UserWarning, match=f"not have valid feature names, but {name}") as found:
-        answer = ask(model, X.astype(object).to_numpy())
+        answer = evaluate(model, X.astype(object).to_numpy())
     assert len(found) == 1
-    np.testing.assert_allclose(answer, ask(model, X), rtol=1e-9)
+    np.testing.assert_allclose(answer, evaluate(model, X), rtol=1e-9)
 
 
 @ON_ALL
@@ -1215,10 +1215,10 @@ def test_a_fit_on_an_array_asked_with_a_frame_warns_once(estimator):
     X, y = mixed_frame()
     X = X.drop(columns="size")  # an array does not know its order
     model = clone(estimator).fit(X.astype(object).to_numpy(), y)
-    expected = ask(model, X.astype(object).to_numpy())
+    expected = evaluate(model, X.astype(object).to_numpy())
     name = type(model).__name__
     with pytest.warns(UserWarning, match=f"X has feature names, but {name} was fitted w") as found:
-        answer = ask(model, X)
+        answer = evaluate(model, X)
     assert len(found) == 1
     np.testing.assert_allclose(answer, expected, rtol=1e-9)
 
@@ -1226,7 +1226,7 @@ def test_a_fit_on_an_array_asked_with_a_frame_warns_once(estimator):
 @ON_ALL
 def test_asking_before_fit(estimator):
     with pytest.raises(NotFittedError):
-        ask(clone(estimator), CHOICE)
+        evaluate(clone(estimator), CHOICE)
 
 
 @ON_ALL
@@ -1244,12 +1244,12 @@ def test_a_failed_refit_changes_nothing(estimator, change, fitted, untrained):
     X, y = mixed_frame()
     model = pickle.loads(pickle.dumps(fitted[type(estimator)]))
     before = dict(vars(model))
-    expected = ask(model, X)
+    expected = evaluate(model, X)
     with pytest.raises((TypeError, ValueError)):
         model.fit(change(X), y)
     assert vars(model).keys() == before.keys()
     assert all(vars(model)[name] is value for name, value in before.items())
-    np.testing.assert_array_equal(ask(model, X), expected)
+    np.testing.assert_array_equal(evaluate(model, X), expected)
 
 
 # -- for any table -------------------------------------------------------------------------------
@@ -1512,7 +1512,7 @@ def test_clone_pickle_and_parameters(estimator, fitted):
     assert clone(chosen).get_params() == chosen.get_params()
     assert not hasattr(clone(model), "features_")
     loaded = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(ask(loaded, X), ask(model, X))
+    np.testing.assert_array_equal(evaluate(loaded, X), evaluate(model, X))
     assert clone(estimator).get_params()["categorical_features"] == "from_dtype"
 
 

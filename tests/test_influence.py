@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from nona_sklearn import ClassHead, NONAHead, NONARegressor, SoftStep
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, Softpick, SparseSoftmax
 
@@ -28,7 +28,7 @@ CASES = {name: name for name in WEIGHTINGS} | {
 }
 
 
-def question(weighting, classes=False, exclude=False, step=None, n_neighbors=None, n_heads=2):
+def evaluation(weighting, classes=False, exclude=False, step=None, n_neighbors=None, n_heads=2):
     """A question with everything in it, in float64: adjustments, a prior, two networks."""
     torch.manual_seed(3)
     values = torch.randn(N, 2, dtype=torch.float64)
@@ -46,7 +46,7 @@ def question(weighting, classes=False, exclude=False, step=None, n_neighbors=Non
     unit, prior = torch.ones(2, dtype=torch.float64), torch.randn(N, dtype=torch.float64)
     labels = torch.arange(N)
     exclusion = Exclusion(labels, labels) if exclude else None
-    return Question(head, Neighbors(bank, values, prior, unit), query, exclusion)
+    return Evaluation(head, Neighbors(bank, values, prior, unit), query, exclusion)
 
 
 def without(asked, row):
@@ -55,7 +55,7 @@ def without(asked, row):
     exclusion = asked.exclusion
     if exclusion is not None:
         exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
-    return Question(asked.head, asked.neighbors[kept], asked.query, exclusion)
+    return Evaluation(asked.head, asked.neighbors[kept], asked.query, exclusion)
 
 
 def check(asked, rows=(0, 7, 8, 13, 21, 34)):
@@ -76,34 +76,34 @@ def check(asked, rows=(0, 7, 8, 13, 21, 34)):
 @pytest.mark.parametrize(("classes", "exclude"), [(False, True), (True, False)])
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_what_leaving_out_does(case, classes, exclude):
-    change = check(question(CASES[case], classes, exclude))
+    change = check(evaluation(CASES[case], classes, exclude))
     assert (change > 0).any()
 
 
 @pytest.mark.parametrize("weighting", ["softmax", "sparsemax", "preconditioned"])
 def test_of_few_neighbours_the_next_one_takes_the_place(weighting):
-    check(question(weighting, n_neighbors=1))
-    check(question(weighting, n_neighbors=4, classes=True))
+    check(evaluation(weighting, n_neighbors=1))
+    check(evaluation(weighting, n_neighbors=4, classes=True))
 
 
 def test_a_step_is_asked_again_where_others_take_a_place():
     """Of the nearest and farthest row, too, by which it is scaled."""
-    check(question(SparseSoftmax(N), step="s1"))
+    check(evaluation(SparseSoftmax(N), step="s1"))
 
 
 def test_who_has_no_other_neighbour_keeps_it():
-    asked = question("sparsemax")
+    asked = evaluation("sparsemax")
     group = torch.zeros(N, dtype=torch.long)
     group[3] = 1  # the only one that the queries may meet
     exclusion = Exclusion(torch.zeros(15, dtype=torch.long), group)
-    _, change, _ = Question(asked.head, asked.neighbors, asked.query, exclusion).influence()
+    _, change, _ = Evaluation(asked.head, asked.neighbors, asked.query, exclusion).influence()
     torch.testing.assert_close(change, torch.zeros_like(change), rtol=0, atol=1e-12)
 
 
 def test_blocks_of_pairs_say_the_same(monkeypatch):
-    whole = question("entmax").influence()
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.ENTRIES_WITHOUT", 3 * N)
-    for ours, theirs in zip(question("entmax").influence(), whole, strict=True):
+    whole = evaluation("entmax").influence()
+    monkeypatch.setattr("nona_sklearn._inference.tiles.ENTRIES_WITHOUT", 3 * N)
+    for ours, theirs in zip(evaluation("entmax").influence(), whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=0)
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy, one_hot
 
-from nona_sklearn._data.sample_weight import mean_one
+from nona_sklearn._data.sample_weight import normalize_mean
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss, WeightedLoss
 
 EPS = torch.finfo(torch.float64).eps
@@ -316,10 +316,10 @@ def test_rows_may_count_differently():
     expected = log_loss(
         truth.argmax(dim=1), p.numpy(), sample_weight=weights.numpy(), labels=range(3)
     )
-    ours = loss.eval()(p, truth, mean_one(weights.log()))
+    ours = loss.eval()(p, truth, normalize_mean(weights.log()))
     assert ours.item() == pytest.approx(expected, rel=1e-12)
     each = ASSoftmaxLoss(reduction="none")(p, truth)[:, 0]
-    ours = loss.train()(p, truth, mean_one(weights.log()))
+    ours = loss.train()(p, truth, normalize_mean(weights.log()))
     assert_close(ours, (weights * each).sum() / weights.sum())
     assert loss.n_ignored(p, truth) == (each == 0).sum() > 0
 

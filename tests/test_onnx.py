@@ -61,7 +61,7 @@ def rounding(estimator, X):
     """What float32 similarities err by, times the steepest slope of a weight's logarithm."""
     head = estimator.network_.head
     similarity = SIMILARITIES[estimator.similarity]
-    neighbors = head.compared(estimator.bank_.embeddings)
+    neighbors = head.metric_part(estimator.bank_.embeddings)
     query = torch.as_tensor(estimator.transform(X))
     exact = head.tempered(similarity(query.double(), neighbors.double()))
     error = (head.tempered(similarity(query, neighbors)) - exact).abs().max()

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from nona_sklearn import NONAHead, SoftStep
-from nona_sklearn._inference import evaluation
+from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -20,8 +20,8 @@ def make_bank(embeddings, targets):
     return NeighborBank(Neighbors(embeddings, targets))
 
 
-def ask(bank, head, query, leave_one_out=False):
-    return bank.ask(head, None if leave_one_out else query)
+def evaluate(bank, head, query, leave_one_out=False):
+    return bank.evaluate(head, None if leave_one_out else query)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def queries(n):
 @pytest.mark.parametrize("blocks", [(1, 1), (7, 16), (256, 39), (3, 2048)])
 def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, blocks):
     query = bank.embeddings if leave_one_out else queries(25)
-    whole = ask(bank, head, query, leave_one_out).mean()
-    heaviest, rows, _ = ask(bank, head, query, leave_one_out).heaviest(5)
-    monkeypatch.setitem(evaluation.TILE, "cpu", blocks)
-    ours = ask(bank, head, query, leave_one_out).mean()
+    whole = evaluate(bank, head, query, leave_one_out).mean()
+    heaviest, rows, _ = evaluate(bank, head, query, leave_one_out).heaviest(5)
+    monkeypatch.setitem(tiles_module.TILE, "cpu", blocks)
+    ours = evaluate(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
-    ours, our_rows, values = ask(bank, head, query, leave_one_out).heaviest(5)
+    ours, our_rows, values = evaluate(bank, head, query, leave_one_out).heaviest(5)
     torch.testing.assert_close(ours, heaviest, rtol=0, atol=1e-6)
     assert torch.equal(our_rows[heaviest > 0], rows[heaviest > 0])
     assert torch.equal(values, bank.targets[our_rows][..., None])  # nothing is adjusted
@@ -70,11 +70,11 @@ def test_streamed_weights_are_the_head_s(bank, head, similarity, weighting, leav
     excluded = torch.eye(40, dtype=torch.bool) if leave_one_out else None
     expected = head.neighbor_weights(query, bank.embeddings, excluded)
     ours = torch.from_numpy(
-        ask(bank, head, query, leave_one_out).sparse_weights().toarray()
+        evaluate(bank, head, query, leave_one_out).sparse_weights().toarray()
     ).float()
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
-        ask(bank, head, query, leave_one_out).mean(),
+        evaluate(bank, head, query, leave_one_out).mean(),
         expected.double() @ bank.targets,
         rtol=0,
         atol=1e-5,
@@ -84,15 +84,15 @@ def test_streamed_weights_are_the_head_s(bank, head, similarity, weighting, leav
 def test_equally_near_neighbours_all_count(head):
     """Where the span of the similarities is nothing, all are nearest."""
     bank = make_bank(torch.ones(5, 3), torch.arange(5.0))
-    assert ask(bank, head, torch.zeros(2, 3)).mean().tolist() == [2.0, 2.0]
+    assert evaluate(bank, head, torch.zeros(2, 3)).mean().tolist() == [2.0, 2.0]
 
 
 def test_leave_one_out_is_a_bank_without_the_row(bank, head):
-    ours = ask(bank, head, bank.embeddings, leave_one_out=True).mean()
+    ours = evaluate(bank, head, bank.embeddings, leave_one_out=True).mean()
     for row in range(len(bank)):
         others = torch.arange(len(bank)) != row
         smaller = make_bank(bank.embeddings[others], bank.targets[others])
-        expected = ask(smaller, head, bank.embeddings[row : row + 1]).mean()
+        expected = evaluate(smaller, head, bank.embeddings[row : row + 1]).mean()
         torch.testing.assert_close(ours[row : row + 1], expected, rtol=0, atol=1e-6)
 
 
@@ -101,29 +101,31 @@ def test_leave_one_out_lets_a_twin_stay(bank):
     twins = make_bank(bank.embeddings[[0, 0, 1]], torch.tensor([1.0, 2.0, 3.0]))
     sharp = NONAHead(learn_temperature=True)
     sharp.log_temperature.data.fill_(-6.0)
-    predictions = ask(twins, sharp, twins.embeddings, leave_one_out=True).mean()
+    predictions = evaluate(twins, sharp, twins.embeddings, leave_one_out=True).mean()
     torch.testing.assert_close(predictions[:2], torch.tensor([2.0, 1.0], dtype=torch.float64))
 
 
 def test_predictions_are_exact_whatever_the_offset(bank, head):
     """Float32 weights do not quite sum to 1, which a large offset would reveal."""
     shifted = make_bank(bank.embeddings, bank.targets + 1e9)
-    expected = ask(bank, head, queries(9)).mean() + 1e9
-    np.testing.assert_allclose(ask(shifted, head, queries(9)).mean(), expected, rtol=0, atol=1e-5)
+    expected = evaluate(bank, head, queries(9)).mean() + 1e9
+    np.testing.assert_allclose(
+        evaluate(shifted, head, queries(9)).mean(), expected, rtol=0, atol=1e-5
+    )
 
 
 def test_multi_output(bank, head):
     both = make_bank(bank.embeddings, torch.stack([bank.targets, 1 - bank.targets], dim=1))
-    predictions = ask(both, head, queries(5)).mean()
+    predictions = evaluate(both, head, queries(5)).mean()
     assert predictions.shape == (5, 2)
     torch.testing.assert_close(predictions.sum(dim=1), torch.ones(5, dtype=torch.float64))
 
 
 def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
-    monkeypatch.setitem(evaluation.TILE, "cpu", (5, 40))
-    alone = ask(bank, head, queries(25)).mean()
+    monkeypatch.setitem(tiles_module.TILE, "cpu", (5, 40))
+    alone = evaluate(bank, head, queries(25)).mean()
     torch.set_num_threads(3)
-    together = ask(bank, head, queries(25)).mean()
+    together = evaluate(bank, head, queries(25)).mean()
     assert torch.get_num_threads() == 3
     with ThreadPoolExecutor(1) as pool:  # a new thread asks what the process is set to
         assert pool.submit(torch.get_num_threads).result() == 3
@@ -133,7 +135,7 @@ def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch
 def test_an_error_in_a_thread_is_raised_and_thread_counts_are_restored(bank):
     torch.set_num_threads(2)
     with pytest.raises(RuntimeError):
-        ask(bank, NONAHead(), torch.zeros(3, 7)).mean()  # embeddings have 3 dimensions
+        evaluate(bank, NONAHead(), torch.zeros(3, 7)).mean()  # embeddings have 3 dimensions
     assert torch.get_num_threads() == 2
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(torch.get_num_threads).result() == 2
@@ -145,11 +147,13 @@ def test_a_prediction_does_not_depend_on_its_company(monkeypatch):
     bank = make_bank(neighbors, torch.randn(5000, generator=generator).double())
     query = torch.randn(300, 8, generator=generator)
     for head in (NONAHead(), NONAHead(step=SoftStep("s1")), NONAHead("cosine")):
-        whole = ask(bank, head, query).mean()
+        whole = evaluate(bank, head, query).mean()
         for some in (query[:1], query[7:60], query[200:]):
             start = int((query == some[0]).all(dim=1).nonzero())
             expected = whole[start : start + len(some)]
-            torch.testing.assert_close(ask(bank, head, some).mean(), expected, rtol=0, atol=1e-9)
+            torch.testing.assert_close(
+                evaluate(bank, head, some).mean(), expected, rtol=0, atol=1e-9
+            )
 
 
 @pytest.mark.parametrize("average", [False, True])
@@ -169,10 +173,10 @@ def test_answers_at_once_and_tile_by_tile_are_one(
         neighbors = replace(neighbors, log_prior=torch.linspace(-1, 1, 40))
     labels = torch.arange(40) if exclusion == "itself" else torch.arange(40) // 4
     excluded = exclusion and Exclusion(labels[:12], labels)
-    question = Question(head.eval(), neighbors, neighbors.embeddings[:12], excluded)
+    evaluation = Evaluation(head.eval(), neighbors, neighbors.embeddings[:12], excluded)
     with torch.no_grad():
-        expected = question.attend().double()
-    torch.testing.assert_close(question.mean(), expected, rtol=0, atol=1e-5)
+        expected = evaluation.attend().double()
+    torch.testing.assert_close(evaluation.mean(), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighting", ["softmax", "uniform"])
@@ -185,7 +189,7 @@ def test_a_prior_of_two_is_the_row_twice(bank, head, weighting):
     log_prior[[3, 7]] = np.log(2.0)
     heavier = replace(bank.neighbors, log_prior=log_prior)
     ours, expected = (
-        Question(head, neighbors, queries(9)).mean()
+        Evaluation(head, neighbors, queries(9)).mean()
         for neighbors in (heavier, bank.neighbors[twice])
     )
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-6)
@@ -195,9 +199,9 @@ def test_a_prior_of_two_is_the_row_twice(bank, head, weighting):
 
 def test_who_meets_nobody_gets_nothing(bank, head):
     alone = Exclusion(torch.zeros(9, dtype=torch.long), torch.zeros(40, dtype=torch.long))
-    question = Question(head, bank.neighbors, queries(9), alone)
-    assert (question.mean() == 0).all()
-    assert (question.attend() == 0).all()
+    evaluation = Evaluation(head, bank.neighbors, queries(9), alone)
+    assert (evaluation.mean() == 0).all()
+    assert (evaluation.attend() == 0).all()
 
 
 def test_a_bank_keeps_what_belongs_to_its_rows():
@@ -217,8 +221,8 @@ def test_a_bank_keeps_what_belongs_to_its_rows():
 
 def test_a_similarity_put_in_place_of_another_is_the_one_that_counts(bank, monkeypatch):
     monkeypatch.setitem(SIMILARITIES, "l2", SIMILARITIES["l1"])
-    ours = bank.ask(NONAHead("l2"), queries(5)).mean()
-    torch.testing.assert_close(ours, bank.ask(NONAHead("l1"), queries(5)).mean())
+    ours = bank.evaluate(NONAHead("l2"), queries(5)).mean()
+    torch.testing.assert_close(ours, bank.evaluate(NONAHead("l1"), queries(5)).mean())
 
 
 # -- whole rows, and what is kept --------------------------------------------------------------
@@ -228,40 +232,40 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     """Of tiles of one width, whose memory serves one after the other."""
     head, query = head.eval(), queries(6)
     expected = head.neighbor_weights(query, bank.embeddings).double()
-    changes = bank.ask(head, query).influence()
-    monkeypatch.setitem(evaluation.TILE, "cpu", (4, 8))
-    question = bank.ask(head, query)
-    behind = torch.cat(question.behind(lambda _, behind: behind.weights()))
+    changes = bank.evaluate(head, query).influence()
+    monkeypatch.setitem(tiles_module.TILE, "cpu", (4, 8))
+    evaluation = bank.evaluate(head, query)
+    behind = torch.cat(evaluation.behind(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
-    torch.testing.assert_close(question.influence(), changes, rtol=0, atol=1e-6)
+    torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
 
 
 def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.question.WHOLE_ENTRIES", 2 * len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ENTRIES", 2 * len(bank))
     ranked = SoftStep("s1", on="rank")
     for head, most in [(NONAHead(step=ranked), 2), (NONAHead(), 9)]:
-        sizes = bank.ask(head, queries(9))._blocks(lambda block, _: block.stop - block.start)
+        sizes = bank.evaluate(head, queries(9))._blocks(lambda block, _: block.stop - block.start)
         assert max(sizes) == most
 
 
 def test_so_few_queries_are_not_asked_by_several_threads(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.question.WHOLE_ENTRIES", len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ENTRIES", len(bank))
     seen = []
     monkeypatch.setattr(
-        "nona_sklearn._inference.question.WORKERS",
+        "nona_sklearn._inference.evaluation.WORKERS",
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.ask(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._blocks(lambda *_: None)
+    bank.evaluate(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._blocks(lambda *_: None)
     assert seen == [1]
 
 
 def test_another_head_of_as_many_networks_compares_by_itself(bank):
     fresh = make_bank(bank.embeddings, bank.targets)
-    bank.ask(NONAHead("l2"), queries(5)).mean()
+    bank.evaluate(NONAHead("l2"), queries(5)).mean()
     torch.testing.assert_close(
-        bank.ask(NONAHead("log_l2"), queries(5)).mean(),
-        fresh.ask(NONAHead("log_l2"), queries(5)).mean(),
+        bank.evaluate(NONAHead("log_l2"), queries(5)).mean(),
+        fresh.evaluate(NONAHead("log_l2"), queries(5)).mean(),
         rtol=0,
         atol=0,
     )
@@ -270,11 +274,11 @@ def test_another_head_of_as_many_networks_compares_by_itself(bank):
 def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
     one = 8 * 40 * 5
     for room, kept in [(2 * one, True), (2 * one - 1, False)]:
-        monkeypatch.setattr("nona_sklearn._inference.question.KEPT_BYTES", room)
+        monkeypatch.setattr("nona_sklearn._inference.evaluation.KEPT_BYTES", room)
         fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
         head = AverageHead([NONAHead(), NONAHead()])
-        question = fresh.ask(head, torch.cat([queries(5)] * 2, dim=1))
-        comparisons = question._comparisons(question.parts)
+        evaluation = fresh.evaluate(head, torch.cat([queries(5)] * 2, dim=1))
+        comparisons = evaluation._comparisons(evaluation.parts)
         assert [each.kept is not None for each in comparisons] == [kept] * 2
 
 
@@ -282,4 +286,4 @@ def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
 def test_answers_may_take_part_in_training(bank, n_threads):
     """They are no tensors of inference mode, unless the caller is in it."""
     torch.set_num_threads(n_threads)
-    assert not bank.ask(NONAHead(), queries(80)).mean().is_inference()
+    assert not bank.evaluate(NONAHead(), queries(80)).mean().is_inference()

@@ -240,7 +240,7 @@ def test_transform_gives_what_the_bank_holds(plane):
     for reg in (nona(embedding_dim=3), nona(embedding_dim=3, n_estimators=2)):
         reg.fit(X, y)
         assert reg.bank_.embeddings.shape == (120, 4 * reg.n_estimators)  # and g of the target
-        compared = reg.network_.head.compared(reg.bank_.embeddings)
+        compared = reg.network_.head.metric_part(reg.bank_.embeddings)
         np.testing.assert_array_equal(reg.transform(X), compared)
         np.testing.assert_array_equal(clone(reg).fit_transform(X, y), reg.transform(X))
     alone = nona(embedding_dim=3, adjust=False).fit(X, y)
@@ -550,9 +550,15 @@ def test_bad_parameter_combinations(estimator, message, plane, monkeypatch):
 @BOTH
 def test_asking_before_fit(estimator, plane):
     reg = clone(estimator)
-    for ask in (reg.predict, reg.transform, reg.kneighbors, reg.neighbor_weights, reg.explain):
+    for evaluate in (
+        reg.predict,
+        reg.transform,
+        reg.kneighbors,
+        reg.neighbor_weights,
+        reg.explain,
+    ):
         with pytest.raises(NotFittedError):
-            ask(plane[0])
+            evaluate(plane[0])
     with pytest.raises(NotFittedError):
         reg.predict(None)
 
@@ -824,7 +830,7 @@ def test_the_prediction_is_the_mean_of_the_estimators(plane):
     banks = reg.bank_.embeddings.split(6, dim=1)
     neighbors = reg.bank_.neighbors
     each = [
-        NeighborBank(replace(neighbors, embeddings=bank)).ask(head, query).mean().numpy()
+        NeighborBank(replace(neighbors, embeddings=bank)).evaluate(head, query).mean().numpy()
         for bank, head, query in zip(banks, reg.network_.head.heads, embeddings, strict=True)
     ]
     np.testing.assert_allclose(reg.predict(X_test), np.mean(each, axis=0), atol=1e-6)

@@ -28,7 +28,7 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.sample_weight import evened, mean_one
+from nona_sklearn._data.sample_weight import normalize_mean, weighted_quantiles
 from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
@@ -38,8 +38,8 @@ from nona_sklearn._inference.calibration import (
     calibrate_on_held_out,
     fit_calibration,
 )
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import trainer
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
@@ -235,14 +235,14 @@ def test_a_row_of_weight_2_is_two_rows(estimator, n_outputs):
     reg.calibration_ = Calibration(power=0.5, noise=(0.3,) * (n_outputs or 1))
     ours, theirs = heavier(reg, COUNTS), repeated(reg, COUNTS)
     close = {"rtol": 1e-4, "atol": 1e-5}  # float32's digits of logits of about 10
-    for ask in (
+    for evaluate in (
         lambda reg: reg.predict(X_test),
         lambda reg: reg.predict(X_test, return_std=True)[1],
         lambda reg: reg.predict_quantiles(X_test, [0.1, 0.5, 0.9]),
         lambda reg: reg.predict_cdf(X_test, [-1.0, 0.3]),
         lambda reg: reg.distance_to_bank(X_test),
     ):
-        np.testing.assert_allclose(ask(ours), ask(theirs), **close)
+        np.testing.assert_allclose(evaluate(ours), evaluate(theirs), **close)
     drawn = np.isclose(*(reg.sample_y(X_test, 20) for reg in (ours, theirs)), **close)
     assert drawn.mean() > 0.99  # rounding may move a draw from one row to the next
     weights = ours.neighbor_weights(X_test).toarray()
@@ -370,7 +370,7 @@ def test_losses_are_weighted_means(neighbor_pool, micro_batch_size, n_outputs):
         (train, Exclusion(numbers, numbers), "train_loss"),
         (valid, None, "valid_loss"),
     ):
-        answer = Question(network.head, neighbors, network.embed(X), exclusion).attend()
+        answer = Evaluation(network.head, neighbors, network.embed(X), exclusion).attend()
         errors = (answer - y).square().reshape(len(y), -1).mean(dim=1).detach()
         expected = np.average(errors, weights=prior.exp())
         assert history[0][name] == pytest.approx(expected, rel=1e-4)
@@ -381,8 +381,8 @@ def test_pools_know_what_rows_weigh_beforehand(neighbor_pool):
     X, y, prior = tensors(20)
     pool = NEIGHBOR_POOLS[neighbor_pool](X, y, 12, torch.Generator(), None, prior)
     network = make_network()
-    question = pool.ask(network, torch.arange(4))
-    for neighbors in (question.neighbors, pool.neighbors(network)):
+    evaluation = pool.evaluate(network, torch.arange(4))
+    for neighbors in (evaluation.neighbors, pool.neighbors(network)):
         rows = (neighbors.values[:, None] == y).nonzero()[:, 1]
         torch.testing.assert_close(neighbors.log_prior, prior[rows])
 
@@ -394,12 +394,12 @@ def test_refinement_asks_weighed_rows_of_weighed_neighbors(monkeypatch):
     softstep_knn(pool_size=20).fit(X, y, sample_weight=WEIGHTS)  # asks training rows
     [valid] = reg.validation_indices_
     train = np.setdiff1d(np.arange(60), valid)
-    for (question, loss, values, weights), asked, neighbors in zip(
+    for (evaluation, loss, values, weights), asked, neighbors in zip(
         seen, (valid, np.arange(60)), (train, np.arange(60)), strict=True
     ):
         assert isinstance(loss, WeightedLoss)
         for found, rows in (
-            (question.neighbors.log_prior.exp(), neighbors),
+            (evaluation.neighbors.log_prior.exp(), neighbors),
             (weights, asked),
         ):
             expected = np.sort(WEIGHTS[rows])
@@ -422,8 +422,8 @@ def test_refinement_weighs_rows_as_if_repeated(step):
     ):
         network = make_network(step=step and SoftStep(step))
         query, values = (each.repeat_interleave(repeats, 0) for each in (X_valid, y_valid))
-        question = Question(network.head, Neighbors(network.embed(X), y), network.embed(query))
-        refine(question, loss, values, *weights)
+        evaluation = Evaluation(network.head, Neighbors(network.embed(X), y), network.embed(query))
+        refine(evaluation, loss, values, *weights)
         found.append(
             [float(each) for each in network.head.state_dict().values() if each.ndim == 0]
         )
@@ -437,7 +437,7 @@ def test_a_weighted_loss_is_that_of_repeated_rows(loss, seed, n_outputs):
     shape = (12,) if n_outputs is None else (12, n_outputs)
     prediction, truth = torch.randn(2, *shape, generator=generator).double()
     counts = torch.randint(1, 5, (12,), generator=generator)
-    ours = WeightedLoss(loss)(prediction, truth, mean_one(counts.log()))
+    ours = WeightedLoss(loss)(prediction, truth, normalize_mean(counts.log()))
     theirs = loss()(*(each.repeat_interleave(counts, 0) for each in (prediction, truth)))
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)  # the logarithms are float32
 
@@ -496,10 +496,10 @@ def test_calibration_counts_errors_by_weight():
 
     def calibrate(repeats, weights):
         query = torch.zeros(int(repeats.sum()), 1)
-        question = Question(NONAHead().eval(), Neighbors(torch.zeros(30, 1), values), query)
-        return fit_calibration(question, residual.repeat_interleave(repeats, 0), weights)
+        evaluation = Evaluation(NONAHead().eval(), Neighbors(torch.zeros(30, 1), values), query)
+        return fit_calibration(evaluation, residual.repeat_interleave(repeats, 0), weights)
 
-    ours = calibrate(torch.ones_like(counts), mean_one(counts.log()))
+    ours = calibrate(torch.ones_like(counts), normalize_mean(counts.log()))
     theirs = calibrate(counts, None)
     assert ours.power == theirs.power
     np.testing.assert_allclose(ours.noise, theirs.noise, rtol=1e-6)
@@ -510,7 +510,7 @@ def test_calibration_counts_errors_by_weight():
 
 def test_evened_values_are_the_weighted_quantiles():
     values, weights = np.array([3.0, 1.0, 2.0, 4.0]), torch.tensor([2.2, 1.0, 0.4, 0.4])
-    assert evened(values, weights).tolist() == [1.0, 3.0, 3.0, 3.0]
+    assert weighted_quantiles(values, weights).tolist() == [1.0, 3.0, 3.0, 3.0]
 
 
 def test_what_an_average_spares_counts_by_weight():

@@ -41,10 +41,10 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators import base
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.distribution import Exact
-from nona_sklearn._inference.evaluation import Extremes, Known, Partial
+from nona_sklearn._inference.distribution import Empirical
 from nona_sklearn._inference.merged import MergedDistribution
 from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._inference.tiles import Extremes, Known, Partial
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import sharded as sharded_module
 
@@ -177,10 +177,10 @@ def test_without_noise_quantiles_are_within_a_thousand_millionth(seed, n_parts, 
         for i in np.array_split(rng.permutation(40), n_parts)
     ]
 
-    def ask(function, power, output, points):
-        return [Exact(v).reached(w, points) for v, w in parts]
+    def evaluate(function, power, output, points):
+        return [Empirical(v).reached(w, points) for v, w in parts]
 
-    law = MergedDistribution(ask, Calibration())
+    law = MergedDistribution(evaluate, Calibration())
     ends = (torch.tensor([[end]]) for end in (values.min(), values.max()))
     found = law._between(torch.tensor([level], dtype=torch.float64), 0, *ends).item()
     assert -1e-15 <= found - expected <= 1e-9 * np.ptp(values)
@@ -190,13 +190,13 @@ def test_a_quantile_that_is_reached_exactly_is_the_smallest_value():
     values = torch.arange(1.0, 5.0, dtype=torch.float64)[None]
     weights = torch.full_like(values, 0.25)
 
-    def ask(function, power, output, points):
+    def evaluate(function, power, output, points):
         parts = (slice(0, 2), slice(2, 4))
-        return [Exact(values[:, part]).reached(weights[:, part], points) for part in parts]
+        return [Empirical(values[:, part]).reached(weights[:, part], points) for part in parts]
 
     ends = (torch.tensor([[end]], dtype=torch.float64) for end in (1.0, 4.0))
     levels = torch.tensor([0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
-    found = MergedDistribution(ask, Calibration())._between(levels, 0, *ends)
+    found = MergedDistribution(evaluate, Calibration())._between(levels, 0, *ends)
     np.testing.assert_allclose(found, values, rtol=0, atol=3e-9)
 
 
@@ -577,13 +577,13 @@ def at_call(number, happens):
     """Answer from a shard; at one of the calls something happens first."""
     calls = []
 
-    def ask(*arguments):
+    def evaluate(*arguments):
         calls.append(1)
         if len(calls) == number:
             happens()
         return ANSWER(*arguments)
 
-    return ask
+    return evaluate
 
 
 @pytest.mark.parametrize("queries", [QUERIES, None], ids=["queries", "leave-one-out"])
@@ -699,12 +699,12 @@ def test_one_row_has_no_other_to_ask(n_rows, tmp_path):
         estimator.remove_neighbors(ids=range(150 - n_rows))
         sharded = shards(estimator, tmp_path / str(i), n_rows)
         for verb in ("predict", "kneighbors"):
-            ask = getattr(sharded, verb)
+            evaluate = getattr(sharded, verb)
             if n_rows == 2:
-                ask(None, *([1] if verb == "kneighbors" else []))
+                evaluate(None, *([1] if verb == "kneighbors" else []))
                 continue
             with pytest.raises(ValueError, match="X=None needs at least 2 rows in the bank"):
-                ask(None)
+                evaluate(None)
 
 
 def test_a_damaged_shard_is_named_or_done_without(tmp_path):
@@ -916,14 +916,14 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
         changed["sha256"] = said
     (folder / "shards.json").write_text(json.dumps(changed))
     files = sorted(folder.iterdir())
-    for ask in (
+    for evaluate in (
         lambda: ShardedNeighbors(folder),
         lambda: sharded.predict(QUERIES),
         lambda: sharded.add_neighbors(X[:1], Y[:1]),
         lambda: sharded.remove_neighbors(ids=[60]),
     ):
         with pytest.raises(ValueError, match=r"shards\.json is damaged"):
-            ask()
+            evaluate()
     assert sorted(folder.iterdir()) == files
 
 

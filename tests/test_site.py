@@ -62,17 +62,17 @@ def links(site, page):
 def test_ten_answers_are_within_two_clicks_of_the_start(site):
     one = links(site, "index.html")
     two = one.union(*(links(site, page) for page in one if (site / page).exists()))
-    for question, _, page, heading in ANSWERS:
-        assert page in two, question
+    for evaluation, _, page, heading in ANSWERS:
+        assert page in two, evaluation
         headings = re.findall(r"<h[123]>(.*?)<", (site / page).read_text())
-        assert any(heading in unescape(each) for each in headings), (question, headings)
+        assert any(heading in unescape(each) for each in headings), (evaluation, headings)
 
 
 @pytest.mark.slow
 def test_ten_answers_are_found_by_the_search(site):
     text = (site / "searchindex.js").read_text()
     index = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    for question, word, page, _ in ANSWERS:
+    for evaluation, word, page, _ in ANSWERS:
         document = index["docnames"].index(page.removesuffix(".html"))
         found = [
             where
@@ -80,7 +80,7 @@ def test_ten_answers_are_found_by_the_search(site):
             for term, where in index[part].items()
             if term.startswith(word)
         ]
-        assert any(document in ([w] if isinstance(w, int) else w) for w in found), question
+        assert any(document in ([w] if isinstance(w, int) else w) for w in found), evaluation
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import trainer
 from nona_sklearn._training.averaging import WeightAveraging
@@ -30,8 +30,8 @@ from nona_sklearn._training.refinement import (
     refine,
 )
 from nona_sklearn._training.trainer import (
+    AdaptiveAccumulation,
     NONANet,
-    Pace,
     RowBatches,
     count_networks,
     count_parts,
@@ -130,17 +130,18 @@ def test_dataset_pool_is_the_batch_and_other_rows_without_replacement():
     X, y = make_data(50)
     pool, network = NEIGHBOR_POOLS["dataset"](X, y, 20, generator()), make_network()
     rows = torch.tensor([7, 3, 9])
-    question = pool.ask(network, rows)
-    first = rows_of(question.neighbors.values, y)
-    second = rows_of(pool.ask(network, rows).neighbors.values, y)
-    assert len(first.unique()) == len(second.unique()) == len(question.neighbors) == 20
+    evaluation = pool.evaluate(network, rows)
+    first = rows_of(evaluation.neighbors.values, y)
+    second = rows_of(pool.evaluate(network, rows).neighbors.values, y)
+    assert len(first.unique()) == len(second.unique()) == len(evaluation.neighbors) == 20
     assert torch.equal(
-        question.exclusion.queries[:, None] == question.exclusion.neighbors, rows[:, None] == first
+        evaluation.exclusion.queries[:, None] == evaluation.exclusion.neighbors,
+        rows[:, None] == first,
     )
     assert torch.equal(first[:3], rows)
     assert not torch.equal(first, second)
-    torch.testing.assert_close(question.query, network.embedding(X[rows]))
-    torch.testing.assert_close(question.neighbors.embeddings, network.embedding(X[first]))
+    torch.testing.assert_close(evaluation.query, network.embedding(X[rows]))
+    torch.testing.assert_close(evaluation.neighbors.embeddings, network.embedding(X[first]))
 
 
 def test_every_row_may_be_drawn():
@@ -155,21 +156,21 @@ def test_a_pool_is_as_large_at_each_step():
     pool, network = NEIGHBOR_POOLS["dataset"](X, y, 20, generator()), make_network()
     for start in range(0, 30, 3):
         queries = torch.arange(start, start + 3)
-        assert len(pool.ask(network, queries).neighbors) in (20, 19, 18, 17)
+        assert len(pool.evaluate(network, queries).neighbors) in (20, 19, 18, 17)
     assert not pool.is_query.any()
 
 
 def test_a_pool_larger_than_the_data_is_all_rows():
     X, y = make_data(7)
     pool = NEIGHBOR_POOLS["dataset"](X, y, 20, generator())
-    targets = pool.ask(make_network(), torch.tensor([4, 2])).neighbors.values
+    targets = pool.evaluate(make_network(), torch.tensor([4, 2])).neighbors.values
     assert sorted(rows_of(targets, y).tolist()) == list(range(7))
 
 
 def test_a_pool_smaller_than_the_batch_is_the_batch():
     X, y = make_data(7)
     pool, rows = NEIGHBOR_POOLS["dataset"](X, y, 2, generator()), torch.tensor([4, 2, 0])
-    targets = pool.ask(make_network(), rows).neighbors.values
+    targets = pool.evaluate(make_network(), rows).neighbors.values
     assert torch.equal(targets, y[rows])
 
 
@@ -177,10 +178,10 @@ def test_batch_pool_is_the_batch():
     X, y = make_data(9)
     network, rows = make_network(), torch.tensor([4, 2, 8])
     pool = NEIGHBOR_POOLS["batch"](X, y, 20, generator())
-    question = pool.ask(network, rows)
-    assert torch.equal(question.neighbors.values, y[rows])
-    assert torch.equal(question.query, question.neighbors.embeddings)
-    torch.testing.assert_close(question.query, network.embedding(X[rows]))
+    evaluation = pool.evaluate(network, rows)
+    assert torch.equal(evaluation.neighbors.values, y[rows])
+    assert torch.equal(evaluation.query, evaluation.neighbors.embeddings)
+    torch.testing.assert_close(evaluation.query, network.embedding(X[rows]))
 
 
 def test_dataset_pool_trains_its_neighbours_and_memory_does_not():
@@ -188,7 +189,7 @@ def test_dataset_pool_trains_its_neighbours_and_memory_does_not():
     network = make_network()
     for name, with_gradient in (("dataset", True), ("memory", False)):
         pool = NEIGHBOR_POOLS[name](X, y, 9, generator())
-        neighbors = pool.ask(network, torch.arange(3)).neighbors
+        neighbors = pool.evaluate(network, torch.arange(3)).neighbors
         assert neighbors.embeddings.requires_grad == with_gradient
 
 
@@ -198,13 +199,13 @@ def test_a_step_refreshes_the_memory_of_its_batch_only():
     pool = NEIGHBOR_POOLS["memory"](X, y, 9, generator())
     before = network.embed(X)
     rows = torch.tensor([0, 1, 2])
-    pool.ask(network, rows)
+    pool.evaluate(network, rows)
     with torch.no_grad():
         network.embedding.layers[-1].bias += 1.0
-    remembered = pool.ask(network, rows).neighbors
+    remembered = pool.evaluate(network, rows).neighbors
     ids = rows_of(remembered.values, y)
     torch.testing.assert_close(remembered.embeddings, before[ids])  # before this batch
-    remembered = pool.ask(network, rows).neighbors
+    remembered = pool.evaluate(network, rows).neighbors
     ids = rows_of(remembered.values, y)
     moved = before[ids] + (ids < 3).float()[:, None]
     torch.testing.assert_close(remembered.embeddings, moved)
@@ -214,7 +215,7 @@ def test_validation_refreshes_the_whole_memory():
     X, y = make_data(9)
     network = make_network()
     pool = NEIGHBOR_POOLS["memory"](X, y, 5, generator())
-    pool.ask(network, torch.tensor([0, 1, 2]))
+    pool.evaluate(network, torch.tensor([0, 1, 2]))
     with torch.no_grad():
         network.embedding.layers[-1].bias += 1.0
     neighbors = pool.neighbors(network)
@@ -284,21 +285,21 @@ def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size, n_adjus
     if n_adjusted:
         network.head.reach.fill_(np.inf)  # it is found after training: nothing has faded yet
     neighbors = Neighbors(network.embed(X)[:pool_size], y[:pool_size])
-    question = Question(network.head, neighbors, network.embed(X_valid))
+    evaluation = Evaluation(network.head, neighbors, network.embed(X_valid))
     refined = network.head.log_temperature.clone()
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.data = refined - np.log(multiple)
-        losses.append((question.mean() - y_valid).square().mean().item())
+        losses.append((evaluation.mean() - y_valid).square().mean().item())
     assert np.isclose(losses, history[0]["valid_loss"], rtol=1e-5).sum() == 1
 
 
-def best_of(tensor, candidates, question, truth):
+def best_of(tensor, candidates, evaluation, truth):
     """The candidate of a head's tensor that predicts best; it stays."""
     losses = []
     for candidate in candidates:
         tensor.data.fill_(candidate)
-        losses.append((question.mean() - truth).square().mean().item())
+        losses.append((evaluation.mean() - truth).square().mean().item())
     best = candidates[int(np.argmin(losses))]
     tensor.data.fill_(best)
     return best
@@ -318,15 +319,15 @@ def test_step_and_temperature_are_refined_on_the_whole_bank(step, n_adjusted):
         head.step.narrowing.fill_(0.8)
         changed.add("head.step.narrowing")
     learned = {name: value.clone() for name, value in network.state_dict().items()}
-    question = Question(head, Neighbors(network.embed(X), y), network.embed(X_valid))
+    evaluation = Evaluation(head, Neighbors(network.embed(X), y), network.embed(X_valid))
     if step is not None:
         narrowings = [0.8 * multiple for multiple in STEP_MULTIPLES]
-        narrowing = best_of(head.step.narrowing, narrowings, question, y_valid)
+        narrowing = best_of(head.step.narrowing, narrowings, evaluation, y_valid)
     temperatures = [0.3 + np.log(multiple) for multiple in TEMPERATURE_MULTIPLES]
-    log_temperature = best_of(head.log_temperature, temperatures, question, y_valid)
+    log_temperature = best_of(head.log_temperature, temperatures, evaluation, y_valid)
 
     network.load_state_dict(learned)
-    refine(question, nn.MSELoss(), y_valid)
+    refine(evaluation, nn.MSELoss(), y_valid)
     assert head.log_temperature.item() == pytest.approx(log_temperature, rel=1e-6)
     if step is not None:
         assert head.step.narrowing.item() == pytest.approx(narrowing, rel=1e-6)
@@ -345,11 +346,11 @@ def test_training_rows_say_what_fits_a_bank_that_no_pool_holds(pool_size):
     if pool_size < 60:
         rows, head = torch.arange(60), plain.head
         neighbors = Neighbors(plain.embed(X), y)
-        question = Question(head, neighbors, neighbors.embeddings, Exclusion(rows, rows))
-        best_of(head.step.narrowing, STEP_MULTIPLES, question, y)
+        evaluation = Evaluation(head, neighbors, neighbors.embeddings, Exclusion(rows, rows))
+        best_of(head.step.narrowing, STEP_MULTIPLES, evaluation, y)
         learned = head.log_temperature.item()
         temperatures = [learned + np.log(multiple) for multiple in TEMPERATURE_MULTIPLES]
-        best_of(head.log_temperature, temperatures, question, y)
+        best_of(head.log_temperature, temperatures, evaluation, y)
         assert head.step.narrowing < 1  # else nothing would be refined
     torch.testing.assert_close(refined.head.state_dict(), plain.head.state_dict())
 
@@ -368,7 +369,7 @@ def test_the_reach_is_that_of_other_groups():
     groups = torch.arange(20).repeat(2)
     network = make_network(n_adjusted=1)
     train(network, (X, torch.cat([y, y])), groups=groups)
-    z = network.head.compared(network.embed(X))
+    z = network.head.metric_part(network.embed(X))
     assert z.shape == (40, 3)
     distance = torch.cdist(z, z).masked_fill(groups[:, None] == groups, np.inf).amin(dim=1)
     torch.testing.assert_close(network.head.reach, REACH * distance.max(), rtol=1e-4, atol=0)
@@ -420,11 +421,11 @@ def test_the_best_epoch_is_restored():
     losses = [epoch["valid_loss"] for epoch in history]
     assert len(history) < 30  # stopped early
     assert losses[-1] > min(losses)
-    question = Question(network.head, Neighbors(network.embed(X), y), network.embed(valid[0]))
+    evaluation = Evaluation(network.head, Neighbors(network.embed(X), y), network.embed(valid[0]))
     refined, restored = network.head.log_temperature.clone(), []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.data = refined - np.log(multiple)
-        restored.append((question.mean() - valid[1]).square().mean().item())
+        restored.append((evaluation.mean() - valid[1]).square().mean().item())
     assert np.isclose(restored, min(losses), rtol=1e-3).any()
 
 
@@ -539,7 +540,7 @@ class Ignoring(nn.MSELoss):
     ],
 )
 def test_a_step_takes_about_a_batch_of_rows_that_teach(n_ignored, paces):
-    pace, seen = Pace(most=4), []
+    pace, seen = AdaptiveAccumulation(most=4), []
     for _ in paces:
         pace.follow(100, n_ignored)
         seen.append(pace.n_batches)
@@ -554,7 +555,7 @@ def test_the_pace_agrees_with_published_code(as_softmax_reference):
     ignored = {name: n for name, n in as_softmax_reference.items() if name.endswith(key)}
     assert len(ignored) == 12
     for name, n_ignored in ignored.items():
-        pace = Pace(most=100)
+        pace = AdaptiveAccumulation(most=100)
         pace.n_batches = 100
         pace.follow(32, n_ignored.item())
         assert pace.n_batches == as_softmax_reference[name.replace(key, "accumulation_steps")]
@@ -636,7 +637,7 @@ def test_a_step_of_several_batches_takes_their_mean_gradient():
             pool=NEIGHBOR_POOLS["dataset"](X, y, 32, generator()),
             criterion=Ignoring,
             micro_batch_size=micro_batch_size,
-            pace=Pace(2),
+            pace=AdaptiveAccumulation(2),
         ).initialize()
         net.train_step_single((torch.arange(32), y))
         gradients.append([weight.grad for weight in network.parameters()])
@@ -683,14 +684,16 @@ def test_as_softmax_is_judged_by_the_log_loss():
         pool_size=60,
         max_iter=1,
     )
-    question = Question(network.head, Neighbors(network.embed(X), truth), network.embed(X_valid))
-    chosen = question.head.log_temperature.clone()
-    assert LogLoss()(question.mean(), truth_valid) < epoch["valid_loss"] + 1e-6
+    evaluation = Evaluation(
+        network.head, Neighbors(network.embed(X), truth), network.embed(X_valid)
+    )
+    chosen = evaluation.head.log_temperature.clone()
+    assert LogLoss()(evaluation.mean(), truth_valid) < epoch["valid_loss"] + 1e-6
     losses = []
     for multiple in TEMPERATURE_MULTIPLES:
         network.head.log_temperature.data = chosen - np.log(multiple)
-        losses.append(LogLoss()(question.mean(), truth_valid).item())
+        losses.append(LogLoss()(evaluation.mean(), truth_valid).item())
     assert np.isclose(losses, epoch["valid_loss"], rtol=1e-5).sum() == 1
-    assert ASSoftmaxLoss()(question.mean(), truth_valid) < 0.9 * LogLoss()(
-        question.mean(), truth_valid
+    assert ASSoftmaxLoss()(evaluation.mean(), truth_valid) < 0.9 * LogLoss()(
+        evaluation.mean(), truth_valid
     )

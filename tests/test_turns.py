@@ -14,7 +14,7 @@ from skorch.callbacks import Callback
 from nona_sklearn import NONAClassifier, NONARegressor
 from nona_sklearn._estimators import base
 from nona_sklearn._estimators.dense import DenseHeadRegressor
-from nona_sklearn._training.turns import TakeTurns, Turns, in_turns
+from nona_sklearn._training.turns import FairSemaphore, YieldTurn, train_in_threads
 from nona_sklearn._utils import settings
 
 SHORT = {"max_iter": 3, "hidden_layer_sizes": (8,), "random_state": 0}
@@ -82,7 +82,7 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         reach(lambda: callback.turns.ended)
 
-    monkeypatch.setattr(TakeTurns, "on_epoch_begin", interrupt, raising=False)
+    monkeypatch.setattr(YieldTurn, "on_epoch_begin", interrupt, raising=False)
     with pytest.raises(KeyboardInterrupt):
         model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
@@ -120,7 +120,7 @@ def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, aft
 
 
 def test_no_more_than_asked_work_at_a_time_and_who_waits_longest_is_next():
-    turns, order = Turns(1), []
+    turns, order = FairSemaphore(1), []
 
     def wait_and_work(i):
         with turns:
@@ -157,7 +157,7 @@ def test_turns_are_shared_out(n_at_a_time):
             turns.on_epoch_end(None)
         return behind
 
-    found = in_turns(work, range(6), n_at_a_time)
+    found = train_in_threads(work, range(6), n_at_a_time)
     assert most == n_at_a_time
     assert min(found) > 6 - n_at_a_time
 
@@ -168,7 +168,7 @@ def test_answers_are_in_the_order_of_the_items():
         return item, torch.get_num_threads()
 
     torch.set_num_threads(3)
-    assert in_turns(late, range(3), 3) == [(0, 1), (1, 1), (2, 1)]
+    assert train_in_threads(late, range(3), 3) == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_with_callbacks_one_network_after_another(plane):
@@ -190,7 +190,9 @@ def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
     X, _, y, _ = plane
     torch.set_num_threads(2)
     threads = []
-    monkeypatch.setattr(base, "in_turns", lambda *a: threads.append(a) or in_turns(*a))
+    monkeypatch.setattr(
+        base, "train_in_threads", lambda *a: threads.append(a) or train_in_threads(*a)
+    )
     for n_jobs, expected in ((2, 0), (None, 1), (1, 2)):
         NONARegressor(n_estimators=2, n_jobs=n_jobs, **SHORT).fit(X, y)
         assert len(threads) == expected

@@ -373,9 +373,9 @@ def test_targets_that_are_mixed_have_draws_but_no_quantiles(houses):
         ours = unwrap(mixed)
         np.testing.assert_allclose(ours.predict(asked), mixed.predict(asked))
         assert ours.sample_y(asked, 5).shape == (Q, 3, 5)
-        for ask in (ours.predict_quantiles, lambda X, u=ours: u.predict_cdf(X, 1.0)):
+        for evaluate in (ours.predict_quantiles, lambda X, u=ours: u.predict_cdf(X, 1.0)):
             with pytest.raises(ValueError, match="transformed together with others"):
-                ask(asked)
+                evaluate(asked)
 
 
 # -- names --------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._estimators import base
-from nona_sklearn._inference import evaluation
+from nona_sklearn._inference import tiles as tiles_module
+from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._inference.question import Question
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -91,7 +91,7 @@ def make_question(
         embeddings, query = embeddings.repeat(1, 2), query.repeat(1, 2)
     log_prior = torch.randn(40, generator=generator) if prior else None
     excluded = Exclusion(torch.arange(11) // 2, torch.arange(40) // 2) if exclusion else None
-    return Question(head, Neighbors(embeddings, values, log_prior), query, excluded)
+    return Evaluation(head, Neighbors(embeddings, values, log_prior), query, excluded)
 
 
 @pytest.mark.parametrize(
@@ -108,52 +108,52 @@ def make_question(
     ids=str,
 )
 def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setitem(evaluation.TILE, "cpu", (8, 15))
-    question = make_question(weighting, **kwargs)
-    neighbors = question.neighbors
+    monkeypatch.setitem(tiles_module.TILE, "cpu", (8, 15))
+    evaluation = make_question(weighting, **kwargs)
+    neighbors = evaluation.neighbors
     excluded = None
-    if (pairs := question.exclusion) is not None:
+    if (pairs := evaluation.exclusion) is not None:
         excluded = pairs.queries[:, None] == pairs.neighbors
     with torch.no_grad():
-        weights = question.head.neighbor_weights(
-            question.query, neighbors.embeddings, excluded, neighbors.log_prior
+        weights = evaluation.head.neighbor_weights(
+            evaluation.query, neighbors.embeddings, excluded, neighbors.log_prior
         ).double()
-        mean = question.attend().double()
+        mean = evaluation.attend().double()
     close = {"rtol": 0, "atol": 2e-5}  # float32's digits, of values of about 1
-    torch.testing.assert_close(question.mean(), mean, **close)
-    torch.testing.assert_close(question.plain_mean(), weights @ neighbors.values, **close)
-    ours = question.sparse_weights().toarray()
+    torch.testing.assert_close(evaluation.mean(), mean, **close)
+    torch.testing.assert_close(evaluation.plain_mean(), weights @ neighbors.values, **close)
+    ours = evaluation.sparse_weights().toarray()
     np.testing.assert_allclose(ours, weights, atol=1e-6)
-    heaviest, positions, _ = question.heaviest(3)
+    heaviest, positions, _ = evaluation.heaviest(3)
     torch.testing.assert_close(heaviest, weights.topk(3, dim=1).values, rtol=0, atol=1e-6)
     torch.testing.assert_close(weights.gather(1, positions), heaviest, rtol=0, atol=1e-6)
     sizes = 1 / weights.square().sum(dim=1)
-    torch.testing.assert_close(question.effective_sizes(), sizes, rtol=1e-4, atol=0)
+    torch.testing.assert_close(evaluation.effective_sizes(), sizes, rtol=1e-4, atol=0)
 
 
 @EACH
 @pytest.mark.parametrize("shift", [90, 300])
 def test_far_from_everybody_answers_are_the_definition(name, shift):
     """Where exponentials of similarities are nothing to float32, and where softplus is one."""
-    question = make_question(name)
-    question = replace(question, query=question.query + shift)
+    evaluation = make_question(name)
+    evaluation = replace(evaluation, query=evaluation.query + shift)
     with torch.no_grad():
         mean, plain = (
-            question.attend().double(),
-            question.head.neighbor_weights(question.query, question.neighbors.embeddings),
+            evaluation.attend().double(),
+            evaluation.head.neighbor_weights(evaluation.query, evaluation.neighbors.embeddings),
         )
     # A similarity of n digits before the point has so many fewer behind it, and a softmax's
     # weights differ by the differences of similarities.
     close = {"rtol": 0, "atol": 1e-6 * shift}
-    np.testing.assert_allclose(question.sparse_weights().toarray(), plain, **close)
-    np.testing.assert_allclose(question.mean(), mean, **close)
+    np.testing.assert_allclose(evaluation.sparse_weights().toarray(), plain, **close)
+    np.testing.assert_allclose(evaluation.mean(), mean, **close)
 
 
 @EACH
 def test_who_meets_nobody_gets_nothing(name):
-    question = make_question(name)
+    evaluation = make_question(name)
     nobody = Exclusion(torch.zeros(11).long(), torch.zeros(40).long())
-    alone = replace(question, exclusion=nobody)
+    alone = replace(evaluation, exclusion=nobody)
     assert (alone.attend() == 0).all()
     assert (alone.mean() == 0).all()
 
@@ -163,12 +163,12 @@ def test_who_meets_nobody_gets_nothing(name):
 def test_a_prior_of_2_is_the_row_twice(name, step):
     """Sparse softmax alone counts rows: k of them, whatever they weigh."""
     weighting = Preconditioned(60) if name == "preconditioned" else name  # all
-    question = make_question(weighting, step)
+    evaluation = make_question(weighting, step)
     twice = torch.arange(40).repeat_interleave(torch.tensor([1, 2] * 20))
     log_prior = torch.tensor([1.0, 2.0] * 20).log()
-    neighbors = question.neighbors
-    heavier = replace(question, neighbors=replace(neighbors, log_prior=log_prior))
-    repeated = replace(question, neighbors=neighbors[twice])
+    neighbors = evaluation.neighbors
+    heavier = replace(evaluation, neighbors=replace(neighbors, log_prior=log_prior))
+    repeated = replace(evaluation, neighbors=neighbors[twice])
     torch.testing.assert_close(heavier.mean(), repeated.mean(), rtol=0, atol=1e-4)
 
 
@@ -347,7 +347,7 @@ def test_edits_are_a_bank_built_so(name, classes):
     edited = again(model)
     edited.remove_neighbors(ids=[3, 5, 40])
     kept = np.setdiff1d(np.arange(70), [3, 5, 40])
-    ask = "predict_proba" if classes else "predict"
+    evaluate = "predict_proba" if classes else "predict"
     with torch.no_grad():
         z = torch.as_tensor(model.transform(X_test))
         embeddings = model.bank_.embeddings
@@ -356,7 +356,7 @@ def test_edits_are_a_bank_built_so(name, classes):
     edited.add_neighbors(X[[3, 5, 40]], targets[[3, 5, 40]])
     for queries in (X_test, X[[3, 5]]):
         np.testing.assert_allclose(
-            getattr(edited, ask)(queries), getattr(model, ask)(queries), atol=1e-5
+            getattr(edited, evaluate)(queries), getattr(model, evaluate)(queries), atol=1e-5
         )
 
 
@@ -373,14 +373,14 @@ def test_a_compressed_bank_keeps_what_counts(name):
 @pytest.mark.parametrize("classes", [False, True])
 def test_pickles_clones_and_is_repeatable(name, classes):
     model = fitted(name, 2, classes)
-    ask = "predict_proba" if classes else "predict"
-    expected = getattr(model, ask)(X_test)
-    np.testing.assert_array_equal(getattr(again(model), ask)(X_test), expected)
+    evaluate = "predict_proba" if classes else "predict"
+    expected = getattr(model, evaluate)(X_test)
+    np.testing.assert_array_equal(getattr(again(model), evaluate)(X_test), expected)
     new = clone(model)
     assert new.get_params()["weighting"] == name
     assert not hasattr(new, "bank_")
     new.fit(X, LABELS if classes else y)
-    np.testing.assert_array_equal(getattr(new, ask)(X_test), expected)
+    np.testing.assert_array_equal(getattr(new, evaluate)(X_test), expected)
     other = clone(model).set_params(weighting=SparseSoftmax(5), softstep=None)
     other.fit(X, LABELS if classes else y)
     assert (np.diff(other.neighbor_weights(X_test).indptr) <= 10).all()  # 5 of each network
@@ -537,12 +537,12 @@ def test_a_doubled_bank_hardly_moves_preconditioned_weights(n_neighbors):
 def test_beyond_the_end_of_ones_own_weights_the_nearest_answers(end):
     """Epanechnikov's kernel gives nothing to neighbours at `end` and beyond."""
     kernel = Weighting(lambda s: (1 - (s / end).square()).clamp_min(0).log())
-    question = make_question(kernel)
-    far = replace(question, query=torch.cat([question.query, question.query + 100]))
+    evaluation = make_question(kernel)
+    far = replace(evaluation, query=torch.cat([evaluation.query, evaluation.query + 100]))
     with torch.no_grad():
         weights = far.head.neighbor_weights(far.query, far.neighbors.embeddings)
         mean = far.attend().double()
-    both = (far.head.compared(each) for each in (far.query[11:], far.neighbors.embeddings))
+    both = (far.head.metric_part(each) for each in (far.query[11:], far.neighbors.embeddings))
     nearest = torch.cdist(*both).argmin(dim=1)
     torch.testing.assert_close(weights[11:], torch.eye(40)[nearest])
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(22))

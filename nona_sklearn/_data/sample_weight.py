@@ -15,7 +15,7 @@ from .._utils.validation import unmasked
 
 
 @dataclass(frozen=True)
-class GivenRows:
+class RowSelection:
     """The rows given to fit: which of them count, and how much.
 
     Parameters
@@ -36,7 +36,7 @@ class GivenRows:
     log_prior: Tensor | None = None
 
     @classmethod
-    def weighed(cls, sample_weight: Any, n_given: int) -> GivenRows:
+    def from_sample_weight(cls, sample_weight: Any, n_given: int) -> RowSelection:
         """Look at the weights given to fit, (n_given,).
 
         Raises
@@ -57,7 +57,7 @@ class GivenRows:
     @property
     def weights(self) -> np.ndarray | None:
         """What they weigh, (n,), with a mean of 1; None: all the same."""
-        return None if self.log_prior is None else mean_one(self.log_prior).numpy()
+        return None if self.log_prior is None else normalize_mean(self.log_prior).numpy()
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
@@ -105,17 +105,17 @@ def log_prior(
     return logarithms.to(device) if logarithms.any() else None
 
 
-def mean_one(log_prior: Tensor) -> Tensor:
+def normalize_mean(log_prior: Tensor) -> Tensor:
     """Turn log priors (n,) into weights whose mean is 1, in float64."""
     return log_prior.double().softmax(dim=0) * len(log_prior)
 
 
-def weighed(each: Tensor, weights: Tensor | None) -> Tensor:
+def apply_weights(each: Tensor, weights: Tensor | None) -> Tensor:
     """Multiply what is averaged, (n, c), by weights of mean 1, (n,), if there are any."""
     return each if weights is None else each * weights[:, None]
 
 
-def evened(values: np.ndarray, weights: Tensor | None) -> np.ndarray:
+def weighted_quantiles(values: np.ndarray, weights: Tensor | None) -> np.ndarray:
     """As many values (n,) that count alike: equally spaced quantiles of weighted ones."""
     if weights is None:
         return values

@@ -28,7 +28,7 @@ from torch import Tensor
 from .._data.embedded import Embedded
 from .._data.names import Names, labels_of
 from .._data.rows import Rows
-from .._data.sample_weight import GivenRows
+from .._data.sample_weight import RowSelection
 from .._data.scaler import SmoothClipScaler
 from .._data.table_encoder import TableEncoder, check_table, rows_of
 from .._data.targets import Split, Targets, check_lengths, refuse_tiny_spread
@@ -38,7 +38,7 @@ from .._training.budget import Budget
 from .._training.pools import NEIGHBOR_POOLS
 from .._training.progress import CountedParallel, Progress, ReportEpochs
 from .._training.trainer import train_network
-from .._training.turns import in_turns
+from .._training.turns import train_in_threads
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.docs import Documented
 from .._utils.settings import EDITING, local_seed, plain_torch
@@ -106,7 +106,7 @@ class NetworkEstimator(
 
     @abstractmethod
     def _remember(
-        self, X, values: Tensor, groups, splits: list[Split], names: Names, given: GivenRows
+        self, X, values: Tensor, groups, splits: list[Split], names: Names, given: RowSelection
     ) -> None:
         """Keep what is asked later of the training rows, when the network is trained."""
 
@@ -189,11 +189,11 @@ class NetworkEstimator(
         sample_weight = self._weigh(X, y, sample_weight)
         if sample_weight is not None:
             X = self._as_rows(X)
-            given = GivenRows.weighed(sample_weight, _num_samples(X))
-            X, y = _those_that_count(X, y, given)
+            given = RowSelection.from_sample_weight(sample_weight, _num_samples(X))
+            X, y = _select_rows(X, y, given)
             names = names[given.numbers]
         X, y, scaler = self._take_training_data(X, y)
-        given = given or GivenRows(len(X), np.arange(len(X)))
+        given = given or RowSelection(len(X), np.arange(len(X)))
         targets = self._make_targets()
         y = targets.check(y, given.numbers)
         targets.fit(y, given.weights)
@@ -214,7 +214,7 @@ class NetworkEstimator(
         rows = (X, encoded, groups, given.log_prior)
         trained = self._train_all(networks, rows, splits, seeds, device=device, options=options)
 
-        self.network_ = average([network for network, _ in trained]).settle()
+        self.network_ = average([network for network, _ in trained]).freeze()
         self.scaler_ = scaler
         self.targets_ = targets
         self.validation_indices_ = [
@@ -313,7 +313,9 @@ class NetworkEstimator(
                 )
             ]
             if in_threads:
-                return in_turns(lambda train, turns: train(turns=turns), trainings, n_threads)
+                return train_in_threads(
+                    lambda train, turns: train(turns=turns), trainings, n_threads
+                )
             return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)
 
     def _trains_in_threads(self, device):
@@ -404,7 +406,7 @@ class NetworkEstimator(
         """
         check_is_fitted(self)
         fitted = snapshot(self)
-        return fitted.network_.head.compared(fitted._validate_and_embed(X)).cpu().numpy()
+        return fitted.network_.head.metric_part(fitted._validate_and_embed(X)).cpu().numpy()
 
     def _validate_and_embed(self, X) -> Tensor:
         if not isinstance(X, Embedded):
@@ -441,7 +443,7 @@ class NetworkEstimator(
 
     @property
     def _n_features_out(self):
-        return self.network_.head.compared(self._training_embeddings()[:0]).shape[1]
+        return self.network_.head.metric_part(self._training_embeddings()[:0]).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -463,7 +465,7 @@ class NetworkEstimator(
         super().__setstate__(state)
 
 
-def _those_that_count(X, y, given: GivenRows):
+def _select_rows(X, y, given: RowSelection):
     """Leave out the features and targets of rows that are as good as absent."""
     if len(given.numbers) == given.n_given:
         return X, y
@@ -473,7 +475,7 @@ def _those_that_count(X, y, given: GivenRows):
     return _safe_indexing(X, given.numbers), y
 
 
-def _check_groups(groups, given: GivenRows) -> np.ndarray | None:
+def _check_groups(groups, given: RowSelection) -> np.ndarray | None:
     """Number the groups of the rows that count from 0, (n,); None if there are none."""
     if groups is None:
         return None

@@ -151,7 +151,7 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
     """A neighbour estimator whose targets are classes."""
 
     def _probabilities(self, X):
-        return torch.cat([question.mean() for question in self._ask_by_blocks(X)[1]])
+        return torch.cat([evaluation.mean() for evaluation in self._evaluate_in_blocks(X)[1]])
 
     def _weigh_added(self, values, sample_weight):
         if self._class_factors is None:

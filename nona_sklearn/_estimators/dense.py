@@ -41,7 +41,7 @@ class DenseHead(nn.Module):
         """List each head with what it looks at: this one, at all."""
         return [(self, query, neighbors)]
 
-    def compared(self, embeddings: Tensor) -> Tensor:
+    def metric_part(self, embeddings: Tensor) -> Tensor:
         """Where rows would be compared: all of the embedding."""
         return embeddings
 

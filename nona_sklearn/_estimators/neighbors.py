@@ -18,9 +18,9 @@ from .._data.names import Names, free_name, labels_of, target_names_of
 from .._data.sample_weight import check_sample_weight, log_prior
 from .._data.targets import Split, check_lengths
 from .._inference.bank import NeighborBank
+from .._inference.evaluation import Evaluation
 from .._inference.explanation import OTHERS, Explanation
 from .._inference.neighbors import Neighbors
-from .._inference.question import Question
 from .._training.trainer import check_convergence
 from .._utils.frames import table
 from .._utils.settings import EDITING
@@ -64,7 +64,7 @@ class NeighborEstimator(NetworkEstimator):
         )
         settings = self._setting("learning_rate_init"), self.weight_decay
         check_convergence([embeddings], *settings)
-        some = bank.ask(self.network_.head)[np.arange(min(CHECKED, len(bank)))]
+        some = bank.evaluate(self.network_.head)[np.arange(min(CHECKED, len(bank)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = self._calibrate(bank, splits)
 
@@ -81,7 +81,7 @@ class NeighborEstimator(NetworkEstimator):
 
     # -- asking --------------------------------------------------------------------------
 
-    def _ask(self, X) -> tuple[NeighborEstimator, Question]:
+    def _evaluate(self, X) -> tuple[NeighborEstimator, Evaluation]:
         """Ask about queries, or about the bank's own rows, each without itself.
 
         What else the answer depends on is to be read from the snapshot that comes with it.
@@ -91,17 +91,19 @@ class NeighborEstimator(NetworkEstimator):
         if X is None and len(fitted.bank_) < 2:
             raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
         query = None if X is None else fitted._validate_and_embed(X)
-        return fitted, fitted.bank_.ask(fitted.network_.head, query)
+        return fitted, fitted.bank_.evaluate(fitted.network_.head, query)
 
-    def _ask_by_blocks(self, X) -> tuple[NeighborEstimator, Iterator[Question]]:
+    def _evaluate_in_blocks(self, X) -> tuple[NeighborEstimator, Iterator[Evaluation]]:
         """Ask about some queries at a time, so that memory does not grow with their number."""
         if X is None or isinstance(X, Embedded):
-            fitted, question = self._ask(X)
-            return fitted, iter([question])
+            fitted, evaluation = self._evaluate(X)
+            return fitted, iter([evaluation])
         check_is_fitted(self)
         fitted = snapshot(self)
         bank, head = fitted.bank_, fitted.network_.head
-        return fitted, (bank.ask(head, fitted._embed_queries(block)) for block in fitted._take(X))
+        return fitted, (
+            bank.evaluate(head, fitted._embed_queries(block)) for block in fitted._take(X)
+        )
 
     def neighbor_weights(self, X=None, *, tolerance=0.0):
         """Weight of each row of the bank in the prediction of each query.
@@ -127,8 +129,8 @@ class NeighborEstimator(NetworkEstimator):
         """
         if not is_real(tolerance, 0, math.inf):
             raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
-        _, question = self._ask(X)
-        weights = question.sparse_weights(tolerance)
+        _, evaluation = self._evaluate(X)
+        weights = evaluation.sparse_weights(tolerance)
         if (np.diff(weights.indptr) == 0).any():
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
         return weights
@@ -203,16 +205,16 @@ class NeighborEstimator(NetworkEstimator):
 
     def _find_heaviest(self, X, k) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
         """Find weights and positions (n_queries, k) of the heaviest neighbours in the bank."""
-        fitted, question = self._ask(X)
+        fitted, evaluation = self._evaluate(X)
         check_n_neighbors(k, len(fitted.bank_) - (X is None))
-        weights, positions, _ = question.heaviest(k)
+        weights, positions, _ = evaluation.heaviest(k)
         return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
 
     def _explain(self, X, n_neighbors) -> Explanation:
-        fitted, question = self._ask(X)
+        fitted, evaluation = self._evaluate(X)
         bank = fitted.bank_
         check_n_neighbors(n_neighbors, len(bank) - (X is None))
-        found = Explanation.of(question, n_neighbors)
+        found = Explanation.of(evaluation, n_neighbors)
         queries = bank.names_of(slice(None)) if X is None else labels_of(X)
         return replace(
             found,
@@ -241,7 +243,7 @@ class NeighborEstimator(NetworkEstimator):
             k, if k neighbours weigh the same and the others nothing; from 1 to all rows. A row
             is one neighbour, whatever its sample weight.
         """
-        return self._ask(X)[1].effective_sizes().cpu().numpy()
+        return self._evaluate(X)[1].effective_sizes().cpu().numpy()
 
     def n_nonzero_weights(self, X=None):
         """Number of rows with a weight above 0 in the prediction of each query.
@@ -258,7 +260,7 @@ class NeighborEstimator(NetworkEstimator):
             :meth:`neighbor_weights`. Of weightings that never end, such as 'softmax', all rows but
             those whose weight is no more than rounding.
         """
-        return self._ask(X)[1].support_sizes().cpu().numpy()
+        return self._evaluate(X)[1].support_sizes().cpu().numpy()
 
     def soft_n_neighbors(self, X=None):
         """Size of the neighbourhood that SoftStep learned for each query: its k.
@@ -281,8 +283,8 @@ class NeighborEstimator(NetworkEstimator):
         """
         if self.softstep is None:
             raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
-        _, question = self._ask(X)
-        return question.step_sums().cpu().numpy()
+        _, evaluation = self._evaluate(X)
+        return evaluation.step_sums().cpu().numpy()
 
     def distance_to_bank(self, X=None):
         """Distance of each query to the nearest row of the bank.
@@ -301,10 +303,10 @@ class NeighborEstimator(NetworkEstimator):
         ndarray of shape (n_queries,)
             Euclidean distances between embeddings, those of several networks side by side.
         """
-        fitted, question = self._ask(X)
+        fitted, evaluation = self._evaluate(X)
         embeddings, query = (
-            fitted.network_.head.compared(z).cpu().numpy()
-            for z in (fitted.bank_.embeddings, question.query)
+            fitted.network_.head.metric_part(z).cpu().numpy()
+            for z in (fitted.bank_.embeddings, evaluation.query)
         )
         nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
         return nearest.kneighbors(None if X is None else query)[0][:, 0]
@@ -348,15 +350,15 @@ class NeighborEstimator(NetworkEstimator):
         count alike.
         """
         refuse_targets_alone(X, y)
-        fitted, question = self._ask(X)
+        fitted, evaluation = self._evaluate(X)
         bank = fitted.bank_
         truth = bank.targets if X is None else None
         if X is not None and y is not None:
-            truth = fitted._check_targets(y, len(question))
+            truth = fitted._check_targets(y, len(evaluation))
         residuals = None
         if truth is not None:
-            residuals = (question.mean() - truth).reshape(len(question), -1)
-        weight, change, error = question.influence(residuals)
+            residuals = (evaluation.mean() - truth).reshape(len(evaluation), -1)
+        weight, change, error = evaluation.influence(residuals)
         found = {"id": bank.ids, "weight": weight, "change": change.sqrt()}
         if truth is not None:
             found["error"] = error
@@ -558,8 +560,8 @@ class NeighborEstimator(NetworkEstimator):
             def compress(bank):
                 check_n_neighbors(n_neighbors, len(bank))
                 query = _sample(bank) if embedded is None else embedded
-                question = bank.ask(fitted.network_.head, query)
-                return bank.keep(question.representatives(int(n_neighbors)))
+                evaluation = bank.evaluate(fitted.network_.head, query)
+                return bank.keep(evaluation.representatives(int(n_neighbors)))
 
             return compress
 

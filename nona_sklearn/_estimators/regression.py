@@ -57,13 +57,14 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         if quantiles is not None:
             check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
-        fitted, questions = self._ask_by_blocks(X)
+        fitted, evaluations = self._evaluate_in_blocks(X)
         decode = fitted.targets_.decode
         if not return_std:
-            return one_behind_the_other(decode(question.mean()) for question in questions)
+            return concatenate_stream(decode(evaluation.mean()) for evaluation in evaluations)
         calibration = fitted.bank_.calibration or Calibration()
         mean, std = zip(
-            *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in questions), strict=True
+            *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in evaluations),
+            strict=True,
         )
         return decode(torch.cat(mean)), np.concatenate(std)
 
@@ -222,9 +223,9 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         targets = self._check_targets(y, len(query))
 
         def calibrate(bank):
-            question = bank.ask(self.network_.head, query)
-            residual = (targets - question.mean()).reshape(len(query), -1)
-            return replace(bank, calibration=fit_calibration(question, residual))
+            evaluation = bank.evaluate(self.network_.head, query)
+            residual = (targets - evaluation.mean()).reshape(len(query), -1)
+            return replace(bank, calibration=fit_calibration(evaluation, residual))
 
         return calibrate
 
@@ -253,8 +254,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
 
     def _distribution(self, X) -> Distribution:
-        fitted, question = self._ask(X)
-        return Distribution(question, fitted.bank_.calibration or Calibration())
+        fitted, evaluation = self._evaluate(X)
+        return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 
 def check_instead_of_mean(return_std) -> None:
@@ -263,7 +264,7 @@ def check_instead_of_mean(return_std) -> None:
         raise ValueError("return_std=True is of the mean, quantiles come instead of it: ask twice")
 
 
-def one_behind_the_other(parts: Iterable[np.ndarray]) -> np.ndarray:
+def concatenate_stream(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Join arrays of numbers as they come: small ones that are kept would split the heap."""
     numbers = bytearray()
     for part in parts:

@@ -15,8 +15,8 @@ from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from ..attention import AverageHead, NONAHead
 from .distribution import Calibration
+from .evaluation import Evaluation
 from .neighbors import Exclusion, Neighbors
-from .question import Question
 
 AS_THEY_ARE = "names", "numbered", "target_names", "calibration", "weight_unit"  # in a pickle
 
@@ -90,12 +90,12 @@ class NeighborBank:
 
     # -- asking --------------------------------------------------------------------------
 
-    def ask(
+    def evaluate(
         self,
         head: NONAHead | AverageHead,
         query: Tensor | None = None,
         leave_out: str = "itself",
-    ) -> Question:
+    ) -> Evaluation:
         """Ask about queries, or about the bank's own rows.
 
         Parameters
@@ -108,9 +108,9 @@ class NeighborBank:
             Whom the bank's own rows do not meet: themselves, or their group, if they have one.
         """
         if query is not None:
-            return Question(head, self.neighbors, query)
+            return Evaluation(head, self.neighbors, query)
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
-        return Question(head, self.neighbors, self.embeddings, Exclusion(labels, labels))
+        return Evaluation(head, self.neighbors, self.embeddings, Exclusion(labels, labels))
 
     # -- editing -------------------------------------------------------------------------
 

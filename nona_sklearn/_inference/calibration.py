@@ -13,19 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.sample_weight import evened, mean_one, weighed
+from .._data.sample_weight import apply_weights, normalize_mean, weighted_quantiles
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
 from .distribution import (
     N_ERRORS,
     NOISES,
-    Blurred,
     Calibration,
     Noise,
+    Smoothed,
     reaches_of,
     weighted_mean,
 )
-from .question import Question
+from .evaluation import Evaluation
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals whose coverage counts
@@ -34,7 +34,7 @@ ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a se
 
 
 def fit_calibration(
-    question: Question, residual: Tensor, sample_weight: Tensor | None = None
+    evaluation: Evaluation, residual: Tensor, sample_weight: Tensor | None = None
 ) -> Calibration:
     """Find the power and the noise with the best coverage, of those with about the lowest CRPS.
 
@@ -52,25 +52,29 @@ def fit_calibration(
     Calibration
         The best of a grid.
     """
-    columns = question.neighbors.columns.T
+    columns = evaluation.neighbors.columns.T
     scales = _scales(residual, sample_weight, columns)
-    errors = tuple(shape_of(evened(column, sample_weight)) for column in residual.T.cpu().numpy())
+    errors = tuple(
+        shape_of(weighted_quantiles(column, sample_weight)) for column in residual.T.cpu().numpy()
+    )
     noises = [
         Noise(scale or 1.0, error, reach)
-        for scale, error, reach in zip(scales, errors, reaches_of(question.extents()), strict=True)
+        for scale, error, reach in zip(
+            scales, errors, reaches_of(evaluation.extents()), strict=True
+        )
     ]
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]
-    n_scored = min(len(question), _n_rows(len(question.neighbors), SCORE_PAIRS))
-    scored = torch.linspace(0, len(question) - 1, n_scored).long()
-    question, residual = question[scored], residual[scored]
+    n_scored = min(len(evaluation), _n_rows(len(evaluation.neighbors), SCORE_PAIRS))
+    scored = torch.linspace(0, len(evaluation) - 1, n_scored).long()
+    evaluation, residual = evaluation[scored], residual[scored]
     if sample_weight is not None:
         sample_weight = sample_weight[scored] / sample_weight[scored].mean()
 
     def score_block(queries, behind):
         laws = [
-            Blurred(values, weighted_mean(behind.weights(), values), noise, known)
+            Smoothed(values, weighted_mean(behind.weights(), values), noise, known)
             for values, noise, known in zip(
                 behind.values.unbind(2), noises, at_points, strict=True
             )
@@ -83,14 +87,14 @@ def fit_calibration(
                 # The truth moves rather than the distribution's mean.
                 truth = weighted_mean(weights, law.values) - law.center + column[:, None]
                 reached = law.reached(weights).unflatten(1, (len(NOISES), -1))
-                sums += weighed(crps(law, reached, truth), counts) / law.noise.scale
+                sums += apply_weights(crps(law, reached, truth), counts) / law.noise.scale
                 within = _level_of_interval(law, reached, truth) <= LEVELS.to(truth)[:, None, None]
-                covered.append(weighed(within.to(truth), counts).sum(dim=1))
+                covered.append(apply_weights(within.to(truth), counts).sum(dim=1))
             scores.append(sums)
         return torch.stack(scores, dim=1), torch.stack(covered, dim=1)
 
-    scores, covered = zip(*question.behind(score_block), strict=True)
-    coverage = (sum(covered) / len(question)).unflatten(1, (len(POWERS), -1))
+    scores, covered = zip(*evaluation.behind(score_block), strict=True)
+    coverage = (sum(covered) / len(evaluation)).unflatten(1, (len(POWERS), -1))
     miss = torch.where(_as_low(torch.cat(scores)), _miscoverage(coverage), torch.inf).cpu().numpy()
     power, noise = np.unravel_index(np.argmin(miss), miss.shape)
     return Calibration(POWERS[power], tuple(NOISES[noise] * scale for scale in scales), errors)
@@ -98,7 +102,7 @@ def fit_calibration(
 
 def _scales(residual: Tensor, sample_weight: Tensor | None, columns: Tensor) -> list[float]:
     """Root mean squared errors of each output, 0 where there is nothing but rounding."""
-    scales = weighed(residual.square(), sample_weight).mean(dim=0).sqrt()
+    scales = apply_weights(residual.square(), sample_weight).mean(dim=0).sqrt()
     rounding = 16 * torch.finfo(columns.dtype).eps * columns.abs().amax(dim=1)
     return torch.where(scales > rounding, scales, 0.0).tolist()
 
@@ -122,13 +126,13 @@ def _miscoverage(coverage: Tensor) -> Tensor:
     return ((coverage - levels).square() / (levels * (1 - levels))).mean(dim=(0, 2))
 
 
-def crps(law: Blurred, reached: Tensor, truth: Tensor) -> Tensor:
+def crps(law: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
     """Scores (q, NOISES) of distributions whose truth is so far from their center, (q, 1)."""
     missed = (truth <= law.points).to(reached)  # (q, points)
     return torch.trapezoid((reached - missed[:, None]).square(), law.points)
 
 
-def _level_of_interval(law: Blurred, reached: Tensor, truth: Tensor) -> Tensor:
+def _level_of_interval(law: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
     """Level of the narrowest central interval that the truth (q, 1) is in, (q, NOISES)."""
     return (2 * law.interpolated(reached, truth[:, None])[..., 0] - 1).abs()
 
@@ -208,26 +212,26 @@ def _averaged_out(
 
 
 def _mean_size(errors: Tensor, sample_weight: Tensor | None) -> Tensor:
-    return weighed(errors.abs(), sample_weight).mean(dim=0)
+    return apply_weights(errors.abs(), sample_weight).mean(dim=0)
 
 
 def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calibration:
     """Calibrate on the bank's own rows, each without itself, or without its group."""
     rows = np.random.RandomState(0).permutation(len(bank))[: _n_rows(len(bank), ERROR_PAIRS)]
-    question = ask_of_rows(head, bank, rows)
-    residual = bank.targets[rows] - question.mean()
+    evaluation = ask_of_rows(head, bank, rows)
+    residual = bank.targets[rows] - evaluation.mean()
     sample_weight = _sample_weight(bank.neighbors.log_prior, rows)
-    return fit_calibration(question, residual.reshape(len(rows), -1), sample_weight)
+    return fit_calibration(evaluation, residual.reshape(len(rows), -1), sample_weight)
 
 
-def ask_of_rows(head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray) -> Question:
+def ask_of_rows(head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray) -> Evaluation:
     """Ask about some of the bank's rows, each without itself or its group."""
-    return bank.ask(head, leave_out="group")[rows]
+    return bank.evaluate(head, leave_out="group")[rows]
 
 
 def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
     """How much some of the bank's rows count, with a mean of 1; None: all the same."""
-    return None if log_prior is None else mean_one(log_prior[rows])
+    return None if log_prior is None else normalize_mean(log_prior[rows])
 
 
 def one_by_one(

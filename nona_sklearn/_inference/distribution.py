@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .._utils.settings import cached_property
 from .._utils.storable import storable
-from .question import Question
+from .evaluation import Evaluation
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error
 N_POINTS = 256  # where a distribution with noise is looked at
@@ -54,7 +54,7 @@ class Calibration:
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
 
-class Exact:
+class Empirical:
     """Distributions of weighted values of one output, as they are.
 
     Every method takes weights of shape (q, n) that sum to 1, and returns (q, k).
@@ -159,8 +159,8 @@ class Noise:
         return self.scale * (centers + self.width * random.normal(size=shape)) / self.shrink
 
 
-class Blurred:
-    """Distributions of weighted values of one output plus noise. As :class:`Exact`.
+class Smoothed:
+    """Distributions of weighted values of one output plus noise. As :class:`Empirical`.
 
     Parameters
     ----------
@@ -269,9 +269,9 @@ class Distribution:
         How weighted values become a distribution.
     """
 
-    def __init__(self, question: Question, calibration: Calibration):
-        self.question, self.power = question, calibration.power
-        extents = question.extents()
+    def __init__(self, evaluation: Evaluation, calibration: Calibration):
+        self.evaluation, self.power = evaluation, calibration.power
+        extents = evaluation.extents()
         self.noises = noises_of(calibration, reaches_of(extents))
         self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
 
@@ -298,7 +298,7 @@ class Distribution:
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
         """Draw values: (q, k) or (q, n_outputs, k). The outputs of a draw are of one neighbour."""
-        shape = len(self.question), n_samples
+        shape = len(self.evaluation), n_samples
         uniform = torch.from_numpy(random_state.uniform(size=shape))
         noise = torch.stack(
             [
@@ -321,7 +321,7 @@ class Distribution:
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
 
-        return self._join(self.question.behind(draw), output_axis=1)
+        return self._join(self.evaluation.behind(draw), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Ask each output for (q, k), by its law, weights (q, n) and a shift (q, 1)."""
@@ -334,15 +334,19 @@ class Distribution:
             answers = []
             for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
                 values, mean = behind.values[..., j], means[:, [j]]
-                law = Exact(values) if noise is None else Blurred(values, mean, noise, at_points)
+                law = (
+                    Empirical(values)
+                    if noise is None
+                    else Smoothed(values, mean, noise, at_points)
+                )
                 answers.append(describe(law, weights, shifts[:, [j]]))
             return torch.stack(answers, dim=2)
 
-        return self._join(self.question.behind(answer), output_axis=2)
+        return self._join(self.evaluation.behind(answer), output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         answers = torch.cat(blocks).cpu().numpy()
-        single = self.question.neighbors.values.ndim == 1
+        single = self.evaluation.neighbors.values.ndim == 1
         return answers.squeeze(output_axis) if single else answers
 
 

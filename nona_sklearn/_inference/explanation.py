@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._utils.frames import table
-from .question import Question
+from .evaluation import Evaluation
 
 OTHERS = "others"
 NOTHING = 1e-6  # of the weight: what rounding leaves where all neighbours are named
@@ -53,14 +53,14 @@ class Explanation:
     target_names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, question: Question, k: int) -> Explanation:
+    def of(cls, evaluation: Evaluation, k: int) -> Explanation:
         """Ask for the k heaviest neighbours of each query; all rows go by their numbers."""
-        neighbors = question.neighbors
-        shape = len(question), 1, neighbors.columns.shape[1]
-        weights, positions, adjusted = question.heaviest(k)
+        neighbors = evaluation.neighbors
+        shape = len(evaluation), 1, neighbors.columns.shape[1]
+        weights, positions, adjusted = evaluation.heaviest(k)
         targets = neighbors.columns[positions]
-        plain = question.plain_mean().reshape(shape)
-        prediction = question.mean().reshape(shape)
+        plain = evaluation.plain_mean().reshape(shape)
+        prediction = evaluation.mean().reshape(shape)
 
         left = 1 - weights.sum(dim=1, keepdim=True)  # (q, 1)
         left = torch.where(left > NOTHING, left, 0.0)
@@ -80,7 +80,7 @@ class Explanation:
         ]
         where = positions.cpu().numpy()
         parts = (torch.cat(row, dim=1).cpu().numpy() for row in rows)
-        return cls(where, *parts, names=where, queries=np.arange(len(question)))
+        return cls(where, *parts, names=where, queries=np.arange(len(evaluation)))
 
     def in_units(self, back: Callable[[np.ndarray], np.ndarray]) -> Explanation:
         """Say it in other units, to which `back` turns values of shape (..., n_outputs).

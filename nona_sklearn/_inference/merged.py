@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .distribution import Blurred, Calibration, Exact, Noise, noises_of, reaches_of
-from .question import Behind, Question
+from .distribution import Calibration, Empirical, Noise, Smoothed, noises_of, reaches_of
+from .evaluation import Evaluation, WeightedValues
 
 N_THRESHOLDS = 64  # at which the weight below is asked for at a time
 PRECISION = 1e-9  # of quantiles without noise, as a share of the values' range
@@ -41,37 +41,39 @@ class Moments:
         )
 
 
-def moments(question: Question, power: float) -> Moments:
+def moments(evaluation: Evaluation, power: float) -> Moments:
     """Sum a part's values."""
 
-    def answer(_: slice, behind: Behind) -> tuple[Tensor, ...]:
+    def answer(_: slice, behind: WeightedValues) -> tuple[Tensor, ...]:
         values = behind.values.expand(len(behind), -1, -1)
         both = torch.stack([behind.weights(), behind.weights(power)], dim=1)
         return both @ values, values.amin(dim=1), values.amax(dim=1)
 
-    means, lowest, highest = map(torch.cat, zip(*question.behind(answer), strict=True))
-    return Moments(means, lowest, highest, question.extents())
+    means, lowest, highest = map(torch.cat, zip(*evaluation.behind(answer), strict=True))
+    return Moments(means, lowest, highest, evaluation.extents())
 
 
-def mass(question: Question, power: float, output: int, center: Tensor, noise: Noise) -> Tensor:
+def mass(
+    evaluation: Evaluation, power: float, output: int, center: Tensor, noise: Noise
+) -> Tensor:
     """Sum a part's weights around the points of an output's noise, (q, N_POINTS)."""
 
-    def answer(queries: slice, behind: Behind) -> Tensor:
+    def answer(queries: slice, behind: WeightedValues) -> Tensor:
         values = behind.values[..., output]
-        return Blurred(values, center[queries], noise, known).mass(behind.weights(power))
+        return Smoothed(values, center[queries], noise, known).mass(behind.weights(power))
 
     known = noise.at_points().to(center)
-    return torch.cat(question.behind(answer))
+    return torch.cat(evaluation.behind(answer))
 
 
-def reached(question: Question, power: float, output: int, points: Tensor) -> Tensor:
+def reached(evaluation: Evaluation, power: float, output: int, points: Tensor) -> Tensor:
     """Sum the weights of a part's values that do not exceed points (q, k)."""
 
-    def answer(queries: slice, behind: Behind) -> Tensor:
-        law = Exact(behind.values[..., output])
+    def answer(queries: slice, behind: WeightedValues) -> Tensor:
+        law = Empirical(behind.values[..., output])
         return law.reached(behind.weights(power), points[queries])
 
-    return torch.cat(question.behind(answer))
+    return torch.cat(evaluation.behind(answer))
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,13 @@ class MergedDistribution:
     Parameters
     ----------
     ask : callable
-        Takes a function of a :class:`~.question.Question` and its other arguments; returns the
+        Takes a function of a :class:`~.evaluation.Evaluation` and its other arguments; returns the
         result of each part.
     calibration : Calibration
         How weighted values become a distribution.
     """
 
-    ask: Callable[..., list[Any]]
+    evaluate: Callable[..., list[Any]]
     calibration: Calibration
 
     def quantiles(self, levels: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ class MergedDistribution:
 
         Without noise, at most PRECISION of the values' range above them.
         """
-        said = reduce(Moments.merge, self.ask(moments, self.calibration.power))
+        said = reduce(Moments.merge, self.evaluate(moments, self.calibration.power))
         mean, powered = said.means.unbind(dim=1)
         noises = noises_of(self.calibration, reaches_of(said.extents))
         answers = [
@@ -107,8 +109,8 @@ class MergedDistribution:
         return torch.stack(answers, dim=2) + (mean - powered)[:, None]
 
     def _around(self, levels: Tensor, output: int, center: Tensor, noise: Noise) -> Tensor:
-        each = self.ask(mass, self.calibration.power, output, center, noise)
-        law = Blurred(center, center, noise, noise.at_points().to(center))
+        each = self.evaluate(mass, self.calibration.power, output, center, noise)
+        law = Smoothed(center, center, noise, noise.at_points().to(center))
         return law.quantiles_of(reduce(torch.add, each), levels)
 
     def _between(self, levels: Tensor, output: int, low: Tensor, high: Tensor) -> Tensor:
@@ -120,7 +122,7 @@ class MergedDistribution:
         while (high - low > width).any():
             points = torch.lerp(low[..., None], high[..., None], steps)  # (q, k, N_THRESHOLDS)
             points[..., -1] = high
-            each = self.ask(reached, self.calibration.power, output, points.flatten(1))
+            each = self.evaluate(reached, self.calibration.power, output, points.flatten(1))
             sums = reduce(torch.add, each).reshape(points.shape)
             first = (sums < levels[:, None]).sum(dim=2, keepdim=True)
             first = first.clamp_max(N_THRESHOLDS - 1)  # all weights may sum to a little less

@@ -141,7 +141,7 @@ def _score_head(head, estimator, X, y, groups, split, scorer):
     )
     groups = None if groups is None else np.asarray(groups)[split[0]]
     trained.fit(X_train, y_train, groups=groups)
-    embeddings = trained.network_.head.compared(trained._training_embeddings())
+    embeddings = trained.network_.head.metric_part(trained._training_embeddings())
     classifies = is_classifier(trained)
     folds = check_cv(_folds(trained), y_train, classifier=classifies)
     knn = tune_knn(embeddings.cpu().numpy(), y_train, folds, classifies)

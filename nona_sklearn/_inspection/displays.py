@@ -93,7 +93,7 @@ def _embeddings(unwrapped, X):
     """Where the rows of `X`, or of the bank, are compared, as a tensor where the network is."""
     estimator = unwrapped.estimator
     if X is None:
-        return estimator.network_.head.compared(estimator.bank_.embeddings)
+        return estimator.network_.head.metric_part(estimator.bank_.embeddings)
     device = next(estimator.network_.parameters()).device
     return torch.tensor(np.asarray(unwrapped.transform(X)), device=device)
 
@@ -686,7 +686,7 @@ class WeightingDisplay(Display):
         head, query, neighbors = parts[0]
         with torch.no_grad():
             weights = head.neighbor_weights(query, neighbors, None, bank.neighbors.log_prior)
-            distances = -l2(head.compared(query), head.compared(neighbors))
+            distances = -l2(head.metric_part(query), head.metric_part(neighbors))
         nearest = distances.argsort(dim=1, stable=True)[:, :n_neighbors]
         names = labels_of(X)
         return cls(

@@ -38,9 +38,9 @@ class NeighborNetwork(nn.Module):
 
         Wrappers need that, such as the one that trains on several GPUs.
         """
-        question = pool.ask(self, rows)
+        evaluation = pool.evaluate(self, rows)
         with torch.autocast(rows.device.type, enabled=False):  # distances need every digit
-            return question.attend()
+            return evaluation.attend()
 
     @torch.no_grad()
     def embed(self, X: Tensor | Rows) -> Tensor:
@@ -53,7 +53,7 @@ class NeighborNetwork(nn.Module):
             self.train()
         return embeddings
 
-    def settle(self) -> NeighborNetwork:
+    def freeze(self) -> NeighborNetwork:
         """End the training: no gradients, eval mode, embeddings in float64.
 
         Float32 matrix products differ from batch to batch, and a prediction must not depend on

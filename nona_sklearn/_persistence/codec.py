@@ -43,7 +43,7 @@ for _kind in (
     storable(_kind)
 DTYPES = torch.float32, torch.float64, torch.float16, torch.bfloat16
 #: Who makes the modules that are a parameter's: their names in a network, and the parameter.
-MAKERS: dict[str, tuple[str, Callable[[Any], nn.Module]]] = {
+MODULE_FACTORIES: dict[str, tuple[str, Callable[[Any], nn.Module]]] = {
     "extractor": ("feature_extractor", make_extractor),
     "weighting": ("weighting", make_weighting),
 }
@@ -295,7 +295,7 @@ class Encoder:
     def _module(self, module: nn.Module, path: str) -> Any:
         """The weights of a module of the user's, who brings the rest again."""
         own_name = path.rsplit(".", 1)[-1]
-        if own_name not in MAKERS:
+        if own_name not in MODULE_FACTORIES:
             raise UnknownError(
                 f"{path} is a {type(module).__module__}.{type(module).__qualname__}"
             )
@@ -317,7 +317,7 @@ class Encoder:
             return written | {"numbers": self._tensor(numbers, path)}
         if kind in "UO" and kinds <= {str}:
             texts = [text.encode("utf-8", "surrogatepass") for text in values]
-            self._take_room(array, sum(map(len, texts)), path)
+            self._charge_memory(array, sum(map(len, texts)), path)
             joined = torch.frombuffer(
                 bytearray(b"".join(texts)) or bytearray(1), dtype=torch.uint8
             )
@@ -325,10 +325,10 @@ class Encoder:
             keys = self._tensor(joined, f"{path}.text"), self._tensor(lengths, f"{path}.lengths")
             return written | {"text": list(keys)}
         if kind == "S":
-            self._take_room(array, sum(map(len, values)), path)
+            self._charge_memory(array, sum(map(len, values)), path)
         return written | {"objects": self.encode(values, path)}
 
-    def _take_room(self, array: np.ndarray, n_bytes: int, path: str) -> None:
+    def _charge_memory(self, array: np.ndarray, n_bytes: int, path: str) -> None:
         """Refuse texts, of so many bytes by themselves, that no Decoder would have room for."""
         stored, taken = n_bytes + 4 * array.size, _memory_of(array.size, array.itemsize, n_bytes)
         if self._room + TIMES * stored < taken:
@@ -430,12 +430,12 @@ class Decoder:
             array = self.tensors[written["numbers"]].numpy().reshape(shape)
             if dtype.kind != "O":
                 return array.view(dtype)
-            self._take_room(array.size, 8)
+            self._charge_memory(array.size, 8)
             return array.astype(object)
         values = self._texts(*written["text"]) if "text" in written else written["objects"]
         if not isinstance(values, list) or (values and dtype.kind not in "OSU"):
             raise ValueError(f"{type(values).__name__} is no array of {dtype}")
-        self._take_room(len(values), dtype.itemsize)
+        self._charge_memory(len(values), dtype.itemsize)
         array = np.empty(len(values), dtype)
         array[:] = values if "text" in written else self.decode(values)
         return array.reshape(shape)
@@ -445,14 +445,14 @@ class Decoder:
         whole, sizes = self.tensors[joined].numpy().tobytes(), self.tensors[lengths].numpy()
         if not ((sizes >= 0) & (sizes <= len(whole))).all() or sizes.sum() > len(whole):
             raise ValueError(f"lengths of texts must be those of {len(whole)} bytes")
-        self._take_room(0, 0, len(whole))
+        self._charge_memory(0, 0, len(whole))
         ends = sizes.cumsum()
         return [
             whole[end - length : end].decode("utf-8", "surrogatepass")
             for end, length in zip(ends.tolist(), sizes.tolist(), strict=True)
         ]
 
-    def _take_room(self, n_values: int, width: int, n_bytes: int = 0) -> None:
+    def _charge_memory(self, n_values: int, width: int, n_bytes: int = 0) -> None:
         """Refuse an array before it takes more memory than any that was written."""
         self._room -= _memory_of(n_values, width, n_bytes)
         if self._room < 0:
@@ -500,7 +500,7 @@ class Decoder:
 
     def _module(self, written: list) -> nn.Module:
         own_name, state = written
-        parameter, make = MAKERS[own_name]
+        parameter, make = MODULE_FACTORIES[own_name]
         try:
             module = make(self._parameters[parameter])
             module.load_state_dict(self._entries(state))

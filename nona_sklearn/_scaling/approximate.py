@@ -155,7 +155,7 @@ class ApproximateNeighborsRegressor(
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
         """
-        regressor, index, query = self._ask(X)
+        regressor, index, query = self._evaluate(X)
         found = index.search(query, self.n_candidates)
         return regressor.targets_.decode(found.mean(index.head, query))
 
@@ -175,9 +175,9 @@ class ApproximateNeighborsRegressor(
             ``weight``, the mean share of the exact weights on candidates; ``error``, the root
             mean squared difference of the predictions, in units of the target.
         """
-        regressor, index, query = self._ask(X)
+        regressor, index, query = self._evaluate(X)
         candidates = index.search(query, self.n_candidates)
-        exact = index.bank.ask(index.head, query).mean()
+        exact = index.bank.evaluate(index.head, query).mean()
         decode = regressor.targets_.decode
         difference = decode(candidates.mean(index.head, query)) - decode(exact)
         recalls, shares, prior = [], [], index.bank.neighbors.log_prior
@@ -197,7 +197,7 @@ class ApproximateNeighborsRegressor(
             "error": float(np.sqrt(np.mean(difference**2))),
         }
 
-    def _ask(self, X) -> tuple[NeighborRegressor, Index, Tensor]:
+    def _evaluate(self, X) -> tuple[NeighborRegressor, Index, Tensor]:
         """The regressor as it is now, the index of its bank, and the embedded queries."""
         check_is_fitted(self)
         regressor = snapshot(self.regressor_)
@@ -266,14 +266,14 @@ class Index:
     def of(cls, head: NONAHead | AverageHead, bank: NeighborBank) -> Index:
         """Build the graphs of a bank."""
         parts = head.parts(bank.embeddings[:0], bank.embeddings)
-        return cls(head, bank, [_build_graph(own.compared(z).cpu()) for own, _, z in parts])
+        return cls(head, bank, [_build_graph(own.metric_part(z).cpu()) for own, _, z in parts])
 
     def search(self, query: Tensor, n_candidates: int) -> Candidates:
         """Find the rows that each network's graph leads to from some queries (q, d)."""
         k, rows, squares = min(int(n_candidates), len(self.bank)), [], []
         parts = self.head.parts(query, self.bank.embeddings)
         for (head, q, _), graph in zip(parts, self.graphs, strict=True):
-            found = _search_graph(graph, np.ascontiguousarray(head.compared(q).cpu()), k)
+            found = _search_graph(graph, np.ascontiguousarray(head.metric_part(q).cpu()), k)
             squares.append(torch.from_numpy(found[0]))
             rows.append(torch.from_numpy(found[1]))
         return Candidates(self.bank.neighbors, rows, squares)
@@ -342,7 +342,7 @@ class Candidates:
         self, head: NONAHead, query: Tensor, neighbors: Tensor, rows: Tensor
     ) -> Tensor:
         values, unit = self.neighbors.columns.cpu(), self.neighbors.unit
-        q, z = head.compared(query), head.compared(neighbors)
+        q, z = head.metric_part(query), head.metric_part(neighbors)
         weights = torch.cat(
             [
                 q.new_zeros(0, rows.shape[1]),

@@ -1,6 +1,6 @@
 """A bank in shards: files that any process answers from, and answers that add up.
 
-What a shard says of a query, its :class:`~nona_sklearn._inference.evaluation.Known`, merges in any
+What a shard says of a query, its :class:`~nona_sklearn._inference.tiles.Known`, merges in any
 order, as tiles do. joblib asks the shards, one after another or wherever its backend has workers.
 """
 
@@ -30,10 +30,10 @@ from torch import Tensor
 from .._estimators.neighbors import NeighborEstimator
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration
-from .._inference.evaluation import Known
+from .._inference.evaluation import Evaluation
 from .._inference.merged import MergedDistribution
 from .._inference.neighbors import Exclusion
-from .._inference.question import Question
+from .._inference.tiles import Known
 from .._persistence.file import decoding, read, write
 from .._utils.chunks import spans
 from .._utils.files import as_path, put_in_place
@@ -170,8 +170,8 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
 
 def check_streams(estimator: NeighborEstimator) -> None:
     """Refuse weights that depend on other neighbours than the nearest and the farthest."""
-    question = estimator.bank_.ask(estimator.network_.head, estimator.bank_.embeddings[:0])
-    if any(head.needs_whole_rows for head, _, _ in question.parts):
+    evaluation = estimator.bank_.evaluate(estimator.network_.head, estimator.bank_.embeddings[:0])
+    if any(head.needs_whole_rows for head, _, _ in evaluation.parts):
         raise ValueError(
             "a neighbour's weight must depend on its similarity alone, got "
             f"weighting={estimator.weighting!r}, and a step on ranks or a number of neighbours"
@@ -459,16 +459,16 @@ class Asked:
     known: tuple[Known, ...] | None = None
 
     def __call__(self, function: Callable, *arguments: Any) -> list[Any]:
-        """What a function says of each shard: of a :class:`Question`, or one of OF_SHARDS.
+        """What a function says of each shard: of a :class:`Evaluation`, or one of OF_SHARDS.
 
         Raises
         ------
         ShardsLostError
             If some did not answer.
         """
-        ask: Callable = delayed(ask_shard)
+        evaluate: Callable = delayed(ask_shard)
         answers = Parallel(self.n_jobs)(
-            ask(entry, self, function, *arguments) for entry in self.shards
+            evaluate(entry, self, function, *arguments) for entry in self.shards
         )
         pairs = zip(self.shards, answers, strict=True)
         lost = {entry: answer for entry, answer in pairs if isinstance(answer, Exception)}
@@ -476,10 +476,10 @@ class Asked:
             raise ShardsLostError(lost)
         return answers
 
-    def of(self, shard: Shard) -> Question:
+    def of(self, shard: Shard) -> Evaluation:
         """Ask a shard's rows."""
         exclusion = None if self.ids is None else Exclusion(self.ids, shard.bank.ids)
-        return Question(self.head, shard.bank.neighbors, self.query, exclusion, self.known)
+        return Evaluation(self.head, shard.bank.neighbors, self.query, exclusion, self.known)
 
     def learn(self, function: Callable, *arguments: Any) -> None:
         """Add what all shards say to what is known."""
@@ -695,7 +695,7 @@ class ShardedNeighbors:
 
         def answer(asked):
             if calibration.power != 1:
-                asked.learn(Question.powered, calibration.power)
+                asked.learn(Evaluation.powered, calibration.power)
             return MergedDistribution(asked, calibration).quantiles(levels)
 
         found = torch.cat(self._answers(X, answer)).numpy()
@@ -706,7 +706,7 @@ class ShardedNeighbors:
         nobody = self._exact.bank_.neighbors
 
         def answer(asked):
-            return Question(asked.head, nobody, asked.query, known=asked.known).mean()
+            return Evaluation(asked.head, nobody, asked.query, known=asked.known).mean()
 
         return torch.cat(self._answers(X, answer))
 
@@ -757,9 +757,9 @@ class ShardedNeighbors:
         asked = Asked(folder.shards, self.n_jobs, self._exact.network_.head, query, ids)
         if weigh:
             nobody = self._exact.bank_.neighbors
-            if Question(asked.head, nobody, asked.query).needs_extremes:
-                asked.learn(Question.extremes)
-            asked.learn(Question.said)
+            if Evaluation(asked.head, nobody, asked.query).needs_extremes:
+                asked.learn(Evaluation.extremes)
+            asked.learn(Evaluation.said)
         return asked
 
     def _check_partial(self, folder: Folder, lost: dict[Entry, Exception]) -> None:

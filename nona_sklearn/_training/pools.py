@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor
 
 from .._data.rows import Rows
+from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
-from .._inference.question import Question
 from .._network.network import NeighborNetwork
 
 
@@ -69,7 +69,7 @@ class DatasetPool:
         self.is_query[queries] = False
         return others[: max(self.size - len(queries), 0)]
 
-    def ask(self, network: NeighborNetwork, queries: Tensor) -> Question:
+    def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
         """Ask the network about a step's queries, which are the first of their neighbours.
 
         Parameters
@@ -90,11 +90,11 @@ class DatasetPool:
         embeddings: Tensor,
         queries: Tensor,
         rows: Tensor,
-    ) -> Question:
+    ) -> Evaluation:
         """Ask about embedded queries among embedded rows."""
         neighbors = self._bring(embeddings.float(), rows)
         exclusion = Exclusion(self.labels[queries], self.labels[rows])
-        return Question(network.head, neighbors, query.float(), exclusion)
+        return Evaluation(network.head, neighbors, query.float(), exclusion)
 
     def _bring(self, embeddings: Tensor, rows: Tensor | slice) -> Neighbors:
         """Give embedded rows what they bring."""
@@ -128,7 +128,7 @@ class MemoryPool(DatasetPool):
 
     memory: Tensor | None = None  # (n, d)
 
-    def ask(self, network: NeighborNetwork, queries: Tensor) -> Question:
+    def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
         if self.memory is None:
             self.memory = network.embed(self.X)
         rows = torch.cat([queries, self.draw(queries)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .._inference.question import Question
+from .._inference.evaluation import Evaluation
 from ..attention import ClassHead, NONAHead
 
 TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)
@@ -21,7 +21,7 @@ ALONE_ENTRIES = 2**22  # the same where training rows are asked about: few param
 
 
 @torch.no_grad()
-def find_reach(question: Question) -> None:
+def fit_trust_radius(evaluation: Evaluation) -> None:
     """Note how far from its nearest neighbour a query may be until its adjustment fades.
 
     REACH times as far as any row that we ask about: beyond, the adjustment is an extrapolation.
@@ -32,13 +32,13 @@ def find_reach(question: Question) -> None:
         Rows that the head was not trained on, or each without itself, asked of all training
         rows. Its head is changed.
     """
-    head, distance = question.head, question.distances()
+    head, distance = evaluation.head, evaluation.distances()
     assert isinstance(head, NONAHead)  # of one network: they are not averaged yet
     head.reach.fill_(REACH * distance[distance.isfinite()].max())
 
 
 @torch.no_grad()
-def refine(question: Question, loss: nn.Module, values: Tensor, *weights: Tensor) -> None:
+def refine(evaluation: Evaluation, loss: nn.Module, values: Tensor, *weights: Tensor) -> None:
     """Choose the multiples of step and temperature that answer a question best.
 
     Both were learned on pools, whose rows lie farther apart than those of the whole bank: a
@@ -47,7 +47,7 @@ def refine(question: Question, loss: nn.Module, values: Tensor, *weights: Tensor
     Parameters
     ----------
     question : Question
-        As for :func:`find_reach`. Its head is changed.
+        As for :func:`fit_trust_radius`. Its head is changed.
     loss : Module
         What is best: the training's loss.
     values : Tensor of shape (q,) or (q, n_outputs)
@@ -55,11 +55,11 @@ def refine(question: Question, loss: nn.Module, values: Tensor, *weights: Tensor
     *weights : Tensor of shape (q,)
         What else the loss takes: how much the rows count, where they differ.
     """
-    head = question.head
+    head = evaluation.head
     assert isinstance(head, NONAHead)
 
     def score() -> Tensor:
-        return loss(question.mean(), values.double(), *weights)
+        return loss(evaluation.mean(), values.double(), *weights)
 
     if head.step is not None:
         narrowing = head.step.narrowing

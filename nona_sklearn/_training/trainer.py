@@ -21,9 +21,9 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
 from .._data.rows import Rows
-from .._data.sample_weight import mean_one
+from .._data.sample_weight import normalize_mean
+from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
-from .._inference.question import Question
 from .._network.network import NeighborNetwork
 from ..attention import NONAHead
 from ..losses import WeightedLoss
@@ -32,7 +32,7 @@ from .budget import Deadline
 from .optimizer import QuietAdamW
 from .pools import NEIGHBOR_POOLS, DatasetPool
 from .progress import ReportEpochs
-from .refinement import find_reach, how_many, refine
+from .refinement import fit_trust_radius, how_many, refine
 
 MAX_GRADIENT_NORM = 1.0
 LEAST_GAIN = 1e-4  # of an epoch that is better than the best
@@ -46,7 +46,7 @@ MIN_BATCH = 32
 EPOCH_ROWS = 2**15  # of more rows, an epoch takes as many, drawn anew
 
 
-class Pace:
+class AdaptiveAccumulation:
     """How many batches the next step takes: more, the fewer rows of the last one taught anything.
 
     So many that about one batch of their rows has a loss above 0, but one more than last time at
@@ -87,7 +87,7 @@ class RowBatches:
         generator: Generator,
         process: int = 0,
         n_processes: int = 1,
-        pace: Pace | None = None,
+        pace: AdaptiveAccumulation | None = None,
         n_rows: int | None = None,
     ):
         self.y = dataset.tensors[1]
@@ -383,8 +383,8 @@ def train_network(
         Whether epochs are judged and kept by the running average of the steps' weights.
     max_accumulation : int, default=1
         Most batches whose gradients a step adds up, while few of their rows teach anything
-        (:class:`Pace`): a larger number than 1 needs a loss with a method `n_ignored`. How many
-        steps an epoch took is ``train_batch_count`` in the history.
+        (:class:`AdaptiveAccumulation`): a larger number than 1 needs a loss with a method
+        `n_ignored`. How many steps an epoch took is ``train_batch_count`` in the history.
 
     threshold_mode : {'rel', 'abs'}, default='rel'
         Whether an epoch counts as better if the loss falls by a ten thousandth of itself, or by
@@ -410,11 +410,11 @@ def train_network(
     """
     X, X_valid = train[0].to(device), None if valid is None else valid[0].to(device)
     y, *prior = (part.to(device) for part in train[1:])
-    weights = [mean_one(each).float() for each in prior]
+    weights = [normalize_mean(each).float() for each in prior]
     truth_valid: list[Tensor] = []
     if valid is not None:
         y_valid, *prior_valid = (part.to(device) for part in valid[1:])
-        truth_valid = [y_valid, *(mean_one(each).float() for each in prior_valid)]
+        truth_valid = [y_valid, *(normalize_mean(each).float() for each in prior_valid)]
     generator = Generator().manual_seed(seed)
     groups = None if groups is None else groups.to(device)
     pool = NEIGHBOR_POOLS[neighbor_pool](X, y, int(pool_size), generator, groups, *prior)
@@ -423,7 +423,7 @@ def train_network(
     extracts = extractor_learning_rate is not None
     batch_size = resolve_batch_size(batch_size, len(X), extracts)
     if max_accumulation > 1:
-        options["pace"] = options["iterator_train__pace"] = Pace(max_accumulation)
+        options["pace"] = options["iterator_train__pace"] = AdaptiveAccumulation(max_accumulation)
         # A step's batches are as large as without: they go through the network one by one.
         share = math.ceil(batch_size / options.get("iterator_train__n_processes", 1))
         micro_batch_size = min(micro_batch_size or share, share)
@@ -479,13 +479,13 @@ def train_network(
         if isinstance(network.head, NONAHead):
             refined = X_valid is not None or (refine_on_training and len(X) > pool_size)
             if network.head.n_adjusted or refined:
-                question, *truth = _ask_whole_bank(
+                evaluation, *truth = _ask_whole_bank(
                     *(network, pool, [y, *weights], X_valid, truth_valid, generator)
                 )
             if network.head.n_adjusted:
-                find_reach(question)
+                fit_trust_radius(evaluation)
             if refined:
-                refine(question, criterion().eval(), *truth)
+                refine(evaluation, criterion().eval(), *truth)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     stopping = next(c for _, c in net.callbacks_ if isinstance(c, EarlyStopping))
     history[stopping.best_epoch_ - 1]["kept"] = True  # epochs count from 1
@@ -500,7 +500,7 @@ def _ask_whole_bank(
     X_valid: Tensor | Rows | None,
     truth_valid: Sequence[Tensor],
     generator: Generator,
-) -> tuple[Question, *tuple[Tensor, ...]]:
+) -> tuple[Evaluation, *tuple[Tensor, ...]]:
     """Ask all training rows about some validation rows, or about their own, without themselves.
 
     Validation rows come shuffled. Returns the question, and what the loss takes of its rows:
@@ -511,12 +511,12 @@ def _ask_whole_bank(
     if X_valid is not None:
         query = network.embed(X_valid[:n_queries])
         some_valid = (each[:n_queries] for each in truth_valid)
-        return Question(network.head, neighbors, query), *some_valid
+        return Evaluation(network.head, neighbors, query), *some_valid
     some = torch.randperm(len(neighbors), generator=generator)[:n_queries]
     some = some.to(pool.labels.device)
     itself = Exclusion(pool.labels[some], pool.labels)
-    question = Question(network.head, neighbors, neighbors.embeddings[some], itself)
-    return question, *(each[some] for each in truth)
+    evaluation = Evaluation(network.head, neighbors, neighbors.embeddings[some], itself)
+    return evaluation, *(each[some] for each in truth)
 
 
 def _net_options(
@@ -540,7 +540,7 @@ def predict_roughly(network: NeighborNetwork, neighbors: Neighbors, query: Tenso
     """Predict embedded queries, at once and to training's precision: fast."""
     network.head.train()
     blocks = query.split(max(1, BLOCK_ENTRIES // len(neighbors)))
-    return torch.cat([Question(network.head, neighbors, block).attend() for block in blocks])
+    return torch.cat([Evaluation(network.head, neighbors, block).attend() for block in blocks])
 
 
 def check_callbacks(callbacks: Sequence | None) -> Sequence:

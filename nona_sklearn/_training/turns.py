@@ -13,7 +13,7 @@ from skorch.callbacks import Callback
 from .._utils.settings import lone_threads
 
 
-class Turns:
+class FairSemaphore:
     """So many threads work at a time; the others wait, and who asks first is next.
 
     A semaphore would let go on whoever just stopped.
@@ -30,7 +30,7 @@ class Turns:
         self._lock = threading.Lock()
         self.ended = False
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> FairSemaphore:
         mine = threading.Event()
         with self._lock:
             if self._n_free:
@@ -47,14 +47,14 @@ class Turns:
             else:
                 self._n_free += 1
 
-    def let_others(self) -> None:
+    def yield_turn(self) -> None:
         """Let those who wait have their turn, and wait for the next one."""
         if self._waiting:
             self.__exit__()
             self.__enter__()
 
 
-class TakeTurns(Callback):
+class YieldTurn(Callback):
     """Train an epoch in a turn, and end if all are to end.
 
     Parameters
@@ -63,7 +63,7 @@ class TakeTurns(Callback):
         Whose turns.
     """
 
-    def __init__(self, turns: Turns):
+    def __init__(self, turns: FairSemaphore):
         self.turns = turns
 
     def on_batch_begin(self, net: Any, **kwargs: Any) -> None:
@@ -71,11 +71,11 @@ class TakeTurns(Callback):
             raise KeyboardInterrupt
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self.turns.let_others()
+        self.turns.yield_turn()
 
 
-def in_turns(
-    function: Callable[[Any, TakeTurns], Any], items: Sequence[Any], n_at_a_time: int
+def train_in_threads(
+    function: Callable[[Any, YieldTurn], Any], items: Sequence[Any], n_at_a_time: int
 ) -> list:
     """Call a function with each item, each in a thread of its own in which torch has one.
 
@@ -95,11 +95,11 @@ def in_turns(
     list
         What it returned, in the order of the items.
     """
-    turns = Turns(n_at_a_time)
+    turns = FairSemaphore(n_at_a_time)
 
     def call(item: Any) -> Any:
         with turns:
-            return function(item, TakeTurns(turns))
+            return function(item, YieldTurn(turns))
 
     with lone_threads(len(items)) as pool:
         calls: list[Future] = []
