@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor
-from nona_sklearn._estimators.base import NetworkEstimator
+from nona_sklearn._estimators.base import NeighborEstimator
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
@@ -34,7 +34,7 @@ __all__ = [
     "LastBatches",
     "LeftAlone",
     "MemoryPool",
-    "NetworkEstimator",
+    "NeighborEstimator",
     "OfEmbedding",
     "OwnHidden",
     "Standardized",

@@ -237,7 +237,7 @@ def _labels(frame, target, drop=()):
     return X, frame[target].to_numpy(dtype=str)
 
 
-def _numbered(load):
+def numbered(load):
     """Take one of scikit-learn's sets; its classes are numbers."""
     X, y = load(return_X_y=True, as_frame=True)
     return X, y.to_numpy()
@@ -334,9 +334,9 @@ RAW = {
 
 #: Tables with classes, as they are. Nothing that names a row, or that the class decides, is kept.
 CLASSES = {
-    "digits": partial(_numbered, load_digits),
-    "breast cancer": partial(_numbered, load_breast_cancer),
-    "wine": partial(_numbered, load_wine),
+    "digits": partial(numbered, load_digits),
+    "breast cancer": partial(numbered, load_breast_cancer),
+    "wine": partial(numbered, load_wine),
     "cells": _cells,
     "credit": _credit,
     "churn": _churn,

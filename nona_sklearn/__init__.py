@@ -19,8 +19,9 @@ excluded    pairs of query and neighbour that must not meet: a row and itself in
 
 from ._data.rows import Rows
 from ._data.table_encoder import TableEncoder
-from ._estimators.classifiers import NONAClassifier, SoftStepKNeighborsClassifier
-from ._estimators.regressors import NONARegressor, SoftStepKNeighborsRegressor
+from ._estimators.nona import NONAClassifier, NONARegressor
+from ._estimators.parameters import ASSoftmax
+from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
 from ._inspection.compare_heads import compare_heads
 from ._inspection.displays import (
@@ -34,6 +35,7 @@ from ._inspection.displays import (
 )
 from ._inspection.search import param_distributions, param_grid
 from ._inspection.unwrap import unwrap
+from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
 from ._persistence.onnx import export_onnx
 from ._scaling.approximate import ApproximateNeighborsRegressor
@@ -44,9 +46,11 @@ from .embedding import MLPEmbedding, PeriodicEmbedding
 from .softstep import SoftStep
 
 __all__ = [
+    "ASSoftmax",
     "ApproximateNeighborsRegressor",
     "Calibration",
     "EmbeddingDisplay",
+    "FeatureExtractor",
     "HistoryDisplay",
     "IntervalDisplay",
     "MLPEmbedding",

@@ -19,7 +19,8 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.targets import RegressionTargets
+from nona_sklearn._data.regression_targets import RegressionTargets
+from nona_sklearn._estimators.queries import evaluate
 from nona_sklearn._scaling.approximate import _build_graph, _search_graph
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
 
@@ -82,7 +83,7 @@ def test_shifts_of_far_queries_fade_as_they_do_exactly(faiss, fitted, data):
     """More than half of them are beyond a reach that we make shorter."""
     X, X_test, y = data
     reg = copy.deepcopy(fitted)
-    _, evaluation = reg._evaluate(X_test)
+    _, evaluation = evaluate(reg, X_test)
     medians = evaluation.distances().median(dim=0).values
     for head, distance in zip(reg.network_.head.heads, medians, strict=True):
         head.reach.copy_(distance / 2)

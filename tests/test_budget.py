@@ -22,9 +22,9 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators import base
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module
+from nona_sklearn._training import ensemble
 from nona_sklearn._training.budget import Budget, Deadline
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
@@ -124,13 +124,13 @@ def test_who_trains_at_the_same_time_has_more_time(
     plane, monkeypatch, clock, n_jobs, extractor, shares
 ):
     """As the deadlines of three networks show, in a fit for which time stands still."""
-    seen, train_network = [], base.train_network
+    seen, train_network = [], ensemble.train_network
 
     def spy(*args, deadline, **kwargs):
         seen.append(deadline)
         return train_network(*args, deadline=deadline, **kwargs)
 
-    monkeypatch.setattr(base, "train_network", spy)
+    monkeypatch.setattr(ensemble, "train_network", spy)
     with joblib.parallel_config("threading", n_jobs=n_jobs):
         fit(nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0), plane)
     assert sorted(seen) == shares

@@ -47,6 +47,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators.classification import _class_names
 from nona_sklearn._estimators.dense import DenseHeadClassifier
+from nona_sklearn._estimators.queries import evaluate
 from nona_sklearn._inspection.compare_heads import tune_knn
 
 pd = pytest.importorskip("pandas")
@@ -292,7 +293,7 @@ def test_other_labels_leave_nothing_but_votes(fitted, animals):
     for queries in (asked, None):
         votes = fitted.neighbor_weights(queries) @ one_hot(fitted, turned)
         np.testing.assert_allclose(side_by_side(model, queries), votes, atol=CLOSE)
-        definition = model._evaluate(queries)[1].attend().numpy()
+        definition = evaluate(model, queries)[1].attend().numpy()
         np.testing.assert_allclose(definition, votes, atol=1e-4)
     table = model.influence(asked)
     change = side_by_side(without(model, NAMES[3]), asked) - side_by_side(model, asked)

@@ -19,9 +19,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from nona_sklearn import NONARegressor, Rows
-from nona_sklearn._estimators import base
 from nona_sklearn._network.extractor import ExtractorEmbedding
 from nona_sklearn._network.network import NeighborNetwork
+from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import NEIGHBOR_POOLS
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.embedding import MLPEmbedding
@@ -237,7 +237,7 @@ def test_defaults_with_an_extractor(params, pool, n_networks, monkeypatch):
         seen.append(neighbor_pool)
         return network, []
 
-    monkeypatch.setattr(base, "train_network", spy)
+    monkeypatch.setattr(ensemble, "train_network", spy)
     X, y = make_images(60)
     reg = images_regressor().set_params(**params)
     reg.fit(X.reshape(60, -1) if reg.feature_extractor is None else X, y)
@@ -471,7 +471,7 @@ def crash(X):
     ],
 )
 def test_bad_extractors(extractor, message, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)  # no training may start
+    monkeypatch.setattr(ensemble, "train_network", None)  # no training may start
     X, y = make_images(20)
     reg = images_regressor(extractor)
     with pytest.raises(ValueError, match=message):
@@ -493,7 +493,7 @@ def test_bad_extractors(extractor, message, monkeypatch):
     ],
 )
 def test_bad_texts(X, y, message, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     with pytest.raises(ValueError, match=message):
         texts_regressor().fit(X, y)
 
@@ -510,7 +510,7 @@ def test_bad_texts(X, y, message, monkeypatch):
     ],
 )
 def test_bad_parameters(name, value, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     X, y = make_images(20)
     with pytest.raises(ValueError, match=f"The '{name}' parameter of .*Got {value!r} instead"):
         images_regressor(**{name: value}).fit(X, y)

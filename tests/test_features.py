@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
-from nona_sklearn._estimators import base
+from nona_sklearn._training import ensemble
 
 DAY = 86400.0  # seconds
 BERLIN = "Europe/Berlin"
@@ -861,7 +861,7 @@ def untrained(monkeypatch):
     def train(*args, **kwargs):
         raise AssertionError("training began")
 
-    monkeypatch.setattr(base, "train_network", train)
+    monkeypatch.setattr(ensemble, "train_network", train)
 
 
 @ON_ALL

@@ -27,7 +27,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators import base
+from nona_sklearn._training import ensemble
 
 N_EXAMPLES, FEW_EXAMPLES = 500, 6  # of each estimator
 EACH = pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def try_case(case, folder):
     """Fit a case and check all that holds then; return how the fit ended."""
     estimator = case.make()
     unfitted = {*vars(estimator)}
-    with mock.patch.object(base, "train_network", wraps=base.train_network) as training:
+    with mock.patch.object(ensemble, "train_network", wraps=ensemble.train_network) as training:
         try:
             case.fit(estimator)
         except (ValueError, TypeError) as error:

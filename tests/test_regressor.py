@@ -18,9 +18,9 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
-from nona_sklearn._data.targets import RegressionTargets
-from nona_sklearn._estimators import base
+from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.softstep import SoftStep
@@ -332,7 +332,7 @@ def test_no_row_learns_from_its_group(estimator):
     ],
 )
 def test_bad_groups(plane, groups, message, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     with pytest.raises(ValueError, match=message):
         nona(early_stopping=True).fit(plane[0], plane[2], groups=groups)
 
@@ -479,7 +479,7 @@ def test_predictions_do_not_depend_on_who_else_is_asked_for(estimator, plane):
     ],
 )
 def test_bad_data(estimator, X, y, error, message, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)  # no training may start
+    monkeypatch.setattr(ensemble, "train_network", None)  # no training may start
     with pytest.raises(error, match=message):
         clone(estimator).fit(X, y)
 
@@ -509,7 +509,7 @@ def test_bad_data(estimator, X, y, error, message, monkeypatch):
     ],
 )
 def test_bad_parameters(estimator, name, value, plane, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     with pytest.raises(ValueError, match=f"The '{name}' parameter of .*Got {value!r} instead"):
         clone(estimator).set_params(**{name: value}).fit(plane[0], plane[2])
 
@@ -542,7 +542,7 @@ def test_bad_parameters(estimator, name, value, plane, monkeypatch):
     ],
 )
 def test_bad_parameter_combinations(estimator, message, plane, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     with pytest.raises(ValueError, match=message):
         estimator.fit(plane[0], plane[2])
 
@@ -618,7 +618,7 @@ def test_a_failed_refit_leaves_the_earlier_model(estimator, plane, monkeypatch):
     def crash(*args, **kwargs):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(base, "train_network", crash)
+    monkeypatch.setattr(ensemble, "train_network", crash)
     with pytest.raises(RuntimeError, match="out of memory"):
         reg.fit(X[:, :1], y)
     assert reg.n_features_in_ == 2
@@ -751,13 +751,13 @@ def test_training_parameters_arrive(estimator, plane, monkeypatch):
         "verbose": 0,
     }
     seen = {}
-    train_network = base.train_network
+    train_network = ensemble.train_network
 
     def spy(network, train, valid, **kwargs):
         seen.update(kwargs, n_train=len(train[1]), n_valid=len(valid[1]))
         return train_network(network, train, valid, **kwargs)
 
-    monkeypatch.setattr(base, "train_network", spy)
+    monkeypatch.setattr(ensemble, "train_network", spy)
     reg = clone(estimator).set_params(early_stopping=True, validation_fraction=0.3, **parameters)
     reg.fit(X, y)
     assert {name: seen[name] for name in parameters} == parameters
@@ -845,7 +845,7 @@ def test_each_estimator_has_its_own_validation_rows(plane, monkeypatch):
         seen.append((train[1], valid[1]))
         return train_network(network, train, valid, **kwargs)
 
-    monkeypatch.setattr(base, "train_network", spy)
+    monkeypatch.setattr(ensemble, "train_network", spy)
     reg = nona(n_estimators=3).fit(X, y)
     assert len({tuple(valid.tolist()) for _, valid in seen}) == 3
     for train, valid in seen:
@@ -890,7 +890,7 @@ def untrained_head(X, **params):
     """What training starts from in the given space."""
     knn = softstep_knn(learn_feature_weights=False, **params)
     targets = RegressionTargets().fit(X[:, 0])
-    return knn._make_network(torch.tensor(X).float(), targets).requires_grad_(False).head
+    return knn._architecture().build(torch.tensor(X).float(), targets).requires_grad_(False).head
 
 
 def start_distances(X):
@@ -935,7 +935,7 @@ def test_a_learned_embedding_is_averaged_and_a_given_space_is_not(
         seen.update(kwargs)
         return train_network(*args, **kwargs)
 
-    monkeypatch.setattr(base, "train_network", spy)
+    monkeypatch.setattr(ensemble, "train_network", spy)
     softstep_knn(hidden_layer_sizes=hidden_layer_sizes, max_iter=1).fit(plane[0], plane[2])
     assert seen["average"] is average
 

@@ -28,8 +28,8 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.sample_weight import normalize_mean, weighted_quantiles
-from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (

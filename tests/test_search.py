@@ -27,7 +27,6 @@ from nona_sklearn import (
     param_distributions,
     param_grid,
 )
-from nona_sklearn._estimators.families import OF_EXTRACTORS
 
 QUICK = {"max_iter": 1, "random_state": 0}
 ESTIMATORS = {
@@ -77,7 +76,7 @@ def test_every_value_of_a_list_can_be_fitted(estimator, give, data):
 
 
 def what_auto_means(estimator):
-    return estimator._of_tables if estimator.feature_extractor is None else OF_EXTRACTORS
+    return estimator._architecture().automatic
 
 
 @ON_ALL

@@ -21,6 +21,13 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import trainer
 from nona_sklearn._training.averaging import WeightAveraging
+from nona_sklearn._training.batches import (
+    AdaptiveAccumulation,
+    RowBatches,
+    count_parts,
+    resolve_batch_size,
+)
+from nona_sklearn._training.net import NONANet
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import (
     REACH,
@@ -29,15 +36,7 @@ from nona_sklearn._training.refinement import (
     how_many,
     refine,
 )
-from nona_sklearn._training.trainer import (
-    AdaptiveAccumulation,
-    NONANet,
-    RowBatches,
-    count_networks,
-    count_parts,
-    resolve_batch_size,
-    train_network,
-)
+from nona_sklearn._training.trainer import count_networks, train_network
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)

@@ -19,10 +19,10 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators import base
 from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._training import ensemble
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -498,7 +498,7 @@ def test_bad_weightings_are_refused_before_training(kind, params, message, monke
     targets = LABELS if "Class" in kind.__name__ else y
     model = again(plainly_fitted(kind))
     before, expected = dict(vars(model)), model.predict(X_test)
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     model.set_params(**params)
     with pytest.raises(ValueError, match=message):
         model.fit(X, targets)
@@ -509,7 +509,7 @@ def test_bad_weightings_are_refused_before_training(kind, params, message, monke
 
 @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
 def test_uniform_needs_a_step(kind, monkeypatch):
-    monkeypatch.setattr(base, "train_network", None)
+    monkeypatch.setattr(ensemble, "train_network", None)
     with pytest.raises(ValueError, match="weighting='uniform' needs a step or n_neighbors"):
         kind(weighting="uniform").fit(X, y > 0)
 

@@ -7,8 +7,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from .targets import label_columns
+from .class_targets import ClassTargets, label_columns
 
 Factors = dict[Hashable, float]  # of the classes of an output
 
@@ -135,3 +136,21 @@ def times(sample_weight: np.ndarray, each: Sequence[np.ndarray]) -> np.ndarray:
             f"{sample_weight[row]:g} times {factors[row]:g} in row {row}"
         )
     return product
+
+
+def weights_of_classes(factors: list[Factors] | None, classes: Sequence) -> list[np.ndarray]:
+    """The factor of each class of each output, (n_classes,) each; 1 without class weights."""
+    each = factors or [{}] * len(classes)
+    return [
+        np.array([of.get(label, 1.0) for label in labels])
+        for of, labels in zip(each, classes, strict=True)
+    ]
+
+
+def weigh_values(
+    factors: list[Factors], targets: ClassTargets, values: Tensor, weights: np.ndarray
+) -> np.ndarray:
+    """Multiply weights of rows, (n,), by the factors of their one-hot classes."""
+    blocks = values.cpu().split(targets.sizes, dim=1)
+    pairs = zip(blocks, weights_of_classes(factors, targets.classes), strict=True)
+    return times(weights, [block.numpy() @ each for block, each in pairs])

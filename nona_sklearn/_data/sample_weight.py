@@ -8,26 +8,27 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import check_array
+from sklearn.utils import _safe_indexing, check_array
+from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.validation import unmasked
+from .._utils.validation import check_lengths, unmasked
 
 
 @dataclass(frozen=True)
 class RowSelection:
-    """The rows given to fit: which of them count, and how much.
+    """The rows of positive weight among those given to fit.
 
     Parameters
     ----------
     n_given : int
-        How many there were.
+        Number of rows given.
     numbers : int ndarray of shape (n,)
-        Numbers of those that count: a row of weight 0 is as good as absent.
+        Numbers of the selected rows.
     unit : float, default=1.0
-        What a row weighs whose log prior is 0.
+        Weight of a row whose log prior is 0.
     log_prior : Tensor of shape (n,), optional
-        Logarithms of what they weigh, in this unit; None: all the same.
+        Logarithms of the rows' weights in this unit; None: all are equal.
     """
 
     n_given: int
@@ -37,7 +38,7 @@ class RowSelection:
 
     @classmethod
     def from_sample_weight(cls, sample_weight: Any, n_given: int) -> RowSelection:
-        """Look at the weights given to fit, (n_given,).
+        """Select the rows of positive weight.
 
         Raises
         ------
@@ -54,9 +55,16 @@ class RowSelection:
         unit = float(sample_weight.max())
         return cls(n_given, numbers, unit, log_prior(sample_weight[numbers], unit))
 
+    def select(self, rows: Any) -> Any:
+        """Select features or targets, if there are any."""
+        if rows is None or len(self.numbers) == self.n_given:
+            return rows
+        check_lengths(self.n_given, _num_samples(rows))
+        return _safe_indexing(rows, self.numbers)
+
     @property
     def weights(self) -> np.ndarray | None:
-        """What they weigh, (n,), with a mean of 1; None: all the same."""
+        """Weights of the selected rows, (n,), with a mean of 1; None: all are equal."""
         return None if self.log_prior is None else normalize_mean(self.log_prior).numpy()
 
 

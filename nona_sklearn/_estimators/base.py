@@ -1,143 +1,64 @@
-"""Estimators that train an average of networks: fit as a template, and what it needs."""
+"""What all neighbour estimators have: fit, queries of the bank and edits of it."""
 
 from __future__ import annotations
 
-import warnings
-from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator
-from functools import partial
-from numbers import Integral, Real
-from typing import Any
+import math
 
 import numpy as np
 import torch
-from joblib import delayed, effective_n_jobs
-from joblib.parallel import get_active_backend
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils import (
-    _safe_indexing,
-    check_array,
-    check_random_state,
-)
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _num_samples, check_is_fitted
-from torch import Tensor
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
-from .._data.names import Names, labels_of
-from .._data.rows import Rows
-from .._data.sample_weight import RowSelection
-from .._data.scaler import SmoothClipScaler
-from .._data.table_encoder import TableEncoder, check_table, rows_of
-from .._data.targets import Split, Targets, check_lengths, refuse_tiny_spread
-from .._network.network import NeighborNetwork, average
+from .._data.names import labels_of
+from .._inference.bank import NeighborBank
+from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
-from .._training.budget import Budget
-from .._training.pools import NEIGHBOR_POOLS
-from .._training.progress import CountedParallel, Progress, ReportEpochs
-from .._training.trainer import train_network
-from .._training.turns import train_in_threads
-from .._utils.chunks import EMBED_BLOCK, spans
-from .._utils.docs import Documented
-from .._utils.settings import EDITING, local_seed, plain_torch
-from .._utils.validation import is_missing, is_whole, replaced_when_done, snapshot, unmasked
-from ..embedding import ACTIVATIONS, MLPEmbedding
-from ..similarity import SIMILARITIES
-from ..weighting import WEIGHTINGS, Weighting
+from .._training.convergence import check_convergence
+from .._utils.docs import SITE
+from .._utils.frames import table
+from .._utils.settings import EDITING, plain_torch
+from .._utils.validation import check_choice, check_flag, is_real, replaced_when_done
+from .._version import __version__
+from .editing import (
+    addition,
+    checked_values,
+    compression,
+    edit,
+    removal,
+    replacement_of_targets,
+)
+from .fitting import embed, fit_networks, warn_unless_converged
+from .queries import embedded, evaluate, fitted_snapshot, heaviest, refuse_targets_alone
 
-MOST = 2**62  # of a number that others keep in 64 bits
+CHECKED = 32  # predictions that must be numbers at the end of a fit
 
 
-class NetworkEstimator(
-    Documented,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    BaseEstimator,
-    metaclass=ABCMeta,
-):
-    """Train an average of networks on rows and targets; embed rows by it.
+class NeighborEstimator(TransformerMixin, BaseEstimator):
+    """An estimator that trains an average of networks, and stores its embedded training rows.
 
-    What stands on it says what a network is (:meth:`_make_network`), what targets are
-    (:meth:`_make_targets`), and what is kept of the training rows (:meth:`_remember`).
+    A subclass has its parameters, an architecture and targets.
     """
 
-    _parameter_constraints: dict = {
-        "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
-        "similarity": [StrOptions(SIMILARITIES.keys())],
-        "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
-        "softstep_params": [StrOptions({"global", "pointwise"})],
-        "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "activation": [StrOptions(ACTIVATIONS.keys())],
-        "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
-        "pool_size": [Interval(Integral, 2, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, MOST, closed="both"), StrOptions({"auto"})],
-        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "max_time": [Interval(Real, 0, MOST, closed="right"), None],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "device": [str, torch.device],
-        "warm_start": ["boolean"],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-    }
+    _doc_link_module = "nona_sklearn"
+    _doc_link_template = f"{SITE}/{{version}}/generated/api/nona_sklearn.{{name}}.html"
 
-    # -- what stands on it says ----------------------------------------------------------
+    def _doc_link_url_param_generator(self):
+        return {"version": f"v{__version__}", "name": type(self).__name__}
 
-    @abstractmethod
-    def _make_network(self, X: Any, targets: Targets) -> NeighborNetwork:
-        """Build an untrained network for training rows `X` and what `y` is."""
+    def _architecture(self):
+        """The input, the networks and the training that the parameters mean."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _make_targets(self) -> Targets:
-        """Say what y is."""
+    def _make_targets(self):
+        """The kind of targets."""
+        raise NotImplementedError
 
-    def _weigh(self, X, y, sample_weight):
-        """Say how much each row counts, (n,); None: all alike."""
-        return sample_weight
-
-    def _make_scaler(self):
-        """Build what scales the features before the embedding; None leaves them alone."""
-        return SmoothClipScaler()
-
-    @abstractmethod
-    def _remember(
-        self, X, values: Tensor, groups, splits: list[Split], names: Names, given: RowSelection
-    ) -> None:
-        """Keep what is asked later of the training rows, when the network is trained."""
-
-    @abstractmethod
-    def _training_embeddings(self) -> Tensor:
-        """Give the embedded training rows, (n, d)."""
-
-    def _count_networks(self, n_samples: int) -> int:
-        """How many networks to train."""
-        return 1
-
-    def _setting(self, name: str) -> Any:
-        """Look up a parameter, of which some may say 'auto'."""
-        return getattr(self, name)
-
-    def _choose_pool(self) -> str:
-        """Who the neighbours of a training step are."""
-        return self.neighbor_pool
-
-    def _training_options(self) -> dict:
-        """Further arguments of :func:`train_network`."""
-        return {}
-
-    def _make_mlp(self, n_features: int, n_outputs: int, **kwargs) -> MLPEmbedding:
-        """Build the learned embedding from the parameters that all have."""
-        sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes, dtype=object)).tolist()
-        if not all(is_whole(size, 1) for size in sizes):
-            raise ValueError(
-                f"hidden_layer_sizes must be positive integers, got {self.hidden_layer_sizes!r}"
-            )
-        return MLPEmbedding(n_features, n_outputs, sizes, self.activation, **kwargs)
+    def _calibrate(self, bank, splits=None):
+        """Calibrate the distributions of a bank, by rows that a network did not see."""
+        return bank
 
     # -- fitting -------------------------------------------------------------------------
 
@@ -177,55 +98,36 @@ class NetworkEstimator(
         ends, other threads get the answers of the earlier fit.
         """
         with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
-            fitted._fit(X, y, groups, sample_weight)
+            data, splits = fit_networks(fitted, X, y, groups, sample_weight)
+            fitted._keep(data, splits)
+            warn_unless_converged(fitted)
         return self
 
-    def _fit(self, X, y, groups, sample_weight):
-        self._validate_params()
-        options = {"neighbor_pool": self._choose_pool(), **self._training_options()}
-        device = self._find_device()
-        names = Names.of(X, y)
-        given = None
-        sample_weight = self._weigh(X, y, sample_weight)
-        if sample_weight is not None:
-            X = self._as_rows(X)
-            given = RowSelection.from_sample_weight(sample_weight, _num_samples(X))
-            X, y = _select_rows(X, y, given)
-            names = names[given.numbers]
-        X, y, scaler = self._take_training_data(X, y)
-        given = given or RowSelection(len(X), np.arange(len(X)))
-        targets = self._make_targets()
-        y = targets.check(y, given.numbers)
-        targets.fit(y, given.weights)
-        options["loss"] = targets.loss
-        values = targets.values(y)
-        encoded = targets.encode(values)
-        random_state = check_random_state(self.random_state)
-        n_networks = self._count_networks(len(X))
-        groups = _check_groups(groups, given)
-        splits: list[Split] = [(np.arange(len(X)), None)] * n_networks
-        if self.early_stopping:
-            splits = targets.split(
-                values, groups, n_networks, self.validation_fraction, random_state
-            )
-        seeds = random_state.randint(2**31, size=n_networks)
-
-        networks = self._initial_networks(X, targets, seeds)
-        rows = (X, encoded, groups, given.log_prior)
-        trained = self._train_all(networks, rows, splits, seeds, device=device, options=options)
-
-        self.network_ = average([network for network, _ in trained]).freeze()
-        self.scaler_ = scaler
-        self.targets_ = targets
-        self.validation_indices_ = [
-            None if valid is None else given.numbers[valid] for _, valid in splits
-        ]
-        self._remember(X, values, groups, splits, names, given)
-        self.history_ = [
-            {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
-        ]
-        self.n_iter_ = len(self.history_)
-        self._warn_unless_converged()
+    def _keep(self, data, splits):
+        """Store the embedded training rows."""
+        embeddings = embed(self.network_, data.sample.X)
+        device, selection, prior = embeddings.device, data.selection, data.selection.log_prior
+        groups = data.sample.groups
+        bank = NeighborBank(
+            Neighbors(
+                embeddings,
+                data.values.to(device),
+                None if prior is None else prior.to(device),
+                self.targets_.unit.to(device),
+            ),
+            ids=torch.as_tensor(selection.numbers, device=device),
+            next_id=torch.tensor(selection.n_given),
+            groups=None if groups is None else groups.to(device),
+            names=data.names.rows,
+            numbered=data.names.rows is None,
+            target_names=data.names.targets,
+            weight_unit=selection.unit,
+        )
+        settings = self._architecture().setting("learning_rate_init"), self.weight_decay
+        check_convergence([embeddings], *settings)
+        some = bank.evaluate(self.network_.head)[np.arange(min(CHECKED, len(bank)))]
+        check_convergence([some.mean()], *settings)
+        self.bank_ = self._calibrate(bank, splits)
 
     @property
     def n_estimators_(self):
@@ -237,133 +139,6 @@ class NetworkEstimator(
         """Mean loss of the epochs whose weights were kept."""
         losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]
         return float(np.mean(losses)) if losses else float("nan")  # of a file of an early version
-
-    def _take_training_data(self, X, y):
-        """Validate training rows: (rows for the network, targets as given, features' scaler)."""
-        X = check_table(self, X, reset=True, ensure_min_samples=2)
-        encoder = TableEncoder(self.categorical_features)
-        self.features_ = encoder.set_output(transform="default")  # arrays, whatever is configured
-        X = self.features_.fit_transform(X)
-        scaler = _fit_scaler(self._make_scaler(), X, self.features_.label_of)
-        return _to_tensor(X, scaler), y, scaler
-
-    def _as_rows(self, X):
-        """Give training features a form whose rows can be counted and selected."""
-        return X
-
-    def _find_device(self):
-        return _resolve_device(self.device)
-
-    def _initial_networks(self, X, targets, seeds):
-        """Build the networks that training starts from: new ones, or the earlier fit's."""
-        networks = []
-        for seed in seeds:
-            with local_seed(int(seed)):
-                networks.append(self._make_network(X, targets))
-        if self.warm_start and hasattr(self, "network_"):
-            self._go_on_from(self.network_, average(networks))
-        return networks
-
-    def _go_on_from(self, earlier, network):
-        """Start from an earlier fit's weights, or say what has changed since."""
-        found, needed = earlier.state_dict(), network.state_dict()
-        shapes = {
-            name: [
-                tuple(state[name].shape) if name in state else None for state in (found, needed)
-            ]
-            for name in found | needed
-        }
-        if changed := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
-            name, (before, now) = next(iter(changed.items()))
-            raise ValueError(
-                "warm_start=True needs the number of features (after encoding), of outputs and of "
-                "networks, and the network's parameters of the earlier fit: "
-                f"{name!r} had shape {before}, and has {now} now. A category's new levels and a "
-                "column's first gaps are new features"
-            )
-        network.load_state_dict(found)
-
-    def _train_all(self, networks, rows, splits, seeds, *, device, **kwargs):
-        """Train networks, as many at a time as `n_jobs` says, or in threads: with histories."""
-        n_jobs, n_threads = getattr(self, "n_jobs", None), torch.get_num_threads()
-        n_workers = effective_n_jobs(n_jobs)
-        # Tensors of a step are too small to share among torch's threads.
-        in_threads = n_workers == 1 and n_threads > 1 and self._trains_in_threads(device)
-        n_at_a_time = len(networks) if in_threads else n_workers
-        if (
-            n_workers > 1
-            and getattr(get_active_backend()[0], "uses_threads", False)
-            and self._trains_alone()
-        ):
-            n_at_a_time = 1
-        budget = Budget.from_now(self.max_time, len(networks), n_at_a_time)
-        with Progress(budget, self.max_iter, self._shows_progress()) as progress:
-            trainings = [
-                partial(
-                    self._train,
-                    *(network, *rows, split, i),
-                    budget=budget,
-                    report=ReportEpochs(progress, i),
-                    seed=int(seed),
-                    device=device,
-                    **kwargs,
-                )
-                for i, (network, split, seed) in enumerate(
-                    zip(networks, splits, seeds, strict=True)
-                )
-            ]
-            if in_threads:
-                return train_in_threads(
-                    lambda train, turns: train(turns=turns), trainings, n_threads
-                )
-            return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)
-
-    def _trains_in_threads(self, device):
-        """Whether networks may train at the same time in one process."""
-        return device.type == "cpu" and self.verbose <= 1  # skorch's tables would mix
-
-    def _trains_alone(self):
-        """Whether networks of one process wait for each other."""
-        return False
-
-    def _shows_progress(self):
-        """Whether a line says how far training is, in this process."""
-        return self.verbose == 1
-
-    def _warn_unless_converged(self):
-        patience = self._setting("n_iter_no_change")
-        reasons = [epoch["stopped"] for epoch in self.history_ if "stopped" in epoch]
-        if n_unfinished := reasons.count("max_iter"):
-            warnings.warn(
-                f"Maximum iterations (max_iter={self.max_iter}) reached by {n_unfinished} of "
-                f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "
-                f"n_iter_no_change={patience} epochs bring no gain. Try a larger max_iter.",
-                ConvergenceWarning,
-                stacklevel=4,  # whoever called fit
-            )
-
-    def _train(
-        self, network, X, encoded, groups, log_prior, split, number, *, budget, options, **kwargs
-    ):
-        """Train one network on encoded targets; returns it with its history."""
-        train, valid = split
-        rows = (X, encoded) if log_prior is None else (X, encoded, log_prior)
-        return train_network(
-            network,
-            tuple(part[train] for part in rows),
-            None if valid is None else tuple(part[valid] for part in rows),
-            groups=None if groups is None else torch.as_tensor(groups[train]),
-            pool_size=self.pool_size,
-            batch_size=self.batch_size,
-            learning_rate_init=self._setting("learning_rate_init"),
-            weight_decay=self.weight_decay,
-            max_iter=self.max_iter,
-            n_iter_no_change=self._setting("n_iter_no_change"),
-            verbose=self.verbose > 1,
-            deadline=budget.deadline(number),
-            **kwargs,
-            **options,
-        )
 
     # -- embedding -----------------------------------------------------------------------
 
@@ -384,9 +159,8 @@ class NetworkEstimator(
         Embedded
             The queries, for this estimator until it is fitted anew.
         """
-        check_is_fitted(self)
-        fitted = snapshot(self)
-        return Embedded(fitted._validate_and_embed(X), fitted.network_, labels_of(X))
+        fitted = fitted_snapshot(self)
+        return Embedded(embedded(fitted, X), fitted.network_, labels_of(X))
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -404,51 +178,388 @@ class NetworkEstimator(
         ndarray of shape (n_samples, n_embedding_dimensions)
             Embeddings, float32.
         """
+        fitted = fitted_snapshot(self)
+        return fitted.network_.head.metric_part(embedded(fitted, X)).cpu().numpy()
+
+    # -- queries of the bank -------------------------------------------------------------
+
+    def neighbor_weights(self, X=None, *, tolerance=0.0):
+        """Weight of each row of the bank in the prediction of each query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        tolerance : float, default=0.0
+            Weights up to this one are left out, and the others scaled to sum to 1.
+
+        Returns
+        -------
+        sparse CSR array of shape (n_queries, n_neighbors)
+            Weights; each row sums to 1. Column j is the j-th row of the bank. The product with the
+            bank's targets, those given to fit, is the prediction, to rounding, where nothing is
+            adjusted and ``tolerance=0``.
+
+        Raises
+        ------
+        ValueError
+            If `tolerance` is negative, or leaves a query without neighbours.
+        """
+        if not is_real(tolerance, 0, math.inf):
+            raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
+        _, evaluation = evaluate(self, X)
+        weights = evaluation.sparse_weights(tolerance)
+        if (np.diff(weights.indptr) == 0).any():
+            raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
+        return weights
+
+    def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
+        """Heaviest neighbours of each query, heaviest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours to return.
+        return_distance : bool, default=True
+            Whether to return the weights of the neighbours. They are not distances: the
+            parameter is named as in scikit-learn.
+        return_names : bool, default=False
+            Whether to return names instead of ids.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_queries, n_neighbors)
+            Weights, not distances as in scikit-learn: the share that each neighbour has in
+            the prediction. Rows of weight 0 are not neighbours, and come in no particular order.
+            Only with ``return_distance=True``.
+        ids : ndarray of shape (n_queries, n_neighbors)
+            Which rows the neighbours are: row numbers in the data given to fit, and what
+            :meth:`add_neighbors` returned. With ``return_names=True`` their names, as
+            :meth:`explain` gives them.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows that are admitted: one
+            less than all with ``X=None``.
+        """
+        check_flag("return_distance", return_distance)
+        check_flag("return_names", return_names)
+        bank, weights, positions = heaviest(self, X, n_neighbors)
+        found = bank.names_of(positions) if return_names else bank.ids.cpu().numpy()[positions]
+        return (weights, found) if return_distance else found
+
+    def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
+        """Heaviest neighbours of each query, as a graph.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_neighbors : int, default=5
+            Number of neighbours of each query.
+        mode : {'connectivity', 'weight'}, default='connectivity'
+            What the entries are: ones, or weights, where scikit-learn has distances.
+
+        Returns
+        -------
+        sparse CSR array of shape (n_queries, n_bank_rows)
+            `n_neighbors` entries in each row, heaviest first. Column j is the j-th row of the
+            bank: where none was removed, the row of that id.
+
+        Raises
+        ------
+        ValueError
+            If `mode` is none of these, or `n_neighbors` as for :meth:`kneighbors`.
+        """
+        check_choice("mode", mode, ("connectivity", "weight"))
+        bank, weights, positions = heaviest(self, X, n_neighbors)
+        entries = weights if mode == "weight" else np.ones(weights.shape)
+        starts = np.arange(0, weights.size + 1, n_neighbors)
+        shape = len(weights), len(bank)
+        return csr_array((entries.ravel(), positions.ravel(), starts), shape=shape)
+
+    @property
+    def target_names_(self) -> tuple[str, ...] | None:
+        """What the Series or the columns of the targets are called; None if they have no names."""
+        return self.bank_.target_names
+
+    def effective_n_neighbors(self, X=None):
+        """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            k, if k neighbours weigh the same and the others nothing; from 1 to all rows. A row
+            is one neighbour, whatever its sample weight.
+        """
+        return evaluate(self, X)[1].effective_sizes().cpu().numpy()
+
+    def n_nonzero_weights(self, X=None):
+        """Number of rows with a weight above 0 in the prediction of each query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            How many rows have a weight above 0 in the mean of the networks: the entries of
+            :meth:`neighbor_weights`. Of weightings that never end, such as 'softmax', all rows but
+            those whose weight is no more than rounding.
+        """
+        return evaluate(self, X)[1].support_sizes().cpu().numpy()
+
+    def soft_n_neighbors(self, X=None):
+        """Size of the neighbourhood that SoftStep learned for each query: its k.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            Sum of the step, from 0 (rejected) to 1, over the bank's rows, whatever their sample
+            weights; a mean over the networks.
+
+        Raises
+        ------
+        ValueError
+            If the estimator has no step: ``softstep=None``.
+        """
+        if self.softstep is None:
+            raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
+        _, evaluation = evaluate(self, X)
+        return evaluation.step_sums().cpu().numpy()
+
+    def distance_to_bank(self, X=None):
+        """Distance of each query to the nearest row of the bank.
+
+        Compare it with what is usual for the bank itself,
+        ``np.quantile(reg.distance_to_bank(), 0.99)``: a prediction farther out leans on rows
+        that are not like it, and its distribution does not account for that.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself.
+
+        Returns
+        -------
+        ndarray of shape (n_queries,)
+            Euclidean distances between embeddings, those of several networks side by side.
+        """
+        fitted, evaluation = evaluate(self, X)
+        embeddings, query = (
+            fitted.network_.head.metric_part(z).cpu().numpy()
+            for z in (fitted.bank_.embeddings, evaluation.query)
+        )
+        nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
+        return nearest.kneighbors(None if X is None else query)[0][:, 0]
+
+    def influence(self, X=None, y=None):
+        """Effect of each row of the bank on the predictions of some queries.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
+            Their targets, only with `X`: those of the bank are known.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A row for each of the bank, in its order: ``neighbor``, its name; ``id``; ``weight``,
+            the sum of its weights over the queries; ``change``, the root mean square, over
+            queries, of the change of a prediction when the row is left out; ``error``, the
+            mean change of the squared error then, where targets are known: positive where the
+            row helps. Several outputs add up; of classes these are the probabilities of all.
+
+        Raises
+        ------
+        ValueError
+            If `X` or `y` is invalid, or `y` is given without `X`.
+
+        Notes
+        -----
+        In closed form, where the others share a row's weight in proportion: without row j a
+        network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted.
+        This holds fixed the scale of a step. With `n_neighbors` and the weightings 'softpick',
+        'sparse_softmax', 'sparsemax', 'entmax' and 'preconditioned' others take a row's place: its
+        queries are then predicted again without it. If k rows share a prediction, it takes k times
+        as long as a prediction. For rows of weight 0 the scale of a step is
+        held, too. How far adjustments fade for a query beyond their reach is held fixed always.
+
+        Each of several similar rows has little influence, since the others would take its
+        place: influences do not add up. A row leaves with all of its sample weight; queries
+        count alike.
+        """
+        refuse_targets_alone(X, y)
+        fitted, evaluation = evaluate(self, X)
+        bank = fitted.bank_
+        truth = bank.targets if X is None else None
+        if X is not None and y is not None:
+            truth = checked_values(fitted, y, len(evaluation))
+        residuals = None
+        if truth is not None:
+            residuals = (evaluation.mean() - truth).reshape(len(evaluation), -1)
+        weight, change, error = evaluation.influence(residuals)
+        found = {"id": bank.ids, "weight": weight, "change": change.sqrt()}
+        if truth is not None:
+            found["error"] = error
+        numbers = {name: tensor.cpu().numpy() for name, tensor in found.items()}
+        return table({"neighbor": bank.names_of(slice(None)), **numbers})
+
+    # -- edits of the bank ---------------------------------------------------------------
+
+    def add_neighbors(self, X, y, sample_weight=None):
+        """Let labelled rows take part in predictions, without training.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to add. The index of a DataFrame names them, if it has one beside row numbers
+            (without one, that of `y`).
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much each counts, above 0, in the unit of the weights given to fit. None: 1
+            each, as a row of a fit without weights does.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Their ids, which no other row had or will have.
+
+        Raises
+        ------
+        ValueError
+            If `X`, `y` or `sample_weight` is invalid, or `X` or `y` has other columns than
+            those given to fit.
+
+        Notes
+        -----
+        Rows without a name are called "added <id>" if those given to fit have names, which may
+        be numbers. Where these go by their row numbers, so do they, and numbers in the index
+        of added rows are not names: they count the rows of another table.
+        """
+        before, after = edit(self, lambda fitted: addition(fitted, X, y, sample_weight))
+        return after.ids[len(before) :].cpu().numpy()
+
+    def remove_neighbors(self, *, ids=None, names=None):
+        """Forget rows: neither the estimator nor its pickle holds their embedding or target.
+
+        What training learned from them (the network's weights and the scaling) stays.
+
+        Parameters
+        ----------
+        ids : int or array-like of int, optional
+            Which rows, as :meth:`kneighbors` says: row numbers in the data given to fit, and
+            what :meth:`add_neighbors` returned. The other rows keep theirs.
+        names : label or list of labels, optional
+            Their names instead, as :meth:`explain` gives them, which may be other numbers than the
+            ids: hence neither goes without its keyword. If several rows have the same name,
+            all are removed. A tuple is one name, of a MultiIndex.
+
+        Returns
+        -------
+        self : object
+            Without these rows.
+
+        Raises
+        ------
+        ValueError
+            If not exactly one of `ids` and `names` is given, one is unknown, or no row would be
+            left. Nothing is removed then.
+        """
         check_is_fitted(self)
-        fitted = snapshot(self)
-        return fitted.network_.head.metric_part(fitted._validate_and_embed(X)).cpu().numpy()
+        change = removal(ids, names)
+        edit(self, lambda _: change)
+        return self
 
-    def _validate_and_embed(self, X) -> Tensor:
-        if not isinstance(X, Embedded):
-            return torch.cat([self._embed_queries(block) for block in self._take(X)])
-        if X.network is not self.network_:
-            raise ValueError("X must be embedded by this estimator as it is fitted now")
-        return X.embeddings
+    def set_neighbor_targets(self, y):
+        """Predict something else with the same neighbours.
 
-    def _take(self, X) -> Iterator[Tensor | Rows]:
-        """Validate queries: blocks of rows for the network."""
-        X = check_table(self, X, reset=False)
-        for rows in spans(_num_samples(X), EMBED_BLOCK):
-            block = self.features_._transform(rows_of(X, rows))
-            yield _to_tensor(block, self.scaler_, rows.start)
+        Targets are no longer adjusted after that: the adjustment was learned for the targets
+        that it was trained on, and says nothing of others. Predictions are ``weights @ y``.
 
-    def _embed(self, X: Tensor | Rows) -> Tensor:
-        """Embed scaled rows, shape (n, n_features) -> (n, d), as the bank stores them."""
-        device = next(self.network_.parameters()).device
-        blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
-        return torch.cat([self.network_.embed(block).float() for block in blocks])
+        Parameters
+        ----------
+        y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
+            A target for each row of the bank, in its order. Its names become those of the
+            targets. Of a classifier, labels that fit saw: rows may change their classes, but no
+            new class may come. What the rows weigh stays.
 
-    def _embed_queries(self, X: Tensor | Rows) -> Tensor:
-        """Embed scaled rows, as :meth:`_embed`, and refuse those too far out to be compared."""
-        embeddings = self._embed(X)
-        largest = embeddings.abs().amax() if len(embeddings) else 0.0
-        if not largest <= _largest(embeddings):
-            raise ValueError(
-                "Input X contains a value too large for float32, or training diverged: distances "
-                f"between embeddings with entries of {float(largest):g} overflow"
-            )
-        return embeddings
+        Returns
+        -------
+        self : object
+            With these targets, and distributions calibrated on them, each row without itself.
+
+        Raises
+        ------
+        ValueError
+            If `y` is invalid or has another number of rows than the bank, or a classifier's `y`
+            has a class that fit did not see.
+        """
+        edit(self, lambda fitted: replacement_of_targets(fitted, y))
+        return self
+
+    def compress(self, n_neighbors, X=None):
+        """Keep rows that together carry the weight of the predictions, and forget the others.
+
+        Parameters
+        ----------
+        n_neighbors : int
+            Number of rows to keep.
+        X : array-like of shape (n_queries, n_features), optional
+            Queries whose predictions should stay. None: the bank's rows, a random sample of
+            them where the bank is large.
+
+        Returns
+        -------
+        self : object
+            With a bank of `n_neighbors` rows, which keep their ids, names, order and weights.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows.
+
+        Notes
+        -----
+        The heaviest rows alone would all lie where rows are dense. Rows are chosen greedily
+        for the sum over the queries of the square root of the weight that is kept, where a
+        query that has a row needs the next one less.
+        """
+        edit(self, lambda fitted: compression(fitted, n_neighbors, X))
+        return self
 
     # -- scikit-learn --------------------------------------------------------------------
 
+    get_feature_names_out = ClassNamePrefixFeaturesOutMixin.get_feature_names_out
+
     @property
     def _n_features_out(self):
-        return self.network_.head.metric_part(self._training_embeddings()[:0]).shape[1]
+        return self.network_.head.metric_part(self.bank_.embeddings[:0]).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
-        tags.input_tags.allow_nan = True
+        tags.target_tags.multi_output = True
+        # Only a table has gaps.
+        tags.input_tags.allow_nan = getattr(self, "feature_extractor", None) is None
         return tags
 
     def __getstate__(self):
@@ -463,82 +574,3 @@ class NetworkEstimator(
         if "network_" in state:
             state = state | {"network_": from_data(state["network_"])}
         super().__setstate__(state)
-
-
-def _select_rows(X, y, given: RowSelection):
-    """Leave out the features and targets of rows that are as good as absent."""
-    if len(given.numbers) == given.n_given:
-        return X, y
-    if y is not None:
-        check_lengths(given.n_given, _num_samples(y))
-        y = _safe_indexing(y, given.numbers)
-    return _safe_indexing(X, given.numbers), y
-
-
-def _check_groups(groups, given: RowSelection) -> np.ndarray | None:
-    """Number the groups of the rows that count from 0, (n,); None if there are none."""
-    if groups is None:
-        return None
-    groups, n_rows = np.asarray(unmasked(groups)), given.n_given
-    if groups.ndim == 2 and groups.shape[1] == 1:
-        groups = groups[:, 0]
-    if groups.ndim != 1:
-        raise ValueError(f"groups must have shape ({n_rows},), got {groups.shape}")
-    if len(groups) != n_rows:
-        raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
-    missing = [row for row, group in enumerate(groups) if is_missing(group)]
-    if missing:
-        row = missing[0]
-        raise ValueError(f"groups must not be missing, got {groups[row]} in row {row}")
-    try:
-        names, numbers = np.unique(groups[given.numbers], return_inverse=True)
-    except TypeError:  # they cannot be sorted
-        kinds = ", ".join(sorted({type(group).__name__ for group in groups}))
-        raise ValueError(f"groups must be of one kind, got {kinds}") from None
-    if len(names) < 2:
-        raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
-    return numbers
-
-
-@np.errstate(over="ignore", invalid="ignore")  # _to_tensor looks at what comes of it
-def _fit_scaler(scaler, X, label_of):
-    if isinstance(scaler, StandardScaler):  # the other one finds a unit for each column
-        refuse_tiny_spread(X, label_of)
-    return scaler if scaler is None else scaler.set_output(transform="default").fit(X)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _to_tensor(X, scaler, first_row: int = 0) -> Tensor:
-    """Scaled values as a new float32 tensor, shape (n, columns); an error if out of range.
-
-    Distances between rows have to stay in float32's range as well.
-    """
-    scaled = X if scaler is None else scaler.transform(X)
-    scaled = check_array(scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False)
-    scaled = torch.tensor(scaled)
-    beyond = (~(scaled.abs() <= _largest(scaled))).nonzero()
-    if len(beyond):
-        values = np.abs(np.asarray(X)[:, int(beyond[0, 1])])  # a mean of them may be infinite
-        row = int(np.nanargmax(values))
-        raise ValueError(
-            f"Input X contains infinity or a value too large for float32: {values[row]:g} in "
-            f"row {first_row + row}"
-        )
-    return scaled
-
-
-def _largest(rows: Tensor) -> float:
-    """Entries up to which all distances between rows (n, d) are well within float32's range."""
-    return torch.finfo(torch.float32).max / (4 * max(1, rows.shape[1]))
-
-
-def _resolve_device(device):
-    """Turn the parameter `device` into a torch.device that exists on this machine."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        one = torch.ones(1, device=device)
-        one.item()  # fails on a device that only pretends to compute
-        return one.device
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device must be one that torch can use here, got {device!r}") from error

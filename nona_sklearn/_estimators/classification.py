@@ -7,77 +7,40 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, MultiOutputMixin
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._data.class_weight import find_factors, times, weigh_classes
-from .._data.names import target_names_of
-from .._data.rows import Rows
-from .._data.sample_weight import check_sample_weight
-from .._data.targets import ClassTargets, check_lengths
+from .._data.class_targets import ClassTargets
+from .._data.class_weight import weights_of_classes
 from .._inference.explanation import Explanation
 from .._utils.frames import table
-from .._utils.validation import snapshot
-from .neighbors import NeighborEstimator
+from .base import NeighborEstimator
+from .parameters import ASSoftmax
+from .queries import evaluate_in_blocks, explanation, fitted_snapshot
 
 
-class ClassPredictor(MultiOutputMixin, ClassifierMixin):
-    """What answers with classes, whoever says how probable they are."""
+def probabilities_of(estimator: Any, X: Any) -> tuple[Any, Tensor]:
+    """Probability of each class of each output, (q, C), and the snapshot that it is of."""
+    fitted, evaluations = evaluate_in_blocks(estimator, X)
+    return fitted, torch.cat([evaluation.mean() for evaluation in evaluations])
 
-    def _probabilities(self, X) -> Tensor:
-        """Say how probable each class of each output is, (q, C)."""
-        raise NotImplementedError
+
+class NeighborClassifier(ClassifierMixin, NeighborEstimator):
+    """A neighbour estimator whose targets are classes."""
+
+    _probabilities = staticmethod(probabilities_of)
 
     def _make_targets(self):
-        return ClassTargets(self._margin)
-
-    @property
-    def _margin(self) -> float | None:
-        """By how much a class must be ahead for training to let it be; None: it never does."""
-        return None if self.loss == "log_loss" else self.margin
-
-    def _training_options(self):
-        # Where classes are apart the log loss falls by shares of itself for ever: a network that
-        # goes on only grows too sure.
-        options = super()._training_options() | {"threshold_mode": "abs"}
-        if self._margin is not None:
-            options["max_accumulation"] = int(self.max_accumulation)
-        return options
-
-    def _weigh(self, X, y, sample_weight):
-        self._class_factors = None
-        if self.class_weight is None:
-            return sample_weight
-        rows = self._as_rows(X)
-        y = rows.targets() if y is None and isinstance(rows, Rows) else y
-        labels = self._make_targets().check(y)
-        check_lengths(_num_samples(rows), len(labels))
-        weights = check_sample_weight(sample_weight, len(labels))
-        self._class_factors = find_factors(self.class_weight, labels, weights, target_names_of(y))
-        return weigh_classes(self._class_factors, labels, weights)
-
-    def _initial_networks(self, X, targets, seeds):
-        if self.warm_start and hasattr(self, "targets_"):
-            earlier, now = _listed(self.targets_), _listed(targets)
-            if earlier != now:
-                raise ValueError(
-                    f"warm_start=True needs the classes of the earlier fit, {earlier!r:.200}, "
-                    f"got {now!r:.200}"
-                )
-        return super()._initial_networks(X, targets, seeds)
+        loss = ASSoftmax.of(self.loss)
+        smoothing = self._architecture().smoothing
+        return ClassTargets(None if loss is None else loss.margin, smoothing)
 
     @property
     def class_weight_(self) -> np.ndarray | list[np.ndarray]:
         """How much a row of each class counts, (n_classes,); of several outputs a list of such."""
-        check_is_fitted(self)
-        fitted = snapshot(self)
-        classes = fitted.targets_.classes
-        factors = fitted._class_factors or [{}] * len(classes)
-        each = [
-            np.array([of.get(label, 1.0) for label in labels])
-            for of, labels in zip(factors, classes, strict=True)
-        ]
+        fitted = fitted_snapshot(self)
+        each = weights_of_classes(fitted._class_factors, fitted.targets_.classes)
         return each if fitted.targets_.several else each[0]
 
     @property
@@ -100,8 +63,7 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Labels. Of classes that are equally probable, the first.
         """
-        fitted = snapshot(self)
-        probabilities = fitted._probabilities(X)
+        fitted, probabilities = self._probabilities(self, X)
         return fitted.targets_.decode(probabilities)
 
     def predict_proba(self, X):
@@ -117,8 +79,7 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``classes_``; each row sums to 1.
         """
-        fitted = snapshot(self)
-        probabilities = fitted._probabilities(X)
+        fitted, probabilities = self._probabilities(self, X)
         each = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
         return each if fitted.targets_.several else each[0]
 
@@ -145,21 +106,6 @@ class ClassPredictor(MultiOutputMixin, ClassifierMixin):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
-
-
-class NeighborClassifier(ClassPredictor, NeighborEstimator):
-    """A neighbour estimator whose targets are classes."""
-
-    def _probabilities(self, X):
-        return torch.cat([evaluation.mean() for evaluation in self._evaluate_in_blocks(X)[1]])
-
-    def _weigh_added(self, values, sample_weight):
-        if self._class_factors is None:
-            return sample_weight
-        weights = self.class_weight_ if self.targets_.several else [self.class_weight_]
-        blocks = values.cpu().split(self.targets_.sizes, dim=1)
-        pairs = zip(blocks, weights, strict=True)
-        return times(sample_weight, [block.numpy() @ each for block, each in pairs])
 
     def explain(self, X=None, n_neighbors=5):
         """Table of the rows behind each prediction: their classes, and what they add to each.
@@ -196,15 +142,9 @@ class NeighborClassifier(ClassPredictor, NeighborEstimator):
         If it adjusts (`adjust`), a neighbour adds its weight times what the network holds of
         its class's odds for the query. What smoothing adds is the others'.
         """
-        fitted = snapshot(self)
-        explanation = fitted._explain(X, n_neighbors)
-        return table(explanation.columns() | _class_columns(explanation, fitted.targets_))
-
-
-def _listed(targets: ClassTargets) -> list:
-    """The labels, as a list; of several outputs a list of such."""
-    each = [classes.tolist() for classes in targets.classes]
-    return each if targets.several else each[0]
+        fitted = fitted_snapshot(self)
+        found = explanation(fitted, X, n_neighbors)
+        return table(found.columns() | _class_columns(found, fitted.targets_))
 
 
 def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, Any]:

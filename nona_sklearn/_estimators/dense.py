@@ -1,15 +1,17 @@
-"""A rival of the neighbour head on the same embedding, trained by the same loop."""
+"""A rival of the neighbour head on the same embedding, trained by the same recipe."""
 
 import torch
-from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from torch import Tensor, nn
 
-from .._data.targets import RegressionTargets
+from .._data.regression_targets import RegressionTargets
 from .._inference.neighbors import Neighbors
-from .._utils.validation import snapshot
-from .classification import ClassPredictor
-from .families import NONAClassNetworks, NONANetworks
+from .architectures import NONAArchitecture
+from .base import NeighborEstimator
+from .classification import NeighborClassifier
+from .fitting import embed
+from .nona import NONAClassifier, NONARegressor
+from .queries import embedded, fitted_snapshot
 
 
 class DenseHead(nn.Module):
@@ -22,11 +24,11 @@ class DenseHead(nn.Module):
     n_outputs : int or None
         Number of outputs; None: targets have one axis.
     sizes : sequence of int, optional
-        Of classes, how many each output has: it answers their probabilities, by a softmax.
+        Number of classes of each output: it predicts their probabilities, by a softmax.
 
     Notes
     -----
-    It is called like a :class:`NONAHead`, so that the same loop trains it, and looks at the
+    It is called like a :class:`NONAHead`, so that the same loop trains it, and depends on the
     query alone.
     """
 
@@ -38,11 +40,11 @@ class DenseHead(nn.Module):
         self.linear = nn.Linear(embedding_dim, n_outputs or 1)
 
     def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
-        """List each head with what it looks at: this one, at all."""
+        """List each head with its columns: this one, with all."""
         return [(self, query, neighbors)]
 
     def metric_part(self, embeddings: Tensor) -> Tensor:
-        """Where rows would be compared: all of the embedding."""
+        """The embedding itself: all of it."""
         return embeddings
 
     def forward(
@@ -63,60 +65,78 @@ class DenseHead(nn.Module):
         return prediction[:, 0] if self.n_outputs is None else prediction
 
 
-class DenseHeadNetworks(NONANetworks):
+class DenseArchitecture(NONAArchitecture):
+    """The embedding of a NONA estimator under a dense head."""
+
+    adjusts = False
+    neighbor_pool = "batch"  # the cheapest: the head does not use it
+
+    def make_head(self, targets, n_adjusted):
+        sizes = getattr(targets, "sizes", None)
+        n_outputs = targets.n_outputs if sizes is None else sum(sizes)
+        return DenseHead(self.estimator.embedding_dim, n_outputs, sizes)
+
+
+class DenseHeadEstimator(TransformerMixin, BaseEstimator):
     """A NONA estimator without neighbours: for comparisons.
 
-    Everything but the head is the same, parameters and the average of several networks included.
-    Nobody can be named behind its predictions.
+    All but the head is the same, parameters and the average of several networks included.
     """
 
-    _adjusts = False
+    fit = NeighborEstimator.fit
+    embed = NeighborEstimator.embed
+    transform = NeighborEstimator.transform
+    n_estimators_ = NeighborEstimator.n_estimators_
+    best_loss_ = NeighborEstimator.best_loss_
+    get_feature_names_out = NeighborEstimator.get_feature_names_out
+    _n_features_out = NeighborEstimator._n_features_out
 
-    def _choose_pool(self):
-        return "batch"  # the cheapest: nobody looks at it
+    def _architecture(self):
+        return DenseArchitecture(self)
 
-    def _remember(self, X, values, groups, splits, names, given):
-        embeddings = self._embed(X)
-        self.neighbors_ = Neighbors(embeddings, self.targets_.encode(values).to(embeddings.device))
-
-    def _training_embeddings(self):
-        return self.neighbors_.embeddings
-
-    def _answer(self, X) -> Tensor:
-        """What the networks say of queries in the mean, in units of the targets."""
-        check_is_fitted(self)
-        query = self._validate_and_embed(X)
-        parts = self.network_.head.parts(query, self.neighbors_.embeddings)
-        encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
-        return self.targets_.restore(encoded)
+    def _keep(self, data, splits):
+        embeddings = embed(self.network_, data.sample.X)
+        self.bank_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        tags.input_tags.allow_nan = self.feature_extractor is None
         return tags
 
 
-class DenseHeadRegressor(RegressorMixin, DenseHeadNetworks):
+def predictions_of(estimator, X):
+    """Mean of the networks' predictions, in units of the targets, and the snapshot it is of."""
+    fitted = fitted_snapshot(estimator)
+    parts = fitted.network_.head.parts(embedded(fitted, X), fitted.bank_.embeddings)
+    encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
+    return fitted, fitted.targets_.restore(encoded)
+
+
+class DenseHeadRegressor(RegressorMixin, DenseHeadEstimator):
     """What :class:`NONARegressor` would be without neighbours."""
 
-    def predict(self, X):
-        """Predict targets of shape (n_queries,) or (n_queries, n_outputs)."""
-        fitted = snapshot(self)
-        answer = fitted._answer(X)
-        return fitted.targets_.decode(answer)
+    __init__ = NONARegressor.__init__
+    _parameter_constraints = NONARegressor._parameter_constraints
 
     def _make_targets(self):
         return RegressionTargets()
 
-    def _make_head(self, targets, n_adjusted):
-        return DenseHead(self.embedding_dim, targets.n_outputs)
+    def predict(self, X):
+        """Predict targets of shape (n_queries,) or (n_queries, n_outputs)."""
+        fitted, predictions = predictions_of(self, X)
+        return fitted.targets_.decode(predictions)
 
 
-class DenseHeadClassifier(ClassPredictor, NONAClassNetworks, DenseHeadNetworks):
+class DenseHeadClassifier(ClassifierMixin, DenseHeadEstimator):
     """What :class:`NONAClassifier` would be without neighbours."""
 
-    def _probabilities(self, X):
-        return self._answer(X)
-
-    def _make_head(self, targets, n_adjusted):
-        return DenseHead(self.embedding_dim, sum(targets.sizes), targets.sizes)
+    __init__ = NONAClassifier.__init__
+    _parameter_constraints = NONAClassifier._parameter_constraints
+    _make_targets = NeighborClassifier._make_targets
+    classes_ = NeighborClassifier.classes_
+    class_weight_ = NeighborClassifier.class_weight_
+    predict = NeighborClassifier.predict
+    predict_proba = NeighborClassifier.predict_proba
+    predict_log_proba = NeighborClassifier.predict_log_proba
+    _probabilities = staticmethod(predictions_of)

@@ -1,15 +1,127 @@
-"""Constraints of the parameters that several estimators have."""
+"""What parameters may be: constraints that several estimators share, and what 'auto' means."""
 
 from __future__ import annotations
 
 from numbers import Integral, Real
 
+import torch
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._data.table_encoder import TableEncoder
+from .._network.extractor import FeatureExtractor
+from .._training.pools import NEIGHBOR_POOLS
+from ..similarity import SIMILARITIES
+from ..softstep import STEP_SCALES, STEPS, SoftStep
+from ..weighting import WEIGHTINGS, Weighting
+
+MOST = 2**62  # of a number that others keep in 64 bits
+POSITIVE = Interval(Integral, 1, None, closed="left")
+AUTO = StrOptions({"auto"})
+
+COMMON: dict = {
+    "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
+    "similarity": [StrOptions(SIMILARITIES.keys())],
+    "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
+    "embedding_dim": [POSITIVE],
+    "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
+    "pool_size": [Interval(Integral, 2, None, closed="left")],
+    "batch_size": [Interval(Integral, 2, MOST, closed="both"), AUTO],
+    "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+    "weight_decay": [Interval(Real, 0, None, closed="left")],
+    "max_iter": [POSITIVE],
+    "max_time": [Interval(Real, 0, MOST, closed="right"), None],
+    "early_stopping": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "n_iter_no_change": [POSITIVE],
+    "device": [str, torch.device],
+    "warm_start": ["boolean"],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+}
+NONA: dict = {
+    **COMMON,
+    "feature_extractor": [callable, FeatureExtractor, None],
+    "n_estimators": [POSITIVE, AUTO],
+    "adjust": ["boolean", AUTO],
+    "learning_rate_init": [*COMMON["learning_rate_init"], AUTO],
+    "n_iter_no_change": [POSITIVE, AUTO],
+    "hidden_layer_sizes": ["array-like", POSITIVE],
+    "n_jobs": [
+        Interval(Integral, None, -1, closed="right"),
+        Interval(Integral, 1, None, closed="left"),
+        None,
+    ],
+    "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
+    "callbacks": [list, tuple, None],
+    "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
+    "softstep": [StrOptions(STEPS.keys()), SoftStep, None],
+}
+SOFTSTEP: dict = {
+    **COMMON,
+    "n_neighbors": [POSITIVE, None],
+    "softstep": [StrOptions(STEPS.keys())],
+    "softstep_on": [StrOptions(STEP_SCALES.keys())],
+    "softstep_params": [StrOptions({"global", "pointwise"})],
+    "learn_feature_weights": ["boolean"],
+    "hidden_layer_sizes": ["array-like", POSITIVE, None],
+}
+
+
+class ASSoftmax(BaseEstimator):
+    """AS-Softmax with its options, as the parameter `loss` of classifiers.
+
+    Parameters
+    ----------
+    margin : float, default=0.1
+        By how much the probability of the true class must be ahead of another; 1 is the log
+        loss.
+
+    max_accumulation : int, default=1
+        Largest number of batches whose gradients a step adds up where many rows have a loss
+        of 0; 2 is the paper's AS-Speed.
+
+    See Also
+    --------
+    nona_sklearn.losses.ASSoftmaxLoss : The loss (arXiv 2508.03175).
+
+    Examples
+    --------
+    >>> from nona_sklearn import ASSoftmax, NONAClassifier
+    >>> NONAClassifier(loss=ASSoftmax(margin=0.2)).get_params()["loss__margin"]
+    0.2
+    """
+
+    _parameter_constraints: dict = {
+        "margin": [Interval(Real, 0, 1, closed="both")],
+        "max_accumulation": [POSITIVE],
+    }
+
+    def __init__(self, margin=0.1, max_accumulation=1):
+        self.margin = margin
+        self.max_accumulation = max_accumulation
+
+    @classmethod
+    def of(cls, loss):
+        """Validate a classifier's parameter: 'as_softmax' has the defaults; None: the log loss."""
+        if isinstance(loss, str):
+            return cls() if loss == "as_softmax" else None
+        loss._validate_params()
+        return loss
+
+
 #: Constraints of the parameters that classifiers have beside those of regressors.
-CLASS_CONSTRAINTS: dict = {
-    "loss": [StrOptions({"log_loss", "as_softmax"})],
-    "margin": [Interval(Real, 0, 1, closed="both")],
-    "max_accumulation": [Interval(Integral, 1, None, closed="left")],
+CLASSES: dict = {
+    "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],
     "class_weight": [StrOptions({"balanced"}), dict, list, None],
+}
+
+#: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
+OF_TABLES = {"adjust": True, "average": True, "learning_rate_init": 0.02, "n_iter_no_change": 12}
+OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner memorised
+OF_EXTRACTORS = {
+    "adjust": False,
+    "average": False,
+    "learning_rate_init": 0.01,
+    "n_iter_no_change": 10,
 }

@@ -8,18 +8,26 @@ from functools import partial
 
 import numpy as np
 import torch
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.targets import RegressionTargets
+from .._data.regression_targets import RegressionTargets
 from .._inference.calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from .._inference.distribution import Calibration, Distribution
 from .._utils.validation import check_flag, check_levels, check_numbers, is_whole
-from .neighbors import NeighborEstimator, refuse_targets_alone
+from .base import NeighborEstimator
+from .editing import checked_values, edit
+from .queries import (
+    embedded,
+    evaluate,
+    evaluate_in_blocks,
+    explanation,
+    refuse_targets_alone,
+)
 
 
-class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
+class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
 
     def _make_targets(self):
@@ -57,7 +65,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         if quantiles is not None:
             check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
-        fitted, evaluations = self._evaluate_in_blocks(X)
+        fitted, evaluations = evaluate_in_blocks(self, X)
         decode = fitted.targets_.decode
         if not return_std:
             return concatenate_stream(decode(evaluation.mean()) for evaluation in evaluations)
@@ -105,7 +113,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         float32's rounding. Where ``targets_.decode`` is not the identity, contributions sum to
         what it decodes.
         """
-        return self._explain(X, n_neighbors).table()
+        return explanation(self, X, n_neighbors).table()
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.
@@ -212,27 +220,8 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         """
         check_is_fitted(self)
         refuse_targets_alone(X, y)
-        self._edit(lambda fitted: fitted._calibration_on(X, y))
+        edit(self, lambda fitted: recalibration(fitted, X, y))
         return self
-
-    def _calibration_on(self, X, y):
-        """What calibrates a bank on some rows, or on its own."""
-        if X is None:
-            return self._calibrate_on_itself
-        query = self._validate_and_embed(X)
-        targets = self._check_targets(y, len(query))
-
-        def calibrate(bank):
-            evaluation = bank.evaluate(self.network_.head, query)
-            residual = (targets - evaluation.mean()).reshape(len(query), -1)
-            return replace(bank, calibration=fit_calibration(evaluation, residual))
-
-        return calibrate
-
-    def _calibrate_on_itself(self, bank):
-        if bank.n_units < 2:
-            raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
-        return self._calibrate(bank)
 
     @property
     def calibration_(self) -> Calibration | None:
@@ -243,19 +232,40 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
     def calibration_(self, calibration: Calibration) -> None:
         if not isinstance(calibration, Calibration):
             raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
-        self._edit(lambda _: partial(replace, calibration=calibration))
+        edit(self, lambda _: partial(replace, calibration=calibration))
 
     def _calibrate(self, bank, splits=None):
         head = self.network_.head
-        if bank.n_units < 2:  # nobody's error is known: a distribution of the targets there are
+        if bank.n_units < 2:  # without a known error, the distribution of the targets
             return replace(bank, calibration=Calibration())
         if splits is None or splits[0][1] is None:
             return replace(bank, calibration=calibrate_on_bank(head, bank))
         return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
 
     def _distribution(self, X) -> Distribution:
-        fitted, evaluation = self._evaluate(X)
+        fitted, evaluation = evaluate(self, X)
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
+
+
+def recalibration(fitted, X, y):
+    """Calibrate a bank on some rows, or on its own."""
+    if X is None:
+        return partial(_calibrate_on_itself, fitted)
+    query = embedded(fitted, X)
+    targets = checked_values(fitted, y, len(query))
+
+    def calibrate(bank):
+        evaluation = bank.evaluate(fitted.network_.head, query)
+        residual = (targets - evaluation.mean()).reshape(len(query), -1)
+        return replace(bank, calibration=fit_calibration(evaluation, residual))
+
+    return calibrate
+
+
+def _calibrate_on_itself(fitted, bank):
+    if bank.n_units < 2:
+        raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
+    return fitted._calibrate(bank)
 
 
 def check_instead_of_mean(return_std) -> None:

@@ -17,10 +17,9 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from .._estimators.classifiers import NONAClassifier
 from .._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
-from .._estimators.families import NONANetworks
-from .._estimators.regressors import NONARegressor
+from .._estimators.nona import NONAClassifier, NONARegressor
+from .._estimators.queries import selectable
 from .._utils.validation import check_choice
 
 #: What each head changes, and whether it has neighbours.
@@ -105,7 +104,7 @@ def compare_heads(
     """
     for head in heads:
         check_choice("heads", head, HEADS)
-    if not isinstance(estimator, NONANetworks):
+    if not isinstance(estimator, NONARegressor | NONAClassifier):
         raise TypeError(
             f"estimator must be a NONARegressor or NONAClassifier, which can change their head, "
             f"got {estimator!r}"
@@ -113,8 +112,7 @@ def compare_heads(
     classifies = is_classifier(estimator)
     default = neg_log_loss if classifies else "neg_mean_squared_error"
     scorer = check_scoring(estimator, default if scoring is None else scoring)
-    if estimator.feature_extractor is not None:
-        X = estimator._as_rows(X)
+    X = selectable(estimator, X)
     y = np.asarray(y)
     if groups is not None and (cv is None or isinstance(cv, Integral)):
         stratified = classifies and y.ndim == 1
@@ -141,7 +139,7 @@ def _score_head(head, estimator, X, y, groups, split, scorer):
     )
     groups = None if groups is None else np.asarray(groups)[split[0]]
     trained.fit(X_train, y_train, groups=groups)
-    embeddings = trained.network_.head.metric_part(trained._training_embeddings())
+    embeddings = trained.network_.head.metric_part(trained.bank_.embeddings)
     classifies = is_classifier(trained)
     folds = check_cv(_folds(trained), y_train, classifier=classifies)
     knn = tune_knn(embeddings.cpu().numpy(), y_train, folds, classifies)
@@ -191,7 +189,7 @@ def _folds(estimator):
     """The rows that each network has not trained on, as folds; five if there are none."""
     if not estimator.early_stopping:
         return 5
-    folds = np.full(len(estimator._training_embeddings()), -1)
+    folds = np.full(len(estimator.bank_.embeddings), -1)
     for i, rows in enumerate(estimator.validation_indices_):
         folds[rows] = i
     return PredefinedSplit(folds)

@@ -8,7 +8,9 @@ from typing import Any
 from scipy.stats import loguniform
 from sklearn.base import BaseEstimator
 
-from .._estimators.families import NONANetworks, SoftStepNetworks
+from .._estimators.base import NeighborEstimator
+from .._estimators.nona import NONAClassifier, NONARegressor
+from .._network.extractor import FeatureExtractor
 
 
 def param_distributions(estimator):
@@ -101,7 +103,6 @@ def param_grid(estimator):
 
 def _of_each(estimator: Any, values: Callable[[BaseEstimator], dict]) -> dict[str, Any]:
     """Values for each of our estimators that this one holds, by its own names for them."""
-    ours = (NONANetworks, SoftStepNetworks)
     held = {"": estimator}
     if hasattr(estimator, "get_params") and not isinstance(estimator, type):
         parts = estimator.get_params().items()
@@ -109,7 +110,7 @@ def _of_each(estimator: Any, values: Callable[[BaseEstimator], dict]) -> dict[st
     found = {
         f"{prefix}{name}": value
         for prefix, part in held.items()
-        if isinstance(part, ours)
+        if isinstance(part, NeighborEstimator)
         for name, value in values(part).items()
     }
     if not found:
@@ -121,11 +122,12 @@ def _of_each(estimator: Any, values: Callable[[BaseEstimator], dict]) -> dict[st
 
 
 def _distributions(estimator: BaseEstimator) -> dict[str, Any]:
-    if isinstance(estimator, NONANetworks):
-        extracts = estimator.feature_extractor is not None
-        last = {"numerical_embedding": ["auto", None]}
-        if extracts:
-            last = {"extractor_learning_rate": loguniform(1e-5, 1e-3)}
+    if isinstance(estimator, (NONARegressor, NONAClassifier)):
+        last: dict[str, Any] = {}
+        if estimator.feature_extractor is None:
+            last = {"numerical_embedding": ["auto", None]}
+        elif isinstance(estimator.feature_extractor, FeatureExtractor):
+            last = {"feature_extractor__learning_rate": loguniform(1e-5, 1e-3)}
         return {
             "learning_rate_init": loguniform(3e-3, 5e-2),
             "hidden_layer_sizes": [(64,), (128,), (256,), (128, 128)],
@@ -151,11 +153,13 @@ def _distributions(estimator: BaseEstimator) -> dict[str, Any]:
 
 def _grid(estimator: BaseEstimator) -> dict[str, list]:
     grid: dict[str, list]
-    if isinstance(estimator, NONANetworks):
+    if isinstance(estimator, (NONARegressor, NONAClassifier)):
         grid = {"learning_rate_init": [0.007, 0.02], "adjust": [True, False]}
-        if estimator.feature_extractor is not None:
-            return grid | {"extractor_learning_rate": [3e-5, 1e-4]}
-        return grid | {"weighting": ["softmax", "preconditioned"]}
+        if estimator.feature_extractor is None:
+            return grid | {"weighting": ["softmax", "preconditioned"]}
+        if isinstance(estimator.feature_extractor, FeatureExtractor):
+            return grid | {"feature_extractor__learning_rate": [3e-5, 1e-4]}
+        return grid
     grid = {"similarity": ["log_l2", "l2"], "learning_rate_init": [0.01, 0.03]}
     if estimator.hidden_layer_sizes is not None:
         return grid | {"embedding_dim": [8, 32]}

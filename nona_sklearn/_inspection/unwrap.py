@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
+from sklearn.base import is_classifier
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
@@ -20,10 +21,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import Names
-from .._data.targets import check_targets
-from .._estimators.base import NetworkEstimator
-from .._estimators.classification import ClassPredictor, NeighborClassifier
-from .._estimators.neighbors import NeighborEstimator
+from .._data.target_checks import check_targets
+from .._estimators.base import NeighborEstimator
+from .._estimators.classification import NeighborClassifier
+from .._estimators.dense import DenseHeadEstimator
+from .._estimators.queries import explanation
 from .._estimators.regression import NeighborRegressor, check_instead_of_mean
 from .._inference.explanation import Explanation
 from .._utils.validation import check_levels, check_numbers
@@ -133,7 +135,7 @@ class TransformedTargets:
         return self._explain(X, n_neighbors).table()
 
     def _explain(self, X, n_neighbors) -> Explanation:
-        return self.estimator._explain(X, n_neighbors).in_units(self.back)
+        return explanation(self.estimator, X, n_neighbors).in_units(self.back)
 
     def predict_quantiles(self, X, quantiles):
         levels, rising = check_levels(quantiles).numpy(), self._rising()
@@ -212,11 +214,11 @@ class Unwrapped:
         What is done to the targets before it, first to last.
     """
 
-    estimator: NetworkEstimator
+    estimator: NeighborEstimator
     steps: tuple
     transformers: tuple
 
-    _explain = _verb(NeighborEstimator._explain)
+    _explain = _verb(explanation)
     kneighbors = _verb(NeighborEstimator.kneighbors)
     kneighbors_graph = _verb(NeighborEstimator.kneighbors_graph)
     neighbor_weights = _verb(NeighborEstimator.neighbor_weights)
@@ -378,7 +380,7 @@ def unwrap(model):
     if isinstance(model, Unwrapped):
         return model
     inner, steps, transformers, thresholds = model, [], [], []
-    while not isinstance(inner, NetworkEstimator):
+    while not isinstance(inner, NeighborEstimator | DenseHeadEstimator):
         if isinstance(inner, Pipeline):
             steps += [step for _, step in inner.steps[:-1] if hasattr(step, "transform")]
             inner = inner.steps[-1][1]
@@ -403,7 +405,7 @@ def unwrap(model):
                 f"around one, {_advice(inner)}got {model!r}"
             )
     check_is_fitted(inner)
-    classifies = isinstance(inner, ClassPredictor)
+    classifies = is_classifier(inner)
     if classifies and transformers:
         raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
     if not classifies:

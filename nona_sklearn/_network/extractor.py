@@ -3,11 +3,97 @@
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral, Real
 
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from .._data.rows import Rows
+
+
+class FeatureExtractor(BaseEstimator):
+    """A feature extractor that an estimator fine-tunes, with its training parameters.
+
+    They are searched by nested names, ``feature_extractor__learning_rate``.
+
+    Parameters
+    ----------
+    module : torch.nn.Module or callable
+        Maps a batch of rows to features, (n, n_features). A module is copied by each fit; a
+        callable without arguments makes one, whose random weights follow `random_state`.
+
+    collate_fn : callable or None, default=None
+        Makes a batch, a tensor or a dict of tensors, of a list of rows, as that of
+        :class:`torch.utils.data.DataLoader`: a tokenizer, for example. None: arrays are
+        sliced, other rows collated by torch's default.
+
+    learning_rate : float, default=1e-4
+        Learning rate of the module: small for pretrained weights, that of the other layers
+        for new ones.
+
+    micro_batch_size : int or None, default=None
+        Most queries of a batch to take through the network at a time, where memory is short:
+        the gradients of a batch's parts add up. None takes all at once. With
+        ``neighbor_pool='batch'`` the neighbours are those of the part, which needs 2 or more; a
+        row that would be left alone joins another part.
+
+    precision : {'float32', 'bfloat16'}, default='float32'
+        'bfloat16' lets the module compute in it where torch deems it safe (autocast): twice
+        as fast on hardware that has it. Distances are computed in full precision all the same.
+
+    accelerator : callable or None, default=None
+        Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
+        devices: several GPUs under ``accelerate launch``, other mixed precisions. Each takes
+        a share of every batch, and with ``neighbor_pool='batch'`` its neighbours from that
+        share. Instead of the estimator's `device`; needs the extra ``accelerate``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import FeatureExtractor, NONARegressor
+    >>> reg = NONARegressor(FeatureExtractor(torch.nn.Linear(8, 4), learning_rate=1e-3))
+    >>> reg.get_params()["feature_extractor__learning_rate"]
+    0.001
+    """
+
+    _parameter_constraints: dict = {
+        "module": [callable],
+        "collate_fn": [callable, None],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "micro_batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "precision": [StrOptions({"float32", "bfloat16"})],
+        "accelerator": [callable, None],
+    }
+
+    def __init__(
+        self,
+        module,
+        *,
+        collate_fn=None,
+        learning_rate=1e-4,
+        micro_batch_size=None,
+        precision="float32",
+        accelerator=None,
+    ):
+        self.module = module
+        self.collate_fn = collate_fn
+        self.learning_rate = learning_rate
+        self.micro_batch_size = micro_batch_size
+        self.precision = precision
+        self.accelerator = accelerator
+
+    @classmethod
+    def of(cls, feature_extractor):
+        """Make one of an estimator's parameter: a plain module has the defaults."""
+        if feature_extractor is None or isinstance(feature_extractor, cls):
+            return feature_extractor
+        return cls(feature_extractor)
+
+    def validate(self):
+        """Raise an error that names the parameter unless all are valid."""
+        self._validate_params()
 
 
 class ExtractorEmbedding(nn.Module):

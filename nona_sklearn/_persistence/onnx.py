@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .._data.scaler import BOUND, SmoothClipScaler
-from .._estimators.neighbors import NeighborEstimator
+from .._estimators.base import NeighborEstimator
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_n_neighbors, snapshot
 from ..attention import NONAHead

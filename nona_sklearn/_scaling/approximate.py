@@ -21,6 +21,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from .._estimators.queries import embedded, input_blocks
 from .._estimators.regression import NeighborRegressor
 from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
@@ -201,7 +202,7 @@ class ApproximateNeighborsRegressor(
         """The regressor as it is now, the index of its bank, and the embedded queries."""
         check_is_fitted(self)
         regressor = snapshot(self.regressor_)
-        query = regressor._validate_and_embed(X)
+        query = embedded(regressor, X)
         index = self._index
         if index is None or index.bank is not regressor.bank_:
             index = self._index = Index.of(*_head_and_bank(regressor))
@@ -403,7 +404,7 @@ def _check_fitted_for(regressor, X, **of_rows):
                 f"{name} must be None for a FrozenEstimator, which is not fitted anew, got "
                 f"{value!r:.100}"
             )
-    next(iter(regressor._take(X)), None)  # which checks the columns
+    next(iter(input_blocks(regressor, X)), None)  # which checks the columns
 
 
 def read_graphs(arrays: list[np.ndarray]) -> list:

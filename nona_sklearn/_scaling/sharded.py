@@ -27,7 +27,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._estimators.neighbors import NeighborEstimator
+from .._estimators.base import NeighborEstimator
+from .._estimators.fitting import embed_queries
+from .._estimators.queries import input_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration
 from .._inference.evaluation import Evaluation
@@ -770,8 +772,8 @@ class ShardedNeighbors:
     def _queries(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Give some queries at a time, and their ids, if they are rows of the bank."""
         if X is not None:
-            for block in self._exact._take(X):
-                yield self._exact._embed_queries(block), None
+            for block in input_blocks(self._exact, X):
+                yield embed_queries(self._exact.network_, block), None
             return
         held: list[tuple[Tensor, Tensor]] = []
         for entry in folder.shards:

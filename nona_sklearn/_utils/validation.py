@@ -122,3 +122,11 @@ def check_ids(ids):
     if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
         raise ValueError(f"ids must be integers, got {ids!r}")
     return ids.astype(np.int64)
+
+
+def check_lengths(n_rows: int, n_targets: int) -> None:
+    """Refuse targets of another number of rows."""
+    if n_rows != n_targets:
+        raise ValueError(
+            f"X and y have inconsistent numbers of samples: X has {n_rows}, y has {n_targets}"
+        )

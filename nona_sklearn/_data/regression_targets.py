@@ -1,0 +1,139 @@
+"""Numbers as targets: weighted means of them are predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from .._utils.storable import storable
+from ..attention import NONAHead
+from .splits import Split, split_in_turns
+from .target_checks import (
+    LARGEST,
+    check_targets,
+    refuse_none,
+    refuse_tiny_spread,
+)
+
+
+@storable
+class RegressionTargets:
+    """Numbers: averaged as they are, and standardised where a network is to learn them.
+
+    Another kind of target has these methods, and an estimator whose ``_make_targets`` returns
+    it: see :doc:`/extending`.
+
+    Attributes
+    ----------
+    scaler : StandardScaler
+        Standardises the columns of the values seen by :meth:`fit`.
+    loss : type of Module
+        What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
+        so that rows may count differently.
+    """
+
+    loss: Callable[..., nn.Module] = nn.MSELoss
+
+    def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
+        """Learn the scale of checked targets, (n,) or (n, n_outputs), whose rows have weights.
+
+        Raises
+        ------
+        ValueError
+            If the values of an output differ, but by less than float64 can square.
+        """
+        scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
+        values = self.values(y)
+        columns = as_columns(values)
+        one = values.ndim == 1
+        refuse_tiny_spread(columns, lambda output: "y" if one else f"output {output} of y")
+        # Of a constant this leaves 0, where the variance of weighted rows may round below 0.
+        first = columns[0]
+        self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)
+        self.scaler.mean_ = self.scaler.mean_ + first
+        self.n_outputs = values.shape[1] if values.ndim == 2 else None
+        return self
+
+    def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
+        """Validate targets: an array of them, (n,) or (n, n_outputs).
+
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, n_outputs)
+            Targets.
+        rows : int ndarray of shape (n,), optional
+            How messages number their rows; None: from 0.
+
+        Raises
+        ------
+        ValueError
+            If `y` is None, has another number of rows, or holds anything but finite numbers that
+            float64 can square.
+        """
+        refuse_none(y)
+        if np.asarray(y).dtype.kind in "mM":
+            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
+        return check_targets(y, rows, LARGEST)
+
+    def values(self, y: Any) -> Tensor:
+        """Checked targets as a new float64 tensor of their shape, which neighbours contribute."""
+        return torch.tensor(y, dtype=torch.float64)
+
+    def check_same(self, earlier: Any) -> None:
+        """Refuse an earlier fit's targets from which training cannot go on."""
+
+    def encode(self, values: Tensor) -> Tensor:
+        """What a network learns: values with mean 0 and deviation 1, float32 of their shape."""
+        scaled = self.scaler.transform(as_columns(values))
+        return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
+
+    @property
+    def unit(self) -> Tensor:
+        """What 1 of the encoded values is worth, (n_outputs,): nothing where all are the same."""
+        return torch.from_numpy(self.scaler.scale_ * (self.scaler.var_ > 0))
+
+    def restore(self, encoded: Tensor) -> Tensor:
+        """Turn what a network says of encoded values into values: :meth:`encode`'s inverse."""
+        columns = self.scaler.inverse_transform(as_columns(encoded.double()))
+        return torch.from_numpy(columns).reshape(encoded.shape)
+
+    def decode(self, means: Tensor) -> np.ndarray:
+        """Turn weighted means of values into predictions."""
+        return means.cpu().numpy()
+
+    @property
+    def n_adjusted(self) -> int:
+        """How many numbers a network may know of each row itself."""
+        return self.n_outputs or 1
+
+    def make_head(self, *args, **kwargs) -> NONAHead:
+        """Build the head that averages encoded values."""
+        return NONAHead(*args, **kwargs)
+
+    def split(
+        self,
+        values: Tensor,
+        groups: np.ndarray | None,
+        n_networks: int,
+        validation_fraction: float,
+        random_state: np.random.RandomState,
+    ) -> list[Split]:
+        """Split row numbers into training and validation rows, once for each network.
+
+        Groups stay together. See :func:`split_in_turns`.
+        """
+        units = np.arange(len(values)) if groups is None else groups
+        order = random_state.permutation(np.max(units) + 1)
+        return split_in_turns(
+            order, groups, len(values), n_networks, validation_fraction, random_state
+        )
+
+
+def as_columns(values: Tensor | np.ndarray) -> np.ndarray:
+    columns = values.reshape(len(values), -1)
+    return columns.cpu().numpy() if isinstance(columns, Tensor) else columns

@@ -1,0 +1,319 @@
+"""The architectures: which input, networks and training the parameters of an estimator mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from .._data.rows import Rows
+from .._data.scaler import SmoothClipScaler
+from .._network.extractor import (
+    ExtractorEmbedding,
+    FeatureExtractor,
+    count_features,
+    make_extractor,
+)
+from .._network.network import NeighborNetwork
+from .._training.ensemble import count_networks
+from .._training.trainer import TrainingConfig, check_callbacks
+from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
+from ..similarity import SIMILARITIES
+from ..softstep import STEP_SCALES, SoftStep
+from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
+from .parameters import OF_CLASSES, OF_EXTRACTORS, OF_TABLES, ASSoftmax
+
+START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
+MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
+N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
+START_SAMPLE = 1024  # rows by which its width is found
+
+
+class Architecture:
+    """The training parameters that all estimators have.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        The estimator, whose parameters it reads.
+    """
+
+    extractor: FeatureExtractor | None = None
+
+    def __init__(self, estimator: Any):
+        self.estimator = estimator
+
+    def setting(self, name: str) -> Any:
+        """Look up a parameter that may be 'auto'."""
+        return getattr(self.estimator, name)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are trained."""
+        return resolve_device(self.estimator.device)
+
+    def n_networks(self, n_rows: int) -> int:
+        """Number of networks for so many training rows."""
+        return 1
+
+    def config(self) -> TrainingConfig:
+        """The configuration of training, but for the loss."""
+        estimator = self.estimator
+        options: dict = {}
+        if is_classifier(estimator):
+            # Where classes are apart the log loss falls by shares of itself for ever: a network
+            # that goes on only grows overconfident.
+            options["threshold_mode"] = "abs"
+            if (loss := ASSoftmax.of(estimator.loss)) is not None:
+                options["max_accumulation"] = int(loss.max_accumulation)
+        return TrainingConfig(
+            neighbor_pool=self.neighbor_pool,
+            pool_size=estimator.pool_size,
+            batch_size=estimator.batch_size,
+            learning_rate_init=self.setting("learning_rate_init"),
+            weight_decay=estimator.weight_decay,
+            max_iter=estimator.max_iter,
+            n_iter_no_change=self.setting("n_iter_no_change"),
+            device=self.device,
+            verbose=int(estimator.verbose),
+            **options,
+            **self.training_options,
+        )
+
+    @property
+    def neighbor_pool(self) -> str:
+        """The neighbours of a training step."""
+        return self.estimator.neighbor_pool
+
+    @property
+    def training_options(self) -> dict[str, Any]:
+        """Further arguments of the configuration."""
+        return {}
+
+    @property
+    def smoothing(self) -> bool:
+        """Whether the frequencies of classes take part in their probabilities."""
+        return self.estimator.smoothing
+
+    def check_n_rows(self, n_rows: int) -> None:
+        """Refuse a weighting of more neighbours than there are training rows."""
+        weighting = self.estimator.weighting
+        most = None if isinstance(weighting, str) else weighting.n_neighbors
+        if most is not None and most > n_rows:
+            raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
+
+
+class NONAArchitecture(Architecture):
+    """A learned embedding, of a table or on a feature extractor, under a NONA head."""
+
+    def __init__(self, estimator: Any):
+        super().__init__(estimator)
+        self.extractor = FeatureExtractor.of(estimator.feature_extractor)
+
+    def setting(self, name):
+        value = getattr(self.estimator, name, "auto")
+        return self.automatic[name] if value == "auto" else value
+
+    @property
+    def automatic(self) -> dict[str, Any]:
+        """What 'auto' means."""
+        if self.extractor is not None:
+            return OF_EXTRACTORS
+        return OF_CLASSES if is_classifier(self.estimator) else OF_TABLES
+
+    @property
+    def device(self):
+        if self.extractor is not None and self.extractor.accelerator is not None:
+            return self.extractor.accelerator().device
+        return super().device
+
+    def input(self) -> TableInput | RowsInput:
+        """The form of input that the networks take."""
+        if self.extractor is None:
+            return TableInput(self.estimator, self.make_scaler())
+        return RowsInput(self.estimator, self.extractor.collate_fn)
+
+    def make_scaler(self) -> BaseEstimator:
+        """Build the scaler of a table's features."""
+        return SmoothClipScaler()
+
+    def n_networks(self, n_rows):
+        estimator = self.estimator
+        if estimator.n_estimators != "auto":
+            return int(estimator.n_estimators)
+        if estimator.warm_start and hasattr(estimator, "network_"):
+            return len(estimator.validation_indices_)  # those of the earlier fit
+        return count_networks(n_rows) if self.extractor is None else 1
+
+    @property
+    def neighbor_pool(self):
+        pool = self.estimator.neighbor_pool
+        if self.extractor is None:
+            return "dataset" if pool == "auto" else pool
+        size = self.extractor.micro_batch_size
+        if pool == "batch" and size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
+            )
+        if pool == "auto":
+            return "batch" if size is None else "memory"
+        return pool
+
+    @property
+    def training_options(self):
+        if self.extractor is not None:
+            self.extractor.validate()
+        return {
+            "extractor": self.extractor,
+            "average": self.setting("average"),
+            "callbacks": check_callbacks(self.estimator.callbacks),
+        }
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether the network itself predicts the targets, too."""
+        return self.setting("adjust")
+
+    @property
+    def smoothing(self):
+        return self.adjusts
+
+    def build(self, X: Tensor | Rows, targets: Any) -> NeighborNetwork:
+        """Build an untrained network for training rows and fitted targets."""
+        n_adjusted = targets.n_adjusted if self.adjusts else 0
+        head = self.make_head(targets, n_adjusted)
+        self.check_n_rows(len(X))
+        return NeighborNetwork(self.make_embedding(X, n_adjusted), head)
+
+    def make_head(self, targets: Any, n_adjusted: int) -> nn.Module:
+        """Build the head."""
+        estimator = self.estimator
+        return targets.make_head(
+            estimator.similarity,
+            self._make_step(),
+            estimator.weighting,
+            learn_temperature=True,
+            n_adjusted=n_adjusted,
+        )
+
+    def _make_step(self) -> SoftStep | None:
+        step, size = self.estimator.softstep, self.estimator.embedding_dim
+        if step is None or isinstance(step, str):
+            return None if step is None else SoftStep(step)
+        if step.params == "pointwise" and step.linear.in_features != size:
+            raise ValueError(
+                f"softstep must have the estimator's embedding_dim={size}, got "
+                f"embedding_dim={step.linear.in_features}"
+            )
+        return SoftStep(step.step, step.params, step.on, size)
+
+    def make_embedding(self, X: Tensor | Rows, n_adjusted: int) -> nn.Module:
+        """Build the embedding of a table's features, or of those that are extracted."""
+        if self.extractor is not None:
+            extractor = make_extractor(self.extractor.module)
+            layers = self.make_layers(count_features(extractor, X.to(self.device)), n_adjusted)
+            return ExtractorEmbedding(extractor, layers, self.extractor.precision)
+        real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
+        widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
+        if len(real_valued) > widest[self.estimator.numerical_embedding]:
+            return self.make_layers(X.shape[1], n_adjusted)
+        periodic = PeriodicEmbedding(X.shape[1], real_valued, N_FREQUENCIES)
+        return nn.Sequential(periodic, self.make_layers(periodic.out_features, n_adjusted))
+
+    def make_layers(self, n_features: int, n_adjusted: int) -> nn.Module:
+        """Build the dense layers, whose last columns are the network's own predictions."""
+        return self.make_mlp(n_features, self.estimator.embedding_dim + n_adjusted)
+
+    def make_mlp(self, n_features: int, n_outputs: int) -> MLPEmbedding:
+        """Build hidden layers with a skip connection."""
+        sizes = check_layer_sizes(self.estimator.hidden_layer_sizes)
+        return MLPEmbedding(n_features, n_outputs, sizes, skip_connection=True)
+
+
+class SoftStepArchitecture(Architecture):
+    """SoftStep k-NN in the space of the features, or in one that is learned."""
+
+    @property
+    def _in_given_space(self) -> bool:
+        return self.estimator.hidden_layer_sizes is None
+
+    def input(self) -> TableInput:
+        """The form of input that the networks take."""
+        estimator = self.estimator
+        if not self._in_given_space:
+            return TableInput(estimator, SmoothClipScaler())
+        # Distances are invariant to a shift, which float32 may not hold: think of timestamps.
+        centers = estimator.similarity not in ("dot", "cosine")
+        scales = estimator.learn_feature_weights
+        return TableInput(estimator, StandardScaler(with_mean=centers, with_std=scales))
+
+    @property
+    def training_options(self):
+        given = self._in_given_space
+        return {"refine_on_training": given, "average": not given}
+
+    def build(self, X: Tensor, targets: Any) -> NeighborNetwork:
+        """Build an untrained network for training rows and fitted targets."""
+        estimator, n_features = self.estimator, X.shape[1]
+        embedding_dim = n_features if self._in_given_space else estimator.embedding_dim
+        head = targets.make_head(
+            estimator.similarity,
+            SoftStep(
+                *(estimator.softstep, estimator.softstep_params, estimator.softstep_on),
+                embedding_dim,
+            ),
+            estimator.weighting,
+            learn_temperature=True,
+            n_neighbors=estimator.n_neighbors,
+        )
+        on_ranks = estimator.softstep_on == "rank"
+        if not self._in_given_space and on_ranks and not head.weighting.tempered:
+            raise ValueError(
+                f"hidden_layer_sizes must be None with weighting={estimator.weighting!r} and "
+                f"softstep_on='rank', got {estimator.hidden_layer_sizes!r}: ranks have no "
+                "gradient to learn from; use softstep_on='similarity'"
+            )
+        self.check_n_rows(len(X))
+        network = NeighborNetwork(self._make_embedding(n_features), head)
+        sample = X
+        if len(X) > START_SAMPLE:  # rows may come in order
+            sample = X[torch.randperm(len(X))[:START_SAMPLE]]
+        _start_near(network, sample)
+        return network
+
+    def _make_embedding(self, n_features: int) -> nn.Module:
+        estimator = self.estimator
+        if not self._in_given_space:
+            sizes = check_layer_sizes(estimator.hidden_layer_sizes)
+            return MLPEmbedding(n_features, estimator.embedding_dim, sizes)
+        return FeatureWeights(n_features) if estimator.learn_feature_weights else nn.Identity()
+
+
+@torch.no_grad()
+def _start_near(network, X):
+    """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
+
+    The step gives half weight at the last of them, and the temperature of a similarity in the
+    rows' own units is how much less similar than the nearest it is.
+    """
+    head, embeddings = network.head, network.embed(X)
+    similarity = SIMILARITIES[head.similarity](embeddings, embeddings)
+    itself = torch.eye(len(X), dtype=torch.bool)
+    k = min(START_NEIGHBORS, len(X) - 1)
+
+    x = STEP_SCALES[head.step.on](similarity, itself)
+    head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
+
+    if not head.weighting.tempered:
+        return
+    nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
+    gap = (nearest[:, 0] - nearest[:, -1]).median()
+    if head.similarity == "log_l2":
+        # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
+        head.log_nugget.sub_(nearest[:, -1].median())
+    elif gap > 0:
+        head.log_temperature.copy_(gap.log())

@@ -1,0 +1,147 @@
+"""Edits of the bank of a fitted estimator, each as one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from .._data.class_weight import weigh_values
+from .._data.names import Names, target_names_of
+from .._data.sample_weight import check_sample_weight, log_prior
+from .._inference.bank import NeighborBank
+from .._inference.neighbors import Neighbors
+from .._utils.settings import EDITING
+from .._utils.validation import check_ids, check_lengths, check_n_neighbors, snapshot
+from .queries import embedded
+
+COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
+
+Change = Callable[[NeighborBank], NeighborBank]
+
+
+def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank, NeighborBank]:
+    """Replace the bank, as one step; return the one before and the one after.
+
+    Parameters
+    ----------
+    estimator : NeighborEstimator
+        The fitted estimator.
+    prepare : callable
+        Takes a snapshot of the estimator, and returns what makes the new bank of the present
+        one. What calls the caller's code or needs no lock is done here. It is called again
+        where another thread has ended a fit, or set other targets, in the meantime.
+    """
+    check_is_fitted(estimator)
+    while True:
+        fitted = snapshot(estimator)
+        change = prepare(fitted)
+        with EDITING.held():
+            if _added_to(estimator) == _added_to(fitted):
+                before = estimator.bank_
+                estimator.bank_ = change(before)
+                return before, estimator.bank_
+
+
+def _added_to(estimator: Any) -> tuple:
+    """What the embeddings and targets of added rows depend on."""
+    bank = estimator.bank_
+    return estimator.network_, bank.target_names, bank.targets.shape[1:]
+
+
+def addition(fitted: Any, X: Any, y: Any, sample_weight: Any) -> Change:
+    """Add labelled rows."""
+    embeddings, names = embedded(fitted, X), Names.of(X, y)
+    weights = check_sample_weight(sample_weight, len(embeddings))
+    if not weights.all():  # an ignored row would have a name
+        row = int(weights.argmin())
+        raise ValueError(f"sample_weight must be above 0 for added rows, got 0.0 in row {row}")
+    targets = checked_values(fitted, y, len(embeddings))
+    if (factors := getattr(fitted, "_class_factors", None)) is not None:
+        weights = weigh_values(factors, fitted.targets_, targets, weights)
+    prior = log_prior(weights, fitted.bank_.weight_unit, embeddings.device)
+    rows = Neighbors(embeddings, targets, prior)
+    return lambda bank: bank.add(rows, names.rows)
+
+
+def removal(ids: Any, names: Any) -> Change:
+    """Leave out rows that are given by their ids or by their names."""
+    if (ids is None) == (names is None):
+        raise ValueError("exactly one of ids and names must be given")
+    chosen = check_ids(ids) if names is None else _list_names(names)
+
+    def remove(bank: NeighborBank) -> NeighborBank:
+        find = bank.positions if names is None else bank.positions_of_names
+        kept = np.setdiff1d(np.arange(len(bank)), find(chosen))
+        if len(kept) == 0:
+            which = "ids" if names is None else "names"
+            raise ValueError(f"{which} must leave at least one row, got all {len(bank)}")
+        return bank.keep(kept)
+
+    return remove
+
+
+def replacement_of_targets(fitted: Any, y: Any) -> Change:
+    """Set other targets of the same rows."""
+    values = fitted.targets_.values(fitted.targets_.check(y))
+
+    def set_targets(bank: NeighborBank) -> NeighborBank:
+        if len(values) != len(bank):
+            raise ValueError(f"y must have the bank's {len(bank)} rows, got shape {np.shape(y)}")
+        on_device = values.to(bank.targets.device)
+        return fitted._calibrate(bank.with_targets(on_device, target_names_of(y)))
+
+    return set_targets
+
+
+def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
+    """Keep rows that together carry the weight of the predictions of some queries."""
+    query = None if X is None else embedded(fitted, X)
+
+    def compress(bank: NeighborBank) -> NeighborBank:
+        check_n_neighbors(n_neighbors, len(bank))
+        some = _sample(bank) if query is None else query
+        evaluation = bank.evaluate(fitted.network_.head, some)
+        return bank.keep(evaluation.representatives(int(n_neighbors)))
+
+    return compress
+
+
+def checked_values(fitted: Any, y: Any, n_rows: int) -> Tensor:
+    """Values of some rows' targets, with the outputs of the bank's, in their order."""
+    bank, targets = fitted.bank_, fitted.targets_
+    values = targets.values(targets.check(in_order_of(bank.target_names, y)))
+    check_lengths(n_rows, len(values))
+    if values.shape[1:] != bank.targets.shape[1:]:
+        outputs = ", ".join(map(str, bank.targets.shape[1:]))
+        raise ValueError(f"y must have the bank's shape (n, {outputs}), got {tuple(values.shape)}")
+    return values.to(bank.targets.device)
+
+
+def _sample(bank: NeighborBank) -> Tensor:
+    """Embeddings of the bank's rows; where these are many, of a random sample of them."""
+    rows = np.random.RandomState(0).permutation(len(bank))
+    return bank.embeddings[rows[: COMPRESSION_PAIRS // len(bank)]]
+
+
+def in_order_of(target_names, y):
+    """Targets with their columns in the order of the bank's, where both have names."""
+    names = target_names_of(y)
+    if not (target_names and names) or names == target_names or len(names) == 1:
+        return y
+    if set(names) != set(target_names):
+        raise ValueError(f"y must have the columns {[*target_names]}, got {[*names]}")
+    return y[list(target_names)]
+
+
+def _list_names(names):
+    """List one name or several: a string is one, and so is a tuple."""
+    several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
+    names = list(names) if several else [names]
+    for name in names:
+        if not isinstance(name, Hashable):
+            raise ValueError(f"names must be labels of an index, got {name!r}")
+    return names

@@ -1,0 +1,150 @@
+"""Two forms of input, a table or rows for a feature extractor, as the input of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array
+from sklearn.utils.validation import _num_samples
+from torch import Tensor
+
+from .._data.rows import Rows
+from .._data.table_encoder import TableEncoder, check_table, rows_of
+from .._data.target_checks import refuse_tiny_spread
+from .._utils.chunks import EMBED_BLOCK, spans
+from .._utils.validation import is_whole
+
+
+class TableInput:
+    """Rows of a table: columns are encoded, then scaled, to float32.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Its attributes hold what is fitted: ``features_``, ``scaler_``, ``n_features_in_`` and
+        ``feature_names_in_``.
+    scaler : transformer, optional
+        Scales the features; only for :meth:`fit`.
+    """
+
+    def __init__(self, estimator: Any, scaler: BaseEstimator | None = None):
+        self.estimator = estimator
+        self.scaler = scaler
+
+    def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Leave a table, and targets, as they are: their rows can be selected."""
+        return X, y
+
+    def fit(self, X: Any) -> Tensor:
+        """Validate training rows, and fit encoder and scaler to them: (n, n_features)."""
+        X = check_table(self.estimator, X, reset=True, ensure_min_samples=2)
+        encoder = TableEncoder(self.estimator.categorical_features)
+        encoder.set_output(transform="default")  # arrays, whatever is configured
+        X = encoder.fit_transform(X)
+        scaler = fit_scaler(self.scaler, X, encoder.label_of)
+        self.estimator.features_, self.estimator.scaler_ = encoder, scaler
+        return to_tensor(X, scaler)
+
+    def blocks(self, X: Any) -> Iterator[Tensor]:
+        """Validate queries, and encode and scale some of them at a time."""
+        X = check_table(self.estimator, X, reset=False)
+        for rows in spans(_num_samples(X), EMBED_BLOCK):
+            block = self.estimator.features_._transform(rows_of(X, rows))
+            yield to_tensor(block, self.estimator.scaler_, rows.start)
+
+
+class RowsInput:
+    """Rows of any kind, such as images or texts, which a feature extractor takes in batches.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        It forgets the table of an earlier fit.
+    collate_fn : callable, optional
+        Makes a batch of a list of rows.
+    """
+
+    def __init__(self, estimator: Any, collate_fn: Any):
+        self.estimator = estimator
+        self.collate_fn = collate_fn
+
+    def accept(self, X: Any, y: Any) -> tuple[Rows, Any]:
+        """Make rows that can be selected; the targets may be those of a torch Dataset."""
+        rows = self._as_rows(X)
+        return rows, rows.targets() if y is None else y
+
+    def fit(self, X: Rows) -> Rows:
+        """Check the number of training rows."""
+        if len(X) < 2:
+            raise ValueError("X must have at least 2 rows to fit, got 1")
+        for name in ("n_features_in_", "feature_names_in_", "features_"):  # of an earlier fit
+            vars(self.estimator).pop(name, None)
+        self.estimator.scaler_ = None
+        return X
+
+    def blocks(self, X: Any) -> Iterator[Rows]:
+        """Take some queries at a time."""
+        X = self._as_rows(X)
+        return (X[rows] for rows in spans(len(X), EMBED_BLOCK))
+
+    def _as_rows(self, X: Any) -> Rows:
+        return X if isinstance(X, Rows) else Rows(X, self.collate_fn)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # to_tensor checks the result
+def fit_scaler(scaler, X, label_of):
+    if isinstance(scaler, StandardScaler):  # the other one finds a unit for each column
+        refuse_tiny_spread(X, label_of)
+    return scaler if scaler is None else scaler.set_output(transform="default").fit(X)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def to_tensor(X, scaler, first_row: int = 0) -> Tensor:
+    """Scaled values as a new float32 tensor, shape (n, columns); an error if out of range.
+
+    Distances between rows have to stay in float32's range as well.
+    """
+    scaled = X if scaler is None else scaler.transform(X)
+    scaled = check_array(scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False)
+    scaled = torch.tensor(scaled)
+    beyond = (~(scaled.abs() <= largest_entry(scaled))).nonzero()
+    if len(beyond):
+        values = np.abs(np.asarray(X)[:, int(beyond[0, 1])])  # a mean of them may be infinite
+        row = int(np.nanargmax(values))
+        raise ValueError(
+            f"Input X contains infinity or a value too large for float32: {values[row]:g} in "
+            f"row {first_row + row}"
+        )
+    return scaled
+
+
+def largest_entry(rows: Tensor) -> float:
+    """Entries up to which all distances between rows (n, d) are well within float32's range."""
+    return torch.finfo(torch.float32).max / (4 * max(1, rows.shape[1]))
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Turn the parameter `device` into a torch.device that exists on this machine."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        one = torch.ones(1, device=device)
+        one.item()  # fails on a device that only pretends to compute
+        return one.device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device must be one that torch can use here, got {device!r}") from error
+
+
+def check_layer_sizes(hidden_layer_sizes: Any) -> list[int]:
+    """List the widths of hidden layers."""
+    sizes = np.atleast_1d(np.asarray(hidden_layer_sizes, dtype=object)).tolist()
+    if not all(is_whole(size, 1) for size in sizes):
+        raise ValueError(
+            f"hidden_layer_sizes must be positive integers, got {hidden_layer_sizes!r}"
+        )
+    return sizes

@@ -1,0 +1,103 @@
+"""Queries of a fitted estimator: validated, embedded, and evaluated on its bank.
+
+Each function reads a snapshot of the estimator: another thread may edit the bank, or end a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from .._data.embedded import Embedded
+from .._data.names import free_name, labels_of
+from .._data.rows import Rows
+from .._inference.bank import NeighborBank
+from .._inference.evaluation import Evaluation
+from .._inference.explanation import OTHERS, Explanation
+from .._utils.validation import check_n_neighbors, snapshot
+from .fitting import embed_queries
+
+
+def fitted_snapshot(estimator: Any) -> Any:
+    """A snapshot of an estimator that must be fitted."""
+    check_is_fitted(estimator)
+    return snapshot(estimator)
+
+
+def selectable(estimator: Any, X: Any) -> Any:
+    """Give features the form whose rows the estimator selects."""
+    return estimator._architecture().input().accept(X, None)[0]
+
+
+def input_blocks(fitted: Any, X: Any) -> Iterator[Tensor | Rows]:
+    """Validate queries: blocks of the input of the network."""
+    return fitted._architecture().input().blocks(X)
+
+
+def embedded(fitted: Any, X: Any) -> Tensor:
+    """Validate and embed queries, (n_queries, d), unless they are embedded by this network."""
+    if not isinstance(X, Embedded):
+        blocks = input_blocks(fitted, X)
+        return torch.cat([embed_queries(fitted.network_, block) for block in blocks])
+    if X.network is not fitted.network_:
+        raise ValueError("X must be embedded by this estimator as it is fitted now")
+    return X.embeddings
+
+
+def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
+    """Evaluate queries on the bank; None: the bank's own rows, each without itself.
+
+    What else a result depends on is to be read from the snapshot that comes with it.
+    """
+    fitted = fitted_snapshot(estimator)
+    if X is None and len(fitted.bank_) < 2:
+        raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
+    query = None if X is None else embedded(fitted, X)
+    return fitted, fitted.bank_.evaluate(fitted.network_.head, query)
+
+
+def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation]]:
+    """Evaluate some queries at a time, so that memory does not grow with their number."""
+    if X is None or isinstance(X, Embedded):
+        fitted, evaluation = evaluate(estimator, X)
+        return fitted, iter([evaluation])
+    fitted = fitted_snapshot(estimator)
+    bank, network = fitted.bank_, fitted.network_
+    blocks = input_blocks(fitted, X)
+    return fitted, (bank.evaluate(network.head, embed_queries(network, each)) for each in blocks)
+
+
+def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
+    """Weights and positions (n_queries, k) of the heaviest neighbours in the bank."""
+    fitted, evaluation = evaluate(estimator, X)
+    check_n_neighbors(k, len(fitted.bank_) - (X is None))
+    weights, positions, _ = evaluation.heaviest(k)
+    return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
+
+
+def explanation(estimator: Any, X: Any, n_neighbors: int) -> Explanation:
+    """The rows behind predictions, with their names."""
+    fitted, evaluation = evaluate(estimator, X)
+    bank = fitted.bank_
+    check_n_neighbors(n_neighbors, len(bank) - (X is None))
+    found = Explanation.of(evaluation, n_neighbors)
+    queries = bank.names_of(slice(None)) if X is None else labels_of(X)
+    return replace(
+        found,
+        names=bank.names_of(found.positions),
+        queries=found.queries if queries is None else queries,
+        others=free_name(OTHERS, set() if bank.names is None else {*bank.names}),
+        target_names=bank.target_names,
+    )
+
+
+def refuse_targets_alone(X, y):
+    """Refuse targets of rows that are not given: those of the bank are known."""
+    if X is None and y is not None:
+        raise ValueError("y must be None with X=None: the targets of the bank's rows are known")

@@ -1,0 +1,370 @@
+"""SoftStep k-NN: the neighbourhood is learned, for numbers and for classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._utils.docs import with_parameters_of
+from .._utils.storable import storable_estimator
+from ..embedding import FeatureWeights
+from ..weighting import Weighting
+from .architectures import SoftStepArchitecture
+from .classification import NeighborClassifier
+from .parameters import CLASSES, SOFTSTEP, ASSoftmax
+from .queries import fitted_snapshot
+from .regression import NeighborRegressor
+
+
+def feature_importances(estimator: Any) -> np.ndarray:
+    """Share of each feature in the mean squared distance between two rows, (n_features,).
+
+    Of a category or a date, that of all columns that it became.
+    """
+    fitted = fitted_snapshot(estimator)
+    embedding = fitted.network_.embedding
+    if not isinstance(embedding, FeatureWeights):
+        raise AttributeError(
+            "feature_importances_ needs a fit with learn_feature_weights=True and "
+            "hidden_layer_sizes=None"
+        )
+    squares = embedding.weight.square().cpu().numpy() * (fitted.scaler_.var_ > 0)
+    source, n_columns = fitted.features_.source_, fitted.n_features_in_
+    of_columns = np.bincount(source, squares, minlength=n_columns)
+    return of_columns / (squares.sum() or 1.0)
+
+
+@storable_estimator
+@dataclass(eq=False, repr=False, kw_only=True)
+class SoftStepKNeighborsRegressor(NeighborRegressor):
+    """Nearest neighbours regression that learns its neighbourhood.
+
+    SoftStep (arXiv 2506.08139v2) takes the place of k: a learned step on the similarities
+    rejects the rows that are too far, softly and, if asked, for each query anew. The space is
+    that of the features, each of which learns how much it counts; or the given one, of
+    precomputed embeddings for example; or an embedding that is learned as well
+    (`hidden_layer_sizes`).
+
+    Read more in the :doc:`user guide </user_guide>`.
+
+    Parameters
+    ----------
+    n_neighbors : int or None, default=None
+        Largest number of neighbours of a query; None lets the step see all rows.
+
+    categorical_features : 'from_dtype', array-like or None, default='from_dtype'
+        Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
+        DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
+        no column; one that holds strings is refused then. What becomes of each kind of column,
+        see :class:`TableEncoder`.
+
+    weighting : str or Weighting, default='softmax'
+        'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
+        k. 'softmax' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
+        learned temperature. Others as for :class:`NONARegressor`.
+
+    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='log_l2'
+        Similarity between rows. 'log_l2', the negative logarithm of the Euclidean distance,
+        weighs by inverse distance, to a power that is learned; 'l2', the negative distance,
+        is the papers'.
+
+    softstep : {'s1', 's2'}, default='s1'
+        Step function (see :class:`SoftStep`): 's1' rejects all rows beyond a learned
+        threshold, 's2' only fades them.
+
+    softstep_on : {'similarity', 'rank'}, default='rank'
+        Whether the step acts on similarities, scaled to [0, 1] for each query, as in the
+        paper, or on their scaled ranks, where a threshold means a share of the rows, be they
+        near or far.
+
+    softstep_params : {'global', 'pointwise'}, default='global'
+        Whether the step's parameters are the same for all queries or depend on the query.
+
+    learn_feature_weights : bool, default=True
+        Whether to learn a positive weight of each feature, a diagonal metric, by the same
+        leave-one-out loss, from equal weights of standardised features: no scaler is needed.
+        False takes the space as it is given, for embeddings. Unused with
+        `hidden_layer_sizes`. With ``weighting='uniform'`` and ``softstep_on='rank'`` the weights
+        stay as they start, since ranks have no gradient.
+
+    hidden_layer_sizes : int, array-like of int or None, default=None
+        None compares rows in the space of their features. A sequence learns an embedding with
+        these hidden layers, ``()`` a linear one, of standardised features.
+
+    embedding_dim : int, default=32
+        Number of dimensions of the learned embedding. Unused with
+        ``hidden_layer_sizes=None``.
+
+    neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
+        The neighbours of a training step, as for :class:`NONARegressor`.
+
+    pool_size : int, default=1024
+        Number of neighbours of each step, its batch among them; all training rows, if there
+        are fewer. After training the step is narrowed to what suits the whole bank.
+
+    batch_size : int, default=256
+        Number of queries of each step.
+
+    learning_rate_init : float, default=0.03
+        Learning rate of AdamW.
+
+    weight_decay : float, default=1e-4
+        Decoupled weight decay of a learned embedding, per unit of learning rate.
+
+    max_iter : int, default=200
+        Maximum number of epochs. Where it ends training, fit warns
+        (:class:`~sklearn.exceptions.ConvergenceWarning`).
+
+    max_time : float or None, default=None
+        Seconds for training. Checked at the end of each epoch, so there is at least one, and
+        training may take longer by the last one; what follows, calibration for instance, comes
+        on top. The best epoch so far is kept. None sets no limit.
+
+    early_stopping : bool, default=False
+        Whether to set aside `validation_fraction` of the rows and to keep the weights of the
+        epoch that predicts them best. If False, the epoch with the lowest training loss is
+        kept: a leave-one-out loss, which the few parameters of a step hardly overfit. Use True
+        with `hidden_layer_sizes`.
+
+    validation_fraction : float, default=0.15
+        Share of the rows to set aside; at least one row. Unused with
+        ``early_stopping=False``.
+
+    n_iter_no_change : int, default=10
+        Stop after this many epochs without improvement.
+
+    device : str or torch.device, default='auto'
+        Where to compute; 'auto' takes CUDA if it is available, else the CPU.
+
+    warm_start : bool, default=False
+        Whether a further call to fit starts from the present weights.
+
+    verbose : bool or int, default=False
+        1: a line on the standard error stream, by tqdm, says the epoch and the best loss, and how
+        long training may take at most. 2: skorch's table, a line for each epoch.
+
+    random_state : int, RandomState instance or None, default=None
+        Seed of the initial weights, the validation split, the batches and the pools.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features seen during fit.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features seen during fit, if they are all strings.
+
+    network_ : torch.nn.Module
+        The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
+
+    bank_ : NeighborBank
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
+
+    calibration_ : Calibration
+        How the weighted targets become a predictive distribution.
+
+    target_names_ : tuple of str or None
+        The name of the Series given as `y`, or those of the DataFrame's columns; None if they are
+        not different strings.
+
+    targets_ : RegressionTargets
+        What `y` is: how it is checked, standardised for training, and answered.
+
+    features_ : TableEncoder
+        Makes numbers of the columns of `X`.
+
+    scaler_ : StandardScaler or SmoothClipScaler
+        Standardises the features before they are weighted, without centring them for dot and
+        cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
+        distances as they are. Before a learned embedding it is that of :class:`NONARegressor`.
+
+    validation_indices_ : list of ndarray or None
+        Numbers of the rows that each network set aside for validation; None without
+        `early_stopping`.
+
+    history_ : list of dict
+        skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
+        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
+        last one also holds ``stopped``, why there are no more: 'no change', 'max_iter' or
+        'max_time'; and the one whose weights were kept ``kept``, True.
+
+    n_iter_ : int
+        Number of epochs run.
+
+    n_estimators_ : int
+        Number of networks: 1.
+
+    best_loss_ : float
+        Loss of the epoch whose weights were kept: of the validation rows, or without
+        `early_stopping` in training.
+
+    feature_importances_ : ndarray of shape (`n_features_in_`,)
+        Share of each feature in the mean squared distance between two rows; sums to 1. Only
+        with learned feature weights.
+
+    See Also
+    --------
+    NONARegressor : Learns the space as well.
+    sklearn.neighbors.KNeighborsRegressor : The same with a hard, given k.
+
+    Notes
+    -----
+    With ``learn_feature_weights=False``, as for any nearest neighbours method, features of
+    different units need scaling first: put a :class:`~sklearn.preprocessing.StandardScaler`
+    before it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(X[:400], y[:400])
+    >>> knn.predict(X[400:402]).shape
+    (2,)
+    """
+
+    n_neighbors: int | None = field(default=None, kw_only=False)
+    categorical_features: Any = "from_dtype"
+    weighting: str | Weighting = "softmax"
+    similarity: str = "log_l2"
+    softstep: str = "s1"
+    softstep_on: str = "rank"
+    softstep_params: str = "global"
+    learn_feature_weights: bool = True
+    hidden_layer_sizes: Any = None
+    embedding_dim: int = 32
+    neighbor_pool: str = "dataset"
+    pool_size: int = 1024
+    batch_size: int | str = 256
+    learning_rate_init: float = 0.03
+    weight_decay: float = 1e-4
+    max_iter: int = 200
+    max_time: float | None = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.15
+    n_iter_no_change: int = 10
+    device: str | torch.device = "auto"
+    warm_start: bool = False
+    verbose: bool | int = False
+    random_state: Any = None
+
+    _parameter_constraints = SOFTSTEP
+    feature_importances_ = property(feature_importances)
+
+    def _architecture(self):
+        return SoftStepArchitecture(self)
+
+
+@storable_estimator
+@with_parameters_of(SoftStepKNeighborsRegressor)
+@dataclass(eq=False, repr=False, kw_only=True)
+class SoftStepKNeighborsClassifier(NeighborClassifier):
+    """Nearest neighbours classification that learns its neighbourhood.
+
+    SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
+    rejects the rows that are too far, softly and, if asked, for each query anew. The space is
+    that of the features, each of which learns how much it counts; or the given one, of
+    precomputed embeddings for example; or an embedding that is learned as well
+    (`hidden_layer_sizes`).
+
+    Read more in the :doc:`user guide </classes>`.
+
+    Parameters
+    ----------
+    loss : {'log_loss', 'as_softmax'} or ASSoftmax, default='log_loss'
+        What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
+        true one is ahead of by a margin, 0.1 unless an :class:`ASSoftmax` sets it, and so pushes
+        no row further that is safely right (see :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of
+        an indicator matrix, its form for several labels, which adds up where the log loss is a
+        mean over them). Validation is judged by the log loss; without `early_stopping` epochs are
+        judged by the training loss, in which 'as_softmax' counts rows that are right by the
+        margin as 0, however sure they are.
+
+    class_weight : dict, list of dict, 'balanced' or None, default=None
+        How much the rows of each class count, as for :class:`NONAClassifier`.
+
+    smoothing : bool, default=True
+        Whether the classes' frequencies have a learned share in each probability, so that none
+        is 0. False is the papers' form: the rows are exactly behind each probability.
+
+    early_stopping : bool, default=True
+        Whether to set aside `validation_fraction` of the rows, to keep the weights of the epoch
+        that predicts them best, and to choose temperature and smoothing by them. If False, the
+        epoch with the lowest training loss is kept: a leave-one-out loss, which the weights
+        of many features overfit where rows are few.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,), or list of such arrays
+        The labels, sorted; with several outputs those of each.
+
+    class_weight_ : ndarray of shape (n_classes,), or list of such arrays
+        How much a row of each class counts, beside its sample weight; with several outputs
+        those of each, which multiply.
+
+    bank_ : NeighborBank
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
+        targets are one-hot, those of several outputs side by side.
+
+    targets_ : ClassTargets
+        What `y` is: its classes, and how frequent they are.
+
+    history_ : list of dict
+        skorch's history of each epoch of each network, one network after another:
+        ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
+        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
+        best. The last one of each network also holds ``stopped``, why there are no more: 'no
+        change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
+
+    See Also
+    --------
+    NONAClassifier : Learns the space as well.
+    SoftStepKNeighborsRegressor : The same for numbers.
+    sklearn.neighbors.KNeighborsClassifier : The same with a hard, given k.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from nona_sklearn import SoftStepKNeighborsClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> knn = SoftStepKNeighborsClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> knn.predict(X[1:3])
+    array([0, 0])
+    """
+
+    n_neighbors: int | None = field(default=None, kw_only=False)
+    loss: str | ASSoftmax = "log_loss"
+    class_weight: Any = None
+    smoothing: bool = True
+    categorical_features: Any = "from_dtype"
+    weighting: str | Weighting = "softmax"
+    similarity: str = "log_l2"
+    softstep: str = "s1"
+    softstep_on: str = "rank"
+    softstep_params: str = "global"
+    learn_feature_weights: bool = True
+    hidden_layer_sizes: Any = None
+    embedding_dim: int = 32
+    neighbor_pool: str = "dataset"
+    pool_size: int = 1024
+    batch_size: int | str = 256
+    learning_rate_init: float = 0.03
+    weight_decay: float = 1e-4
+    max_iter: int = 200
+    max_time: float | None = None
+    early_stopping: bool = True
+    validation_fraction: float = 0.15
+    n_iter_no_change: int = 10
+    device: str | torch.device = "auto"
+    warm_start: bool = False
+    verbose: bool | int = False
+    random_state: Any = None
+
+    _parameter_constraints = SOFTSTEP | CLASSES | {"smoothing": ["boolean"]}
+    feature_importances_ = property(feature_importances)
+
+    def _architecture(self):
+        return SoftStepArchitecture(self)

@@ -1,0 +1,117 @@
+"""Batches of row numbers, sliced on the device, and how large they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import TensorDataset
+
+# Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
+# rows are costly, are more and smaller.
+STEPS, MAX_BATCH = 8, 512
+
+
+EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH = 16, 256
+
+
+MIN_BATCH = 32
+
+
+class AdaptiveAccumulation:
+    """How many batches the next step takes: more, the fewer rows of the last one taught anything.
+
+    So many that about one batch of their rows has a loss above 0, but one more than last time at
+    most: AS-Speed, of the paper on :class:`~nona_sklearn.losses.ASSoftmaxLoss`.
+
+    Parameters
+    ----------
+    most : int
+        Never more than these.
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.n_batches = 1
+
+    def follow(self, n_rows: int, n_ignored: float) -> None:
+        """See how many rows of a step the loss ignored."""
+        wanted = round(n_rows / max(1, n_rows - n_ignored))
+        self.n_batches = min(wanted, self.n_batches + 1, self.most)
+
+
+class RowBatches:
+    """Iterate over shuffled batches of ``(row numbers, targets)``.
+
+    Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
+    by itself and collates them again. A single row left at the end joins the batch before it,
+    since in a batch by itself it might have no neighbour. Of several processes, each takes an
+    equal share of every batch; what is left over has its turn in another epoch. So have all rows
+    beyond `n_rows`, if that is given: of a large table, training is judged more often than once a
+    pass. A pace says how many batches are joined for the next step; an epoch's last step takes
+    those that are left.
+    """
+
+    def __init__(
+        self,
+        dataset: TensorDataset,
+        batch_size: int,
+        generator: Generator,
+        process: int = 0,
+        n_processes: int = 1,
+        pace: AdaptiveAccumulation | None = None,
+        n_rows: int | None = None,
+    ):
+        self.y = dataset.tensors[1]
+        self.n_rows = n_rows
+        self.batch_size = batch_size
+        self.generator = generator
+        self.process = process
+        self.n_processes = n_processes
+        self.pace = pace
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.y), generator=self.generator).to(self.y.device)
+        batches = list(order[: self.n_rows].split(self.batch_size))
+        if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
+            batches[-2:] = [torch.cat(batches[-2:])]
+        while batches:
+            n_batches = 1 if self.pace is None else self.pace.n_batches
+            batch = torch.cat(batches[:n_batches])
+            del batches[:n_batches]
+            share = len(batch) // self.n_processes * self.n_processes
+            rows = batch[self.process : share : self.n_processes]
+            yield rows, self.y[rows]
+
+
+class WholeBatch:
+    """Iterate over the validation rows at once: the bank streams them."""
+
+    def __init__(self, dataset: TensorDataset, batch_size: int):
+        self.tensors = dataset.tensors
+
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        yield self.tensors
+
+
+def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
+    """Into how many parts a batch is taken, none of a single row unless all are asked to be."""
+    if micro_batch_size is None:
+        return 1
+    n_parts = math.ceil(n_rows / micro_batch_size)
+    return n_parts if micro_batch_size == 1 else max(1, min(n_parts, n_rows // 2))
+
+
+def resolve_batch_size(batch_size: int | str, n: int, extracts: bool = False) -> int:
+    """Turn 'auto' into the power of two that makes about so many steps an epoch, within bounds."""
+    if batch_size != "auto":
+        return int(batch_size)
+    steps, largest = (EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH) if extracts else (STEPS, MAX_BATCH)
+    return min(max(2 ** round(math.log2(n / steps)), MIN_BATCH), largest)
+
+
+def numbered(y: Tensor) -> TensorDataset:
+    """All that skorch sees of a data set: row numbers, and targets."""
+    return TensorDataset(torch.arange(len(y), device=y.device), y)

@@ -1,0 +1,102 @@
+"""Training of several networks: how many, in turn, in threads or in processes, within a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from joblib import delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
+
+from .._data.splits import Split
+from .._data.training_data import Sample
+from .._network.network import NeighborNetwork
+from .._utils.settings import local_seed
+from .budget import Budget
+from .progress import CountedParallel, Progress, ReportEpochs
+from .trainer import TrainingConfig, train_network
+from .turns import train_in_threads
+
+Trained = list[tuple[NeighborNetwork, list[dict]]]
+
+
+def count_networks(n: int) -> int:
+    """Choose a number of networks: 5 for few rows, whose fits differ most and cost least, or 3."""
+    return min(max(10_000 // n, 3), 5)
+
+
+def train_networks(
+    networks: Sequence[NeighborNetwork],
+    sample: Sample,
+    splits: Sequence[Split],
+    seeds: Sequence[int],
+    config: TrainingConfig,
+    max_time: float | None = None,
+    n_jobs: int | None = None,
+) -> Trained:
+    """Train networks on rows of a sample, each on its own split: networks with their histories.
+
+    In one process, networks on a table train at the same time, in as many threads as torch has:
+    the tensors of a step are too small to share among torch's threads.
+    """
+    n_threads, n_workers = torch.get_num_threads(), effective_n_jobs(n_jobs)
+    in_threads = n_workers == 1 and n_threads > 1 and _trains_in_threads(config)
+    n_at_a_time = len(networks) if in_threads else n_workers
+    uses_threads = getattr(get_active_backend()[0], "uses_threads", False)
+    if n_workers > 1 and uses_threads and config.extractor is not None:
+        n_at_a_time = 1  # each holds the lock of torch's generator
+    budget = Budget.from_now(max_time, len(networks), n_at_a_time)
+    with Progress(budget, config.max_iter, _shows_progress(config)) as progress:
+        trainings = [
+            partial(_train, *each, i, sample, config, budget, ReportEpochs(progress, i))
+            for i, each in enumerate(zip(networks, splits, seeds, strict=True))
+        ]
+        if in_threads:
+            return train_in_threads(lambda train, turns: train(turns=turns), trainings, n_threads)
+        return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)
+
+
+def _train(
+    network: NeighborNetwork,
+    split: Split,
+    seed: int,
+    number: int,
+    sample: Sample,
+    config: TrainingConfig,
+    budget: Budget,
+    report: ReportEpochs,
+    turns: Any = None,
+) -> tuple[NeighborNetwork, list[dict]]:
+    train, valid = split
+    # Dropout in a feature extractor draws from torch's global generator.
+    seeded = nullcontext() if config.extractor is None else local_seed(int(seed), config.device)
+    with seeded:
+        return train_network(
+            network,
+            sample[train],
+            None if valid is None else sample[valid],
+            config,
+            seed=int(seed),
+            deadline=budget.deadline(number),
+            report=report,
+            turns=turns,
+        )
+
+
+def _trains_in_threads(config: TrainingConfig) -> bool:
+    """Whether networks may train at the same time in one process.
+
+    A feature extractor may draw from torch's global generator, and its tensors are large; a
+    callback may not be safe in threads; the rows of skorch's tables would mix.
+    """
+    plain = config.extractor is None and not config.callbacks
+    return config.device.type == "cpu" and config.verbose <= 1 and plain
+
+
+def _shows_progress(config: TrainingConfig) -> bool:
+    """Whether a line shows how far training is, in this process."""
+    accelerator = None if config.extractor is None else config.extractor.accelerator
+    return config.verbose == 1 and (accelerator is None or accelerator().is_main_process)
