@@ -4,7 +4,7 @@ Classes of several outputs stand side by side, output after output; an output's 
 sum to 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -279,7 +279,7 @@ class WeightedLoss(nn.Module):
         Takes ``reduction='none'``, as torch's losses do.
     """
 
-    def __init__(self, loss: type[nn.Module]):
+    def __init__(self, loss: Callable[..., nn.Module]):
         super().__init__()
         self.loss: Any = loss(reduction="none")
 

@@ -192,8 +192,8 @@ def test_answers_are_decoded(faiss, data):
     """By the targets of the regressor, whatever they are."""
 
     class Logarithms(RegressionTargets):
-        def values(self, y):
-            return super().values(y).log()
+        def to_values(self, y):
+            return super().to_values(y).log()
 
         def decode(self, means):
             return np.exp(super().decode(means))

@@ -15,7 +15,8 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators import base, families
+from nona_sklearn._estimators import fitting, inputs
+from nona_sklearn._estimators.inputs import TableInput
 from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn.attention import NONAHead
@@ -47,7 +48,7 @@ def make_table(n, seed=0):
 def small_blocks(monkeypatch):
     """Embed few rows at a time; returns how many they were, call by call."""
     lengths, embed = [], NeighborNetwork.embed
-    for module in (base, families):
+    for module in (fitting, inputs):
         monkeypatch.setattr(module, "EMBED_BLOCK", BLOCK)
     monkeypatch.setattr(
         NeighborNetwork, "embed", lambda self, X: lengths.append(len(X)) or embed(self, X)
@@ -57,7 +58,7 @@ def small_blocks(monkeypatch):
 
 def predict_whole_and_by_blocks(model, X, small_blocks, evaluate):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (base, families):
+        for module in (fitting, inputs):
             patch.setattr(module, "EMBED_BLOCK", 4096)
         whole = evaluate(model, X)
     small_blocks.clear()
@@ -142,19 +143,19 @@ def test_what_is_wrong_in_any_block_is_said(row, small_blocks):
         model.predict(X)
 
 
-def test_all_blocks_are_asked_of_one_bank(small_blocks):
+def test_all_blocks_are_asked_of_one_bank(small_blocks, monkeypatch):
     """Another thread may edit the bank while a long prediction runs."""
     X = np.random.default_rng(0).normal(size=(40, 3))
     model = NONARegressor(n_estimators=1, **QUICK).fit(X, X[:, 0])
     expected, fitted = model.predict(X), model.bank_
-    take = model._take
+    blocks = TableInput.blocks
 
-    def edited(X):
-        for block in take(X):
+    def edited(self, X):
+        for block in blocks(self, X):
             yield block
             model.bank_ = fitted.keep(np.arange(5))
 
-    model._take = edited
+    monkeypatch.setattr(TableInput, "blocks", edited)
     np.testing.assert_array_equal(model.predict(X), expected)
 
 

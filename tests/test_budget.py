@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
 
 from nona_sklearn import (
+    FeatureExtractor,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -195,7 +196,10 @@ def test_a_budget_holds_under_accelerate(plane):
     """What several processes do: test_extractor."""
     accelerate = pytest.importorskip("accelerate")
     for max_time, end in ((MOMENT, (1, "max_time")), (AGES, (4, "max_iter"))):
-        reg = nona(max_time=max_time, accelerator=lambda: accelerate.Accelerator(cpu=True))
+        extractor = FeatureExtractor(
+            torch.nn.Identity, accelerator=lambda: accelerate.Accelerator(cpu=True)
+        )
+        reg = nona(max_time=max_time, feature_extractor=extractor)
         assert reasons(fit(reg, plane)) == [end] * 2
 
 

@@ -35,6 +35,7 @@ from torch.utils.data import Dataset
 
 from nona_sklearn import (
     EmbeddingDisplay,
+    FeatureExtractor,
     HistoryDisplay,
     IntervalDisplay,
     NeighborsDisplay,
@@ -612,7 +613,10 @@ def test_images():
         nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 2), nn.ReLU(), nn.Flatten()
     )
     model = NONAClassifier(
-        extractor, extractor_learning_rate=3e-3, batch_size=32, max_iter=4, random_state=0
+        FeatureExtractor(extractor, learning_rate=3e-3),
+        batch_size=32,
+        max_iter=4,
+        random_state=0,
     ).fit(images[:300], digits[:300])
     assert model.score(images[300:400], digits[300:400]) > 0.8
     query = images[300:303]

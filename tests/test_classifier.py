@@ -30,6 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import (
+    ASSoftmax,
     ClassHead,
     NONAClassifier,
     NONAHead,
@@ -44,6 +45,7 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training.refinement import refine
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
+from nona_sklearn.weighting import Softmax
 
 
 def nona(**params):
@@ -703,7 +705,7 @@ def test_as_softmax_with_margin_1_is_the_log_loss(make, iris):
     X, X_test, y, _ = iris
     by_log_loss, by_as_softmax, pushed_less = (
         make(max_iter=1, **params).fit(X, y).predict_proba(X_test)
-        for params in ({}, {"loss": "as_softmax", "margin": 1.0}, {"loss": "as_softmax"})
+        for params in ({}, {"loss": ASSoftmax(margin=1.0)}, {"loss": "as_softmax"})
     )
     np.testing.assert_allclose(by_as_softmax, by_log_loss, atol=1e-3)  # of float32 steps
     assert np.abs(pushed_less - by_log_loss).max() > 1e-3
@@ -712,9 +714,10 @@ def test_as_softmax_with_margin_1_is_the_log_loss(make, iris):
 def test_as_speed_takes_fewer_steps_where_little_is_to_learn():
     """Two classes far apart: after a while nearly all rows are right by the margin."""
     X = np.repeat([[-1.0], [1.0]], 80, axis=0) + np.linspace(0, 0.1, 160)[:, None]
-    params = {"loss": "as_softmax", "max_iter": 40, "early_stopping": False}
+    params = {"max_iter": 40, "early_stopping": False}
     plain, fast = (
-        nona(max_accumulation=most, **params).fit(X, X[:, 0] > 0).history_ for most in (1, 2)
+        nona(loss=ASSoftmax(max_accumulation=most), **params).fit(X, X[:, 0] > 0).history_
+        for most in (1, 2)
     )
     assert {epoch["train_batch_count"] for epoch in plain} == {5}
     assert min(epoch["train_batch_count"] for epoch in fast) == 3
@@ -730,9 +733,9 @@ def test_as_softmax_of_an_indicator_matrix(iris):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"margin": 1.5}, "'margin' parameter"),
+        ({"loss": ASSoftmax(margin=1.5)}, "'margin' parameter"),
         ({"loss": "hinge"}, "'loss' parameter"),
-        ({"max_accumulation": 0}, "'max_accumulation' parameter"),
+        ({"loss": ASSoftmax(max_accumulation=0)}, "'max_accumulation' parameter"),
         ({"class_weight": {7: 1.0}}, "class_weight must be for the classes of y, .* got 7"),
     ],
     ids=str,
@@ -841,7 +844,7 @@ def test_the_temperature_of_classes_is_learned_and_used(iris):
         after.log_temperature += math.log(1000)  # all rows are as near as any other
     np.testing.assert_allclose(learned.neighbor_weights(X_test).toarray(), 1 / len(y), rtol=0.1)
     assert np.abs(learned.predict_proba(X_test) - probabilities).max() > 0.01
-    (fixed,) = heads_of(nona(learn_temperature=False, max_iter=1).fit(X, y))
+    (fixed,) = heads_of(nona(weighting=Softmax(learn_temperature=False), max_iter=1).fit(X, y))
     assert fixed.temperature == 1
 
 

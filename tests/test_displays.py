@@ -23,6 +23,7 @@ from nona_sklearn import (
     NeighborsDisplay,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     StepDisplay,
@@ -247,7 +248,10 @@ class TestStepDisplay:
 
     def test_one_curve_for_each_query(self, plane, ax):
         reg = NONARegressor(
-            n_estimators=2, softstep="s2", softstep_params="pointwise", max_iter=5, random_state=0
+            n_estimators=2,
+            softstep=SoftStep("s2", "pointwise", embedding_dim=32),
+            max_iter=5,
+            random_state=0,
         ).fit(plane[0], plane[2])
         StepDisplay.from_estimator(reg, plane[1], n_points=5, ax=ax)
         assert len(ax.lines) == 60
@@ -259,7 +263,7 @@ class TestStepDisplay:
         x = np.array([0.25, 0.5])
         expected = np.where(x < b, (x / b) ** ((b - x) * t / (1 - t)), 1)
         np.testing.assert_allclose(ax.lines[33].get_ydata()[1:3], expected, rtol=1e-4)
-        with pytest.raises(ValueError, match="X must be given with softstep_params='pointwise'"):
+        with pytest.raises(ValueError, match="X must be given with a pointwise softstep"):
             StepDisplay.from_estimator(reg)
 
     def test_a_single_step_on_ranks(self, plane, ax):

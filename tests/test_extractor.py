@@ -18,7 +18,7 @@ from skorch.callbacks import Callback, EpochScoring, Freezer, LRScheduler, Unfre
 from torch import nn
 from torch.utils.data import Dataset
 
-from nona_sklearn import NONARegressor, Rows
+from nona_sklearn import FeatureExtractor, NONARegressor, Rows
 from nona_sklearn._network.extractor import ExtractorEmbedding
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import ensemble
@@ -75,13 +75,13 @@ def make_cnn(dropout=0.0):
     )
 
 
+OF_EXTRACTORS = {*FeatureExtractor(nn.Identity).get_params()} - {"module"}
+
+
 def images_regressor(extractor=make_cnn, **kwargs):
-    settings = {
-        "extractor_learning_rate": 0.01,
-        "max_iter": 8,
-        "batch_size": 16,
-        "random_state": 0,
-    }
+    settings = {"max_iter": 8, "batch_size": 16, "random_state": 0}
+    options = {name: kwargs.pop(name) for name in OF_EXTRACTORS & kwargs.keys()}
+    extractor = FeatureExtractor(extractor, **{"learning_rate": 0.01, **options})
     return NONARegressor(extractor, **{**settings, **kwargs})
 
 
@@ -233,13 +233,14 @@ def test_dropout_trains_and_is_off_in_the_bank():
 def test_defaults_with_an_extractor(params, pool, n_networks, monkeypatch):
     seen = []
 
-    def spy(network, *_, neighbor_pool, **kwargs):
-        seen.append(neighbor_pool)
+    def spy(network, train, valid, config, **kwargs):
+        seen.append(config.neighbor_pool)
         return network, []
 
     monkeypatch.setattr(ensemble, "train_network", spy)
     X, y = make_images(60)
-    reg = images_regressor().set_params(**params)
+    size = params.pop("micro_batch_size", None)
+    reg = images_regressor(micro_batch_size=size).set_params(**params)
     reg.fit(X.reshape(60, -1) if reg.feature_extractor is None else X, y)
     assert seen == [pool] * n_networks
 
@@ -260,7 +261,7 @@ def test_no_part_of_a_batch_is_alone():
     assert set(sizes[1:]) & set(range(9)) == {5, 6}
     assert reg.n_iter_ == 2
     with pytest.raises(ValueError, match="micro_batch_size=1 leaves no neighbours"):
-        reg.set_params(micro_batch_size=1).fit(X, y)
+        reg.set_params(feature_extractor__micro_batch_size=1).fit(X, y)
 
 
 def test_several_networks_each_have_an_extractor():
@@ -310,7 +311,7 @@ def test_cross_validation_and_grid_search():
     np.testing.assert_array_equal(
         cross_val_score(texts_regressor(max_iter=2), rows, y, cv=3), scores
     )
-    grid = {"embedding_dim": [2, 4], "feature_extractor": [WordBag, WordBag(3)]}
+    grid = {"embedding_dim": [2, 4], "feature_extractor__module": [WordBag, WordBag(3)]}
     search = GridSearchCV(texts_regressor(max_iter=1), grid, cv=2).fit(texts, y)
     assert len(search.cv_results_["params"]) == 4
     assert np.isfinite(search.predict(["good film"])).all()
@@ -349,7 +350,7 @@ def test_the_extractor_has_its_own_learning_rate():
     log = []
     images_regressor(
         max_iter=1,
-        extractor_learning_rate=1e-5,
+        learning_rate=1e-5,
         learning_rate_init=0.02,
         callbacks=[Recorder(log)],
     ).fit(X, y)
@@ -467,7 +468,7 @@ def crash(X):
         (nn.Linear(64, 4, device="meta"), "feature_extractor cannot be moved to cpu"),
         (lambda: "a network", "must be a torch.nn.Module or make one, it made 'a network'"),
         (nn.Linear, "feature_extractor, called without arguments, failed: .*missing"),
-        ("resnet", "The 'feature_extractor' parameter of .* Got 'resnet' instead"),
+        ("resnet", "The 'module' parameter of .* Got 'resnet' instead"),
     ],
 )
 def test_bad_extractors(extractor, message, monkeypatch):
@@ -502,7 +503,7 @@ def test_bad_texts(X, y, message, monkeypatch):
     ("name", "value"),
     [
         ("collate_fn", "pad"),
-        ("extractor_learning_rate", 0),
+        ("learning_rate", 0),
         ("micro_batch_size", 0),
         ("precision", "float16"),
         ("callbacks", "ProgressBar"),

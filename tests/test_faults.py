@@ -27,6 +27,7 @@ from skorch.callbacks import Callback
 
 from nona_sklearn import (
     Calibration,
+    FeatureExtractor,
     NeighborsDisplay,
     NONAClassifier,
     NONAHead,
@@ -36,6 +37,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
+from nona_sklearn._estimators import base
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._inference.bank import NeighborBank
@@ -738,25 +740,25 @@ def test_predictions_that_are_no_numbers_mean_that_training_diverged():
 
 def test_embeddings_that_are_no_numbers_mean_that_training_diverged(plane, monkeypatch):
     """Also those of rows that no other row depends on."""
-    embed = NONARegressor._embed
+    embed = base.embed
 
-    def embed_one_infinitely_far(self, X):
-        embeddings = embed(self, X)
+    def embed_one_infinitely_far(network, X):
+        embeddings = embed(network, X)
         embeddings[-1] = torch.inf
         return embeddings
 
-    monkeypatch.setattr(NONARegressor, "_embed", embed_one_infinitely_far)
+    monkeypatch.setattr(base, "embed", embed_one_infinitely_far)
     with pytest.raises(ValueError, match="training diverged"):
         nona().fit(plane[0], plane[2])
 
 
 def test_distances_that_overflow_mean_that_training_diverged(plane, monkeypatch):
-    embed = SoftStepKNeighborsRegressor._embed
+    embed = base.embed
 
-    def embed_far(self, X):
-        return 3e38 * embed(self, X).sign()
+    def embed_far(network, X):
+        return 3e38 * embed(network, X).sign()
 
-    monkeypatch.setattr(SoftStepKNeighborsRegressor, "_embed", embed_far)
+    monkeypatch.setattr(base, "embed", embed_far)
     with pytest.raises(ValueError, match="training diverged"):
         softstep_knn(softstep_on="similarity").fit(plane[0], plane[2])
 
@@ -964,16 +966,19 @@ def test_no_part_of_a_batch_is_without_neighbours(plane):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(trainer.NEIGHBOR_POOLS, "batch", Spy)
-        nona(neighbor_pool="batch", micro_batch_size=2, batch_size=5, max_iter=1).fit(X, y)
+        extractor = FeatureExtractor(torch.nn.Identity, micro_batch_size=2)
+        reg = nona(feature_extractor=extractor, neighbor_pool="batch", batch_size=5, max_iter=1)
+        reg.fit(X.astype(np.float32), y)
     assert min(seen) == 2
 
 
 def test_batch_norm_has_more_than_one_row_to_normalise_over(plane):
     X, _, y, _ = plane
-    reg = nona(batch_norm=True, micro_batch_size=2, batch_size=5).fit(X, y)
+    X = X.astype(np.float32)
+    normalized = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4))
+    extractor = FeatureExtractor(normalized, micro_batch_size=2)
+    reg = nona(feature_extractor=extractor, batch_size=5).fit(X, y)
     assert np.isfinite(reg.predict(X)).all()
-    with pytest.raises(ValueError, match=r"micro_batch_size=1 .* with batch_norm=True"):
-        nona(batch_norm=True, micro_batch_size=1).fit(X, y)
 
 
 @BOTH

@@ -15,6 +15,7 @@ from nona_sklearn import (
     ApproximateNeighborsRegressor,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -132,7 +133,10 @@ def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
         pytest.skip("uniform weighs nothing without a step")
     name, of = step or (None, "global")
     estimator = NONARegressor(
-        similarity=similarity, softstep=name, softstep_params=of, weighting=weighting, **QUICK
+        similarity=similarity,
+        softstep=name and SoftStep(name, of, embedding_dim=32),
+        weighting=weighting,
+        **QUICK,
     )
     estimator.fit(X, Y)
     queries = np.vstack([QUERIES, 1e6 * QUERIES])

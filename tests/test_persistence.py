@@ -34,8 +34,10 @@ from torch import nn
 import nona_sklearn
 from nona_sklearn import (
     ApproximateNeighborsRegressor,
+    FeatureExtractor,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -46,7 +48,7 @@ from nona_sklearn._persistence import codec
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
 from nona_sklearn.similarity import SIMILARITIES
-from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, SparseSoftmax, Weighting
+from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, Softmax, SparseSoftmax, Weighting
 
 STORED = Path(__file__).parent / "data" / "format_1.safetensors"
 QUICK = {"max_iter": 2, "random_state": 0}
@@ -139,10 +141,10 @@ def test_each_weighting_comes_back(weighting, tmp_path):
     "params",
     [
         *({"similarity": name} for name in ("log_l2", "l1", "dot", "cosine")),
-        *({"softstep": step, "softstep_params": "pointwise"} for step in ("s1", "s2")),
-        {"adjust": False, "hidden_layer_sizes": (), "skip_connection": False},
-        {"batch_norm": True, "activation": "tanh", "hidden_layer_sizes": [9, 8]},
-        {"numerical_embedding": "periodic", "learn_temperature": False},
+        *({"softstep": SoftStep(step, "pointwise", embedding_dim=32)} for step in ("s1", "s2")),
+        {"adjust": False, "hidden_layer_sizes": ()},
+        {"hidden_layer_sizes": [9, 8]},
+        {"numerical_embedding": "periodic", "weighting": Softmax(learn_temperature=False)},
         {"weighting": SparseSoftmax(3)},
         {"weighting": Preconditioned(4), "random_state": np.random.RandomState(3)},
         {"early_stopping": False, "device": torch.device("cpu"), "max_time": 9.0},
@@ -332,21 +334,23 @@ def half(s):
 
 
 def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
-    estimator = NONARegressor(Extractor(), collate_fn=collate, **ONE).fit(X, Y)
-    with pytest.raises(TypeError, match="needs collate_fn, which a file cannot hold; it was <fu"):
-        again(estimator, tmp_path, feature_extractor=Extractor)
-    with pytest.raises(TypeError, match=r"needs feature_extractor.* it was Extractor\( \(layer"):
-        again(estimator, tmp_path, collate_fn=collate)
-    loaded = again(estimator, tmp_path, feature_extractor=Extractor, collate_fn=collate)
+    estimator = NONARegressor(FeatureExtractor(Extractor(), collate_fn=collate), **ONE)
+    estimator.fit(X, Y)
+    module, function = "feature_extractor__module", "feature_extractor__collate_fn"
+    with pytest.raises(TypeError, match=f"needs {function}, which a file cannot hold; it was <fu"):
+        again(estimator, tmp_path, **{module: Extractor})
+    with pytest.raises(TypeError, match=rf"needs {module}.* it was Extractor\( \(layer"):
+        again(estimator, tmp_path, **{function: collate})
+    loaded = again(estimator, tmp_path, **{module: Extractor, function: collate})
     np.testing.assert_array_equal(loaded.predict(X), estimator.predict(X))
-    assert loaded.feature_extractor is Extractor
+    assert loaded.feature_extractor.module is Extractor
     weights = [*loaded.network_.parameters()]
     assert len(weights) == len([*estimator.network_.parameters()])
     assert not any(weight.requires_grad for weight in weights)
     with pytest.raises(TypeError, match=r"handed callbacks, which .* does not need"):
         again(
             *(estimator, tmp_path),
-            **{"feature_extractor": Extractor, "collate_fn": collate, "callbacks": None},
+            **{module: Extractor, function: collate, "callbacks": None},
         )
 
 

@@ -17,18 +17,24 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import (
+    MLPEmbedding,
+    NONAClassifier,
+    NONARegressor,
+    SoftStep,
+    SoftStepKNeighborsRegressor,
+)
+from nona_sklearn._data.class_targets import ClassTargets
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
-from nona_sklearn.softstep import SoftStep
 from nona_sklearn.weighting import Softmax, Uniform
 
 
-def nona(**kwargs):
-    return NONARegressor(**{"n_estimators": 1, "max_iter": 5, "random_state": 0, **kwargs})
+def nona(*args, **kwargs):
+    return NONARegressor(*args, **{"n_estimators": 1, "max_iter": 5, "random_state": 0, **kwargs})
 
 
 def softstep_knn(**kwargs):
@@ -43,7 +49,7 @@ def plain(estimator):
 
 ESTIMATORS = [
     nona(n_estimators=3),
-    nona(softstep="s1", softstep_params="pointwise", neighbor_pool="memory"),
+    nona(softstep=SoftStep("s1", "pointwise", embedding_dim=32), neighbor_pool="memory"),
     nona(numerical_embedding="periodic", hidden_layer_sizes=()),
     softstep_knn(),
     softstep_knn(n_neighbors=10, weighting="uniform", softstep_on="rank"),
@@ -490,9 +496,7 @@ def test_bad_data(estimator, X, y, error, message, monkeypatch):
     [
         ("similarity", "l3"),
         ("softstep", "s3"),
-        ("softstep_params", "local"),
         ("embedding_dim", -1),
-        ("activation", "gelu"),
         ("neighbor_pool", "all"),
         ("pool_size", 0),
         ("batch_size", 1),
@@ -753,9 +757,9 @@ def test_training_parameters_arrive(estimator, plane, monkeypatch):
     seen = {}
     train_network = ensemble.train_network
 
-    def spy(network, train, valid, **kwargs):
-        seen.update(kwargs, n_train=len(train[1]), n_valid=len(valid[1]))
-        return train_network(network, train, valid, **kwargs)
+    def spy(network, train, valid, config, **kwargs):
+        seen.update(vars(config), n_train=len(train), n_valid=len(valid))
+        return train_network(network, train, valid, config, **kwargs)
 
     monkeypatch.setattr(ensemble, "train_network", spy)
     reg = clone(estimator).set_params(early_stopping=True, validation_fraction=0.3, **parameters)
@@ -771,10 +775,8 @@ def test_network_parameters_arrive(plane):
             n_estimators=1,
             hidden_layer_sizes=(9, 8),
             embedding_dim=7,
-            activation="tanh",
             similarity="cosine",
-            softstep="s2",
-            softstep_params="pointwise",
+            softstep=SoftStep("s2", "pointwise", embedding_dim=7),
         )
         .fit(X, y)
         .network_
@@ -782,7 +784,7 @@ def test_network_parameters_arrive(plane):
     periodic, mlp = network.embedding
     assert type(periodic).__name__ == "PeriodicEmbedding"
     assert [layer.out_features for layer in mlp.layers[::2]] == [9, 8, 7 + 1]  # compared, and g
-    assert {type(layer) for layer in mlp.layers[1::2]} == {torch.nn.Tanh}
+    assert {type(layer) for layer in mlp.layers[1::2]} == {torch.nn.ReLU}
     assert network.head.n_adjusted == 1
     assert (network.head.similarity, type(network.head.weighting)) == ("cosine", Softmax)
     assert "log_temperature" in dict(network.head.named_parameters())
@@ -810,12 +812,19 @@ def test_network_parameters_arrive(plane):
 
 def test_paper_parameters_arrive(plane):
     X, _, y, _ = plane
-    reg = nona(adjust=False, numerical_embedding=None, hidden_layer_sizes=(9,), batch_norm=True)
-    assert reg.fit(X, y).network_.embedding.shortcut is not None
-    network = reg.set_params(learn_temperature=False, skip_connection=False).fit(X, y).network_
-    assert network.embedding.shortcut is None
-    kinds = [type(layer).__name__ for layer in network.embedding.layers]
-    assert kinds == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+    plain = nona(adjust=False, numerical_embedding=None, hidden_layer_sizes=(9,)).fit(X, y)
+    assert plain.network_.embedding.shortcut is not None
+    embedding = MLPEmbedding(2, 5, (9,), activation="tanh", batch_norm=True)
+    step = SoftStep("s2", "pointwise", embedding_dim=5)
+    weighting = Softmax(learn_temperature=False)
+    reg = nona(embedding, hidden_layer_sizes=None, softstep=step, weighting=weighting)
+    network = reg.fit(X.astype(np.float32), y).network_
+    layers = network.embedding.extractor
+    assert isinstance(network.embedding.embedding, torch.nn.Identity)
+    assert layers.shortcut is None
+    kinds = [type(layer).__name__ for layer in layers.layers]
+    assert kinds == ["Linear", "BatchNorm1d", "Tanh", "Linear"]
+    assert network.head.step.linear.in_features == 5
     assert network.head.temperature == 1.0
     assert network.head.n_adjusted == 0
 
@@ -841,9 +850,9 @@ def test_each_estimator_has_its_own_validation_rows(plane, monkeypatch):
     X, _, y, _ = plane
     seen = []
 
-    def spy(network, train, valid, **kwargs):
-        seen.append((train[1], valid[1]))
-        return train_network(network, train, valid, **kwargs)
+    def spy(network, train, valid, config, **kwargs):
+        seen.append((train.y, valid.y))
+        return train_network(network, train, valid, config, **kwargs)
 
     monkeypatch.setattr(ensemble, "train_network", spy)
     reg = nona(n_estimators=3).fit(X, y)
@@ -931,9 +940,9 @@ def test_a_learned_embedding_is_averaged_and_a_given_space_is_not(
 ):
     seen = {}
 
-    def spy(*args, **kwargs):
-        seen.update(kwargs)
-        return train_network(*args, **kwargs)
+    def spy(network, train, valid, config, **kwargs):
+        seen.update(vars(config))
+        return train_network(network, train, valid, config, **kwargs)
 
     monkeypatch.setattr(ensemble, "train_network", spy)
     softstep_knn(hidden_layer_sizes=hidden_layer_sizes, max_iter=1).fit(plane[0], plane[2])
@@ -1035,3 +1044,37 @@ def test_waves_widen_what_is_not_an_embedding(n_columns, choice, widened):
     reg = NONARegressor(numerical_embedding=choice, n_estimators=1, max_iter=1).fit(X, X[:, 0])
     parts = reg.network_.modules()
     assert any(isinstance(part, PeriodicEmbedding) for part in parts) == widened
+
+
+def test_features_that_are_compared_as_they_are_have_no_layers(plane):
+    X, _, y, _ = plane
+    X = X.astype(np.float32)
+    for params, message in (
+        ({"feature_extractor": None}, "must not be None without a feature_extractor"),
+        ({"adjust": True}, "adjust must be False with hidden_layer_sizes=None"),
+        ({"softstep": SoftStep("s1", "pointwise", embedding_dim=7)}, "embedding_dim=3, got 7"),
+    ):
+        reg = nona(**{"feature_extractor": torch.nn.Linear(2, 3), **params})
+        with pytest.raises(ValueError, match=message):
+            reg.set_params(hidden_layer_sizes=None).fit(X, y)
+    with pytest.raises(ValueError, match="embedding_dim=32, got 7"):
+        nona(softstep=SoftStep("s1", "pointwise", embedding_dim=7)).fit(X, y)
+
+
+def test_targets_are_validated_once(plane, monkeypatch):
+    """Of numbers and of classes, with weights of rows and of classes."""
+    X, _, y, _ = plane
+    calls = []
+    for kind in (RegressionTargets, ClassTargets):
+
+        def spy(*args, check=kind.check, **kwargs):
+            calls.append(1)
+            return check(*args, **kwargs)
+
+        monkeypatch.setattr(kind, "check", spy)
+    weights = np.r_[0.0, np.ones(len(y) - 1)]
+    labels = (y > np.median(y)).astype(int)
+    nona(max_iter=1).fit(X, y, sample_weight=weights)
+    NONAClassifier(n_estimators=1, max_iter=1, class_weight="balanced").fit(X, labels)
+    NONAClassifier(n_estimators=1, max_iter=1).fit(X, labels, sample_weight=weights)
+    assert len(calls) == 3

@@ -21,6 +21,7 @@ from torch import nn
 from nona_sklearn import (
     ApproximateNeighborsRegressor,
     Calibration,
+    FeatureExtractor,
     MLPEmbedding,
     NONAHead,
     NONARegressor,
@@ -30,6 +31,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.sample_weight import normalize_mean, weighted_quantiles
+from nona_sklearn._data.training_data import Sample
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
@@ -44,10 +46,11 @@ from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import trainer
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import refine
-from nona_sklearn._training.trainer import train_network
+from nona_sklearn._training.trainer import TrainingConfig, train_network
 from nona_sklearn.attention import L2Attention, neighbor_weights
 from nona_sklearn.losses import WeightedLoss
 from nona_sklearn.similarity import l2
+from nona_sklearn.weighting import Softmax
 
 
 def nona(**kwargs):
@@ -76,7 +79,7 @@ COUNTS = np.random.default_rng(3).integers(1, 4, size=60)
 ESTIMATORS = [
     nona(n_estimators=2),
     nona(neighbor_pool="batch", softstep="s1", early_stopping=False),
-    nona(neighbor_pool="memory", micro_batch_size=8, similarity="log_l2", adjust=False),
+    nona(neighbor_pool="memory", similarity="log_l2", adjust=False),
     softstep_knn(),
     softstep_knn(hidden_layer_sizes=(8,), early_stopping=True),
     rival(),
@@ -220,9 +223,9 @@ def summed(values, counts):
     [
         nona(n_estimators=3),
         nona(similarity="log_l2", adjust=False),
-        nona(similarity="dot", learn_temperature=False),
+        nona(similarity="dot", weighting=Softmax(learn_temperature=False)),
         nona(softstep="s1"),
-        nona(softstep="s2", softstep_params="pointwise", n_estimators=2),
+        nona(softstep=SoftStep("s2", "pointwise", embedding_dim=32), n_estimators=2),
         softstep_knn(softstep_on="similarity", similarity="l2"),
         softstep_knn(softstep_on="similarity", weighting="uniform"),
     ],
@@ -346,22 +349,19 @@ def test_losses_are_weighted_means(neighbor_pool, micro_batch_size, n_outputs):
     """At a learning rate of nothing, of all rows, each without itself; and of validation rows."""
     train, valid = tensors(40, n_outputs=n_outputs), tensors(20, seed=1, n_outputs=n_outputs)
     network = make_network(n_adjusted=n_outputs or 1)
-    _, history = train_network(
-        network,
-        train,
-        valid,
+    config = TrainingConfig(
         neighbor_pool=neighbor_pool,
         pool_size=40,
         batch_size=16,
-        micro_batch_size=micro_batch_size,
+        extractor=FeatureExtractor(nn.Identity, micro_batch_size=micro_batch_size),
         learning_rate_init=1e-30,
         weight_decay=0.0,
         max_iter=1,
         n_iter_no_change=5,
         verbose=0,
-        seed=0,
         device=torch.device("cpu"),
     )
+    _, history = train_network(network, Sample(*train), Sample(*valid), config, seed=0)
     neighbors = Neighbors(network.embed(train[0]), *train[1:])
     numbers = torch.arange(40)
     network.load_state_dict(make_network(n_adjusted=n_outputs or 1).state_dict())
@@ -479,7 +479,10 @@ def test_one_device_of_accelerate_changes_nothing():
     torch.manual_seed(0)
     features, reg = X.astype(np.float32), nona(feature_extractor=nn.Linear(3, 4))
     alone = clone(reg).fit(features, y, sample_weight=WEIGHTS)
-    reg.set_params(accelerator=lambda: accelerate.Accelerator(cpu=True))
+    module = FeatureExtractor(
+        reg.feature_extractor, accelerator=lambda: accelerate.Accelerator(cpu=True)
+    )
+    reg.set_params(feature_extractor=module)
     reg.fit(features, y, sample_weight=WEIGHTS)
     np.testing.assert_allclose(reg.predict(features), alone.predict(features), rtol=1e-5)
 

@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from nona_sklearn import (
+    FeatureExtractor,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -32,7 +33,7 @@ QUICK = {"max_iter": 1, "random_state": 0}
 ESTIMATORS = {
     "nona": NONARegressor(n_estimators=1, **QUICK),
     "nona classes": NONAClassifier(n_estimators=1, **QUICK),
-    "nona extractor": NONARegressor(nn.Identity(), n_estimators=1, **QUICK),
+    "nona extractor": NONARegressor(FeatureExtractor(nn.Identity()), n_estimators=1, **QUICK),
     "softstep": SoftStepKNeighborsRegressor(**QUICK),
     "softstep learned": SoftStepKNeighborsRegressor(hidden_layer_sizes=(8,), **QUICK),
     "softstep classes": SoftStepKNeighborsClassifier(**QUICK),
@@ -58,7 +59,7 @@ def draws(estimator, n=40):
 @ON_ALL
 def test_every_draw_is_of_its_parameters_and_valid(estimator):
     for params in draws(estimator):
-        assert params.keys() <= estimator.get_params(deep=False).keys()
+        assert params.keys() <= estimator.get_params().keys()
         clone(estimator).set_params(**params)._validate_params()
 
 
@@ -83,6 +84,7 @@ def what_auto_means(estimator):
 def test_what_is_the_default_may_come_out(estimator):
     """Else a search could only leave a good default. Of 'auto', what it stands for."""
     defaults = type(estimator)().get_params(deep=False)
+    defaults["feature_extractor__learning_rate"] = FeatureExtractor(nn.Identity).learning_rate
     for name, values in param_distributions(estimator).items():
         default = defaults[name]
         if default == "auto":
@@ -105,8 +107,8 @@ def test_the_largest_learning_rate_still_learns():
 @pytest.mark.parametrize(
     ("kind", "name", "other"),
     [
-        ("nona", "numerical_embedding", "extractor_learning_rate"),
-        ("nona extractor", "extractor_learning_rate", "numerical_embedding"),
+        ("nona", "numerical_embedding", "feature_extractor__learning_rate"),
+        ("nona extractor", "feature_extractor__learning_rate", "numerical_embedding"),
         ("softstep", "learn_feature_weights", "embedding_dim"),
         ("softstep learned", "embedding_dim", "learn_feature_weights"),
     ],
@@ -120,7 +122,10 @@ def test_what_moves_accuracy_depends_on_the_space(kind, name, other):
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("nona extractor", "extractor_learning_rate"), ("softstep learned", "embedding_dim")],
+    [
+        ("nona extractor", "feature_extractor__learning_rate"),
+        ("softstep learned", "embedding_dim"),
+    ],
 )
 def test_grids_of_learned_spaces_turn_what_makes_them(kind, name):
     assert len(param_grid(ESTIMATORS[kind])[name]) == 2

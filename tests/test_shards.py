@@ -34,6 +34,7 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     ShardedNeighbors,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -50,6 +51,7 @@ from nona_sklearn._scaling import sharded as sharded_module
 
 SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
+POINTWISE = SoftStep("s2", "pointwise", embedding_dim=32)
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((150, 4))
@@ -85,7 +87,7 @@ def assert_same_rows(ours, expected):
         (NONARegressor(n_estimators=2, **QUICK), Y),
         (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
         (NONARegressor(softstep="s1", similarity="log_l2", **ONE), Y),
-        (NONARegressor(softstep="s2", softstep_params="pointwise", similarity="dot", **ONE), Y),
+        (NONARegressor(softstep=POINTWISE, similarity="dot", **ONE), Y),
         *(
             (NONARegressor(weighting=name, **ONE), Y)
             for name in ("gaussian", "sigmoid", "softplus", "softpick")

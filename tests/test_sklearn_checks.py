@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import (
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -46,8 +47,7 @@ CONFIGURATIONS = [
         n_estimators=1,
         max_iter=3,
         neighbor_pool="memory",
-        softstep="s2",
-        softstep_params="pointwise",
+        softstep=SoftStep("s2", "pointwise", embedding_dim=32),
     ),
     NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
     SoftStepKNeighborsRegressor(

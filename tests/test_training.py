@@ -11,11 +11,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from nona_sklearn import (
+    FeatureExtractor,
     MLPEmbedding,
     NONAHead,
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._data.training_data import Sample
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
@@ -27,6 +29,7 @@ from nona_sklearn._training.batches import (
     count_parts,
     resolve_batch_size,
 )
+from nona_sklearn._training.ensemble import count_networks
 from nona_sklearn._training.net import NONANet
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import (
@@ -36,7 +39,7 @@ from nona_sklearn._training.refinement import (
     how_many,
     refine,
 )
-from nona_sklearn._training.trainer import count_networks, train_network
+from nona_sklearn._training.trainer import TrainingConfig, count_networks, train_network
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
@@ -74,10 +77,12 @@ def train(network, train, valid=None, **kwargs):
         "max_iter": 5,
         "n_iter_no_change": 5,
         "verbose": 0,
-        "seed": 0,
         "device": torch.device("cpu"),
     }
-    trained, history = train_network(network, train, valid, **{**settings, **kwargs})
+    sample = Sample(*train, groups=kwargs.pop("groups", None))
+    config = TrainingConfig(**{**settings, **kwargs})
+    valid = None if valid is None else Sample(*valid)
+    trained, history = train_network(network, sample, valid, config, seed=0)
     assert trained is network
     return history
 
@@ -396,7 +401,7 @@ def test_with_an_extractor_an_epoch_takes_all_rows(monkeypatch, extracts, n_seen
             yield batch
 
     monkeypatch.setattr(RowBatches, "__iter__", spy)
-    rate = {"extractor_learning_rate": 1e-3 if extracts else None}
+    rate = {"extractor": FeatureExtractor(nn.Identity) if extracts else None}
     train(make_network(), make_data(40), max_iter=1, batch_size=4, **rate)
     assert sum(rows) == n_seen
 
@@ -574,6 +579,11 @@ def optimizer_steps(optimizer):
     return {int(state["step"]) for state in optimizer.state_dict()["state"].values()}
 
 
+def accelerated(accelerator):
+    """The accelerator, which belongs to an extractor; the network has none."""
+    return FeatureExtractor(nn.Identity, accelerator=accelerator) if accelerator else None
+
+
 def make_accelerator():
     return pytest.importorskip("accelerate").Accelerator(cpu=True)
 
@@ -599,7 +609,8 @@ def test_steps_of_several_batches(share, most, steps, accelerator, monkeypatch):
     monkeypatch.setattr(
         NONANet, "infer", lambda self, rows: sizes.append(len(rows)) or infer(self, rows)
     )
-    options = {"max_iter": 3, "loss": partial(Ignoring, share), "accelerator": accelerator}
+    options = {"max_iter": 3, "loss": partial(Ignoring, share)}
+    options["extractor"] = accelerated(accelerator)
     network, plain = make_network(), make_network()
     history = train(
         *(network, make_data(100)),
@@ -665,7 +676,8 @@ def test_a_loss_knows_whether_it_trains_or_judges(accelerator, weighted):
         (None, {(True, True)}),
     ):
         Watched.modes.clear()
-        train(make_network(), data, valid, loss=Watched, accelerator=accelerator, max_iter=2)
+        extractor = accelerated(accelerator)
+        train(make_network(), data, valid, loss=Watched, extractor=extractor, max_iter=2)
         assert Watched.modes == modes
     Watched.modes.clear()
     train(make_network(), data, loss=Watched, max_iter=1, refine_on_training=True)

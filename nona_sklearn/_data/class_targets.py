@@ -53,13 +53,24 @@ class ClassTargets:
         self.smoothing = smoothing
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> ClassTargets:
-        """Learn the classes of checked labels, (n,) or (n, n_outputs), and their frequencies."""
-        labels = np.asarray(y)
+        """Learn the classes of labels, (n,) or (n, n_outputs), and their frequencies.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`check`.
+        """
+        return self.fit_checked(self.check(y), sample_weight)
+
+    def fit_checked(
+        self, labels: np.ndarray, sample_weight: np.ndarray | None = None
+    ) -> ClassTargets:
+        """Fit to labels that :meth:`check` returned."""
         self.several = labels.ndim == 2
         self.classes = [np.unique(column) for column in label_columns(labels)]
         numbers = labels.dtype.kind in "biuf"
         self.of_labels = numbers and is_multilabel(labels) and {*self.sizes} == {2}
-        self.frequencies = np.average(self.values(labels), axis=0, weights=sample_weight)
+        self.frequencies = np.average(self.to_values(labels), axis=0, weights=sample_weight)
         return self
 
     def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
@@ -119,14 +130,22 @@ class ClassTargets:
         return partial(ASSoftmaxLoss, self.sizes, self.margin)
 
     def values(self, y: Any) -> Tensor:
-        """Checked labels as one-hot rows in float64, (n, C), which neighbours contribute.
+        """Labels as neighbours contribute them: one-hot rows in float64, (n, C).
 
         Raises
         ------
         ValueError
-            If a label is none of those that fit saw, or `y` has other outputs.
+            As :meth:`check`, or if a label is none of those that fit saw, or `y` has other
+            outputs.
         """
-        columns = label_columns(y)
+        return self._one_hot(self.check(y), y)
+
+    def to_values(self, labels: np.ndarray) -> Tensor:
+        """Turn labels that :meth:`check` returned into one-hot rows."""
+        return self._one_hot(labels, labels)
+
+    def _one_hot(self, labels: np.ndarray, y: Any) -> Tensor:
+        columns = label_columns(labels)
         if len(columns) != len(self.classes):
             raise ValueError(
                 f"y must have {len(self.classes)} outputs as in fit, got {len(columns)}"

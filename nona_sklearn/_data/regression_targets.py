@@ -40,15 +40,22 @@ class RegressionTargets:
     loss: Callable[..., nn.Module] = nn.MSELoss
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
-        """Learn the scale of checked targets, (n,) or (n, n_outputs), whose rows have weights.
+        """Learn the scale of targets, (n,) or (n, n_outputs), whose rows have weights.
 
         Raises
         ------
         ValueError
-            If the values of an output differ, but by less than float64 can square.
+            As :meth:`check`, or if the values of an output differ, but by less than float64 can
+            square.
         """
+        return self.fit_checked(self.check(y), sample_weight)
+
+    def fit_checked(
+        self, y: np.ndarray, sample_weight: np.ndarray | None = None
+    ) -> RegressionTargets:
+        """Fit to targets that :meth:`check` returned."""
         scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
-        values = self.values(y)
+        values = self.to_values(y)
         columns = as_columns(values)
         one = values.ndim == 1
         refuse_tiny_spread(columns, lambda output: "y" if one else f"output {output} of y")
@@ -81,7 +88,17 @@ class RegressionTargets:
         return check_targets(y, rows, LARGEST)
 
     def values(self, y: Any) -> Tensor:
-        """Checked targets as a new float64 tensor of their shape, which neighbours contribute."""
+        """Targets as neighbours contribute them: a new float64 tensor of their shape.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`check`.
+        """
+        return self.to_values(self.check(y))
+
+    def to_values(self, y: np.ndarray) -> Tensor:
+        """Turn targets that :meth:`check` returned into what neighbours contribute."""
         return torch.tensor(y, dtype=torch.float64)
 
     def check_same(self, earlier: Any) -> None:

@@ -141,8 +141,8 @@ class TrainingData:
         X = source.fit(X)
         selection = selection or RowSelection(len(X), np.arange(len(X)))
         y = targets.check(y, selection.numbers) if labels is None else y
-        targets.fit(y, selection.weights)
-        values = targets.values(y)
+        targets.fit_checked(y, selection.weights)
+        values = targets.to_values(y)
         sample = Sample(
             X, targets.encode(values), selection.log_prior, check_groups(groups, selection)
         )

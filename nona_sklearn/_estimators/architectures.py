@@ -51,6 +51,13 @@ class Architecture:
         """Look up a parameter that may be 'auto'."""
         return getattr(self.estimator, name)
 
+    def validate(self) -> None:
+        """Validate the parameters of parameters."""
+        if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
+            loss.validate()
+        if self.extractor is not None:
+            self.extractor.validate()
+
     @property
     def device(self) -> torch.device:
         """Where the networks are trained."""
@@ -165,8 +172,6 @@ class NONAArchitecture(Architecture):
 
     @property
     def training_options(self):
-        if self.extractor is not None:
-            self.extractor.validate()
         return {
             "extractor": self.extractor,
             "average": self.setting("average"),
@@ -189,7 +194,7 @@ class NONAArchitecture(Architecture):
         self.check_n_rows(len(X))
         return NeighborNetwork(self.make_embedding(X, n_adjusted), head)
 
-    def make_head(self, targets: Any, n_adjusted: int) -> nn.Module:
+    def make_head(self, targets: Any, n_adjusted: int) -> Any:
         """Build the head."""
         estimator = self.estimator
         return targets.make_head(
@@ -201,22 +206,44 @@ class NONAArchitecture(Architecture):
         )
 
     def _make_step(self) -> SoftStep | None:
-        step, size = self.estimator.softstep, self.estimator.embedding_dim
+        step = self.estimator.softstep
         if step is None or isinstance(step, str):
             return None if step is None else SoftStep(step)
-        if step.params == "pointwise" and step.linear.in_features != size:
-            raise ValueError(
-                f"softstep must have the estimator's embedding_dim={size}, got "
-                f"embedding_dim={step.linear.in_features}"
-            )
+        size = step.linear.in_features if step.params == "pointwise" else None
+        if self.estimator.hidden_layer_sizes is not None:
+            self._check_step_size(size, self.estimator.embedding_dim)
         return SoftStep(step.step, step.params, step.on, size)
 
-    def make_embedding(self, X: Tensor | Rows, n_adjusted: int) -> nn.Module:
+    @staticmethod
+    def _check_step_size(size: int | None, embedding_dim: int) -> None:
+        if size not in (None, embedding_dim):
+            raise ValueError(f"softstep must have embedding_dim={embedding_dim}, got {size}")
+
+    def _extractor_embedding(self, rows: Any, n_adjusted: int) -> ExtractorEmbedding:
+        """Build the feature extractor, and the layers on it if there are any."""
+        assert self.extractor is not None
+        extractor = make_extractor(self.extractor.module)
+        n_features = count_features(extractor, rows)
+        if self.estimator.hidden_layer_sizes is not None:
+            layers = self.make_layers(n_features, n_adjusted)
+        elif n_adjusted:
+            raise ValueError(
+                "adjust must be False with hidden_layer_sizes=None: there is no layer that "
+                "predicts the targets"
+            )
+        else:
+            layers = nn.Identity()
+            step = self.estimator.softstep
+            if isinstance(step, SoftStep) and step.params == "pointwise":
+                self._check_step_size(step.linear.in_features, n_features)
+        return ExtractorEmbedding(extractor, layers, self.extractor.precision)
+
+    def make_embedding(self, X: Any, n_adjusted: int) -> nn.Module:
         """Build the embedding of a table's features, or of those that are extracted."""
         if self.extractor is not None:
-            extractor = make_extractor(self.extractor.module)
-            layers = self.make_layers(count_features(extractor, X.to(self.device)), n_adjusted)
-            return ExtractorEmbedding(extractor, layers, self.extractor.precision)
+            return self._extractor_embedding(X.to(self.device), n_adjusted)
+        if self.estimator.hidden_layer_sizes is None:
+            raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
         if len(real_valued) > widest[self.estimator.numerical_embedding]:

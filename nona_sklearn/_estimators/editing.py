@@ -86,7 +86,7 @@ def removal(ids: Any, names: Any) -> Change:
 
 def replacement_of_targets(fitted: Any, y: Any) -> Change:
     """Set other targets of the same rows."""
-    values = fitted.targets_.values(fitted.targets_.check(y))
+    values = fitted.targets_.values(y)
 
     def set_targets(bank: NeighborBank) -> NeighborBank:
         if len(values) != len(bank):
@@ -113,7 +113,7 @@ def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
 def checked_values(fitted: Any, y: Any, n_rows: int) -> Tensor:
     """Values of some rows' targets, with the outputs of the bank's, in their order."""
     bank, targets = fitted.bank_, fitted.targets_
-    values = targets.values(targets.check(in_order_of(bank.target_names, y)))
+    values = targets.values(in_order_of(bank.target_names, y))
     check_lengths(n_rows, len(values))
     if values.shape[1:] != bank.targets.shape[1:]:
         outputs = ", ".join(map(str, bank.targets.shape[1:]))

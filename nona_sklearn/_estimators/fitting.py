@@ -27,6 +27,7 @@ def fit_networks(
     """Train the networks of an estimator, and set all that is fitted but the training rows."""
     estimator._validate_params()
     architecture, targets = estimator._architecture(), estimator._make_targets()
+    architecture.validate()
     config = architecture.config()
     class_weight = getattr(estimator, "class_weight", None)
     data = TrainingData.take(

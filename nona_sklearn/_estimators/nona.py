@@ -53,8 +53,9 @@ class NONARegressor(NeighborRegressor):
         see :class:`TableEncoder`.
         Unused with a `feature_extractor`.
 
-    hidden_layer_sizes : int or array-like of int, default=(128,)
-        Width of each hidden layer of the embedding; ``()`` makes it linear.
+    hidden_layer_sizes : int, array-like of int or None, default=(128,)
+        Width of each hidden layer of the embedding; ``()`` makes it linear. None: the features
+        of a `feature_extractor` are the embedding, and nothing is adjusted.
 
     embedding_dim : int, default=32
         Number of dimensions in which each network compares neighbours.

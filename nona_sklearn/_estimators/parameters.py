@@ -46,7 +46,7 @@ NONA: dict = {
     "adjust": ["boolean", AUTO],
     "learning_rate_init": [*COMMON["learning_rate_init"], AUTO],
     "n_iter_no_change": [POSITIVE, AUTO],
-    "hidden_layer_sizes": ["array-like", POSITIVE],
+    "hidden_layer_sizes": ["array-like", POSITIVE, None],
     "n_jobs": [
         Interval(Integral, None, -1, closed="right"),
         Interval(Integral, 1, None, closed="left"),
@@ -103,11 +103,14 @@ class ASSoftmax(BaseEstimator):
 
     @classmethod
     def of(cls, loss):
-        """Validate a classifier's parameter: 'as_softmax' has the defaults; None: the log loss."""
+        """Make one of a classifier's parameter; None: the log loss."""
         if isinstance(loss, str):
             return cls() if loss == "as_softmax" else None
-        loss._validate_params()
         return loss
+
+    def validate(self):
+        """Raise an error that names the parameter unless all are valid."""
+        self._validate_params()
 
 
 #: Constraints of the parameters that classifiers have beside those of regressors.

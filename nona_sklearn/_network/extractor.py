@@ -124,7 +124,8 @@ class ExtractorEmbedding(nn.Module):
             precision = torch.autocast(torch.device(rows.device).type, torch.bfloat16)
         with precision:
             features = call(self.extractor, batch)
-        return self.embedding(features.to(next(self.embedding.parameters()).dtype))
+        dtype = next(self.embedding.parameters(), features).dtype
+        return self.embedding(features.to(dtype))
 
 
 def call(extractor: nn.Module, batch):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from skorch.callbacks import Callback, EarlyStopping, GradientNormClipping
@@ -198,7 +199,7 @@ def _net_options(config: TrainingConfig, n_rows: int) -> tuple[type[NONANet], di
     batch_size = resolve_batch_size(config.batch_size, n_rows, extractor is not None)
     # The head's few scalars have a meaning of their own; decay would pull them to it.
     param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
-    options = {
+    options: dict[str, Any] = {
         "optimizer": QuietAdamW,
         "optimizer__fused": True,
         "optimizer__lr": config.learning_rate_init,
