@@ -39,7 +39,7 @@ from nona_sklearn._training.refinement import (
     how_many,
     refine,
 )
-from nona_sklearn._training.trainer import TrainingConfig, count_networks, train_network
+from nona_sklearn._training.trainer import TrainingConfig, train_network
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
