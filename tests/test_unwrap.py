@@ -33,11 +33,8 @@ from nona_sklearn import (
 from nona_sklearn._estimators.classification import NeighborClassifier
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._estimators.regression import NeighborRegressor
-from nona_sklearn._inspection.unwrap import (
-    TransformedTargets,
-    UnwrappedClassifier,
-    UnwrappedRegressor,
-)
+from nona_sklearn._inspection.transformed import TransformedTargets
+from nona_sklearn._inspection.unwrap import UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

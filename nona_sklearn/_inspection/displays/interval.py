@@ -1,0 +1,203 @@
+"""Predictive intervals against true targets."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._data.names import target_names_of
+from ..unwrap import unwrap
+from .base import Display, check_one_output, check_regressor, target_name
+
+
+@dataclass(eq=False, repr=False)
+class IntervalDisplay(Display):
+    """Predictive intervals against the true targets, in order of the predictions.
+
+    It is recommended to use :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    intervals : ndarray of shape (n_queries, 2)
+        Lower and upper end of each interval.
+    predictions : ndarray of shape (n_queries,)
+        The predictions.
+    y_true : ndarray of shape (n_queries,)
+        The true targets.
+    confidence : float, default=0.9
+        Share of the targets that the intervals should hold.
+    target_name : str, default="target"
+        Name of the target.
+
+    Attributes
+    ----------
+    coverage_ : float
+        Share of the targets that they do hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nona_sklearn import IntervalDisplay
+    >>> intervals = np.array([[0.0, 2.0], [1.0, 4.0]])
+    >>> display = IntervalDisplay(intervals, np.array([1.0, 2.0]), np.array([1.5, 9.0])).plot()
+    >>> display.coverage_
+    0.5
+    """
+
+    intervals: np.ndarray
+    predictions: np.ndarray
+    y_true: np.ndarray
+    confidence: float = 0.9
+    target_name: str = "target"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y,
+        *,
+        confidence=0.9,
+        ax=None,
+        interval_kwargs=None,
+        line_kwargs=None,
+        scatter_kwargs=None,
+    ):
+        """Predict intervals with a fitted estimator, and draw them beside the true targets.
+
+        Parameters
+        ----------
+        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
+            Anything that :func:`unwrap` takes, fitted to one output.
+        X : array-like of shape (n_queries, n_features)
+            Queries.
+        y : array-like of shape (n_queries,)
+            Their true targets.
+        confidence : float, default=0.9
+            Share of the targets that the intervals should hold, with equal shares below and
+            above.
+        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional
+            Where to draw, and styles; see :meth:`plot`.
+
+        Returns
+        -------
+        display : IntervalDisplay
+
+        Raises
+        ------
+        ValueError
+            If `confidence` is not between 0 and 1, there are several outputs, or the estimator
+            is a classifier.
+        """
+        check_regressor(estimator, "predict_proba")
+        model = unwrap(estimator).snapshot()
+        _check_confidence(confidence)
+        predictions, outside = model.predict(X), (1 - confidence) / 2
+        check_one_output(predictions.shape)
+        return cls.from_predictions(
+            y,
+            predictions,
+            model.predict_quantiles(X, [outside, 1 - outside]),
+            confidence=confidence,
+            target_name=target_name(model, y),
+            ax=ax,
+            interval_kwargs=interval_kwargs,
+            line_kwargs=line_kwargs,
+            scatter_kwargs=scatter_kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        intervals,
+        *,
+        confidence=0.9,
+        target_name=None,
+        ax=None,
+        interval_kwargs=None,
+        line_kwargs=None,
+        scatter_kwargs=None,
+    ):
+        """Draw intervals of any model beside the true targets.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_queries,)
+            True targets.
+        y_pred : array-like of shape (n_queries,)
+            Predictions.
+        intervals : array-like of shape (n_queries, 2)
+            Lower and upper end of each interval.
+        confidence : float, default=0.9
+            Share of the targets that the intervals should hold.
+        target_name : str, optional
+            Name of the target; by default that of `y_true`, if it is a Series.
+        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional
+            Where to draw, and styles; see :meth:`plot`.
+
+        Returns
+        -------
+        display : IntervalDisplay
+
+        Raises
+        ------
+        ValueError
+            If `confidence` is not between 0 and 1, or the shapes are others.
+        """
+        _check_confidence(confidence)
+        names = target_names_of(y_true)
+        if target_name is None:
+            target_name = names[0] if names else "target"
+        y_true, y_pred, intervals = map(np.asarray, (y_true, y_pred, intervals))
+        check_one_output(y_true.shape)
+        if y_pred.shape != y_true.shape or intervals.shape != (*y_true.shape, 2):
+            raise ValueError(
+                f"y_pred and intervals must be of shapes {y_true.shape} and "
+                f"{(*y_true.shape, 2)}, got {y_pred.shape} and {intervals.shape}"
+            )
+        return cls(intervals, y_pred, y_true, confidence, target_name).plot(
+            ax,
+            interval_kwargs=interval_kwargs,
+            line_kwargs=line_kwargs,
+            scatter_kwargs=scatter_kwargs,
+        )
+
+    def plot(
+        self, ax=None, *, interval_kwargs=None, line_kwargs=None, scatter_kwargs=None, **others
+    ):
+        ax, intervals, line, dots = self._start(
+            ax,
+            others,
+            interval_kwargs=interval_kwargs,
+            line_kwargs=line_kwargs,
+            scatter_kwargs=scatter_kwargs,
+        )
+        order = np.argsort(self.predictions, kind="stable")
+        (low, high), y = self.intervals[order].T, self.y_true[order]
+        inside = (low <= y) & (y <= high)
+        self.coverage_ = float(inside.mean())
+        place = np.arange(len(order))
+        thin = {"colors": "0.8", "linewidths": np.clip(200 / len(order), 0.5, 4), **intervals}
+        ax.vlines(place, low, high, **thin, label="interval")
+        line = {"color": "black", **line}
+        ax.plot(place, self.predictions[order], **line, label="prediction")
+        for chosen, color, label in [
+            (inside, "tab:blue", "target inside"),
+            (~inside, "tab:orange", "target outside"),
+        ]:
+            styles = {"s": 16, "color": color, "zorder": 2, **dots}
+            ax.scatter(place[chosen], y[chosen], **styles, label=label)
+        ax.set(
+            title=f"{self.confidence:.0%} intervals: "
+            f"{self.coverage_:.0%} of {len(order):,} targets inside",
+            xlabel="query, in order of the predictions",
+            ylabel=self.target_name,
+        )
+        ax.legend()
+        return self
+
+
+def _check_confidence(confidence):
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
