@@ -14,7 +14,6 @@ import numpy as np
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import ConfusionMatrixDisplay, PredictionErrorDisplay
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate, train_test_split
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
@@ -42,21 +41,16 @@ class DemoError(Exception):
     """An error that the user can correct, as its message explains."""
 
 
-def require(condition, message):
-    if not condition:
-        raise DemoError(message)
-
-
 def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
-        missing = [name for name in ("matplotlib", "pandas") if find_spec(name) is None]
-        require(not missing, f"{' and '.join(missing)} missing: pip install 'nona_sklearn[demo]'")
-        if args.csv:
-            X, y = load_csv(args.csv, args.target)
-        else:
+        missing = " and ".join(m for m in ("matplotlib", "pandas") if find_spec(m) is None)
+        require(not missing, f"{missing} missing: pip install 'nona_sklearn[demo]'")
+        if args.csv is None:
             X, y = load_diabetes(as_frame=True, return_X_y=True, scaled=False)
+        else:
+            X, y = load_csv(args.csv, args.target)
         classes = are_classes(y, args.task)
         if classes:
             X, y = leave_out_rare(X, y)
@@ -64,8 +58,8 @@ def main(argv=None):
     except DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    what = describe(y, classes)
-    print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {what}\n")
+    kind = describe(y, classes)
+    print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {kind}\n")
     y = y if classes else y.astype(float)
     compare(X, y, classes)
     show_one_prediction(X, y, classes, args.output)
@@ -73,18 +67,20 @@ def main(argv=None):
     return 0
 
 
+def require(condition, message):
+    if not condition:
+        raise DemoError(message)
+
+
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=__doc__)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="your own table")
     parser.add_argument("--target", metavar="COLUMN", help="column to predict")
+    kinds = "kind of the target; auto: strings and truth values are classes, numbers are numbers"
     parser.add_argument(
-        "--task",
-        choices=("auto", "classes", "numbers"),
-        default="auto",
-        help="kind of the target; auto: strings and truth values are classes, numbers are numbers",
+        "--task", choices=("auto", "classes", "numbers"), default="auto", help=kinds
     )
-    picture = Path("nona_sklearn_demo.png")
-    parser.add_argument("--output", type=Path, metavar="PNG", default=picture)
+    parser.add_argument("--output", type=Path, metavar="PNG", default="nona_sklearn_demo.png")
     args = parser.parse_args(argv)
     if (args.csv is None) != (args.target is None):
         parser.error("--csv and --target go together")
@@ -102,12 +98,10 @@ def load_csv(path, target):
         raise DemoError(f"there is no file {file}") from None
     except Exception as e:  # pandas opens archives of six kinds, each with errors of its own
         raise DemoError(f"{file} cannot be read as CSV: {e or type(e).__name__}") from e
-    twice = [*names[names.duplicated()]]
     require(target in table, f"no column {target!r} in {file}; it has {list(table.columns)}")
-    whole = isinstance(table.index, pd.RangeIndex)
+    whole, n_rows = isinstance(table.index, pd.RangeIndex), len(table)
     require(whole, f"{file} has rows with more fields than its header")
-    require(not twice, f"{file} has columns of one name: {twice}")
-    n_rows = len(table)
+    require(names.is_unique, f"{file} has columns of one name: {[*names[names.duplicated()]]}")
     require(n_rows >= MIN_ROWS, f"{file} has {n_rows} rows; at least {MIN_ROWS} are needed")
     table = table.replace([np.inf, -np.inf], np.nan)
     X, y = table.drop(columns=target), table[target]
@@ -115,8 +109,8 @@ def load_csv(path, target):
     X = X.loc[:, X.nunique() > 1]  # a constant column, or an empty one, has no information
     require(X.shape[1], f"{file} has no column beside {target!r} with values that differ")
     for name, column in X.assign(**{target: y}).select_dtypes("number").items():
-        small = column.isna() | (column.abs() <= MAX_NUMBER)
-        require(small.all(), f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
+        large = (column.abs() > MAX_NUMBER).any()
+        require(not large, f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
     return X, y
 
 
@@ -124,7 +118,7 @@ def read_table(path):
     """Column names and table of a CSV file, of commas, semicolons or tabs."""
     import pandas as pd
 
-    line = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
+    line = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     between = next((mark for mark in ";\t" if len(line) == 1 and mark in line[0]), ",")
     names = pd.read_csv(path, header=None, nrows=1, sep=between).iloc[0]
     decimals = "." if between == "," else ".,"
@@ -134,9 +128,7 @@ def read_table(path):
 
 def are_classes(y, task):
     """Whether a target is predicted as classes, by the task or by its values."""
-    import pandas as pd
-
-    numbers = pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y)
+    numbers = y.dtype.kind in "iuf"
     if task == "numbers":
         require(numbers, f"column {y.name!r} is not numeric, but {y.dtype}")
     if task == "classes":
@@ -149,11 +141,9 @@ def leave_out_rare(X, y):
     """Leave out rows of classes that cannot be in every fold, and report them."""
     counts = y.value_counts()
     rare = counts[counts < N_SPLITS]
-    require(
-        len(counts) - len(rare) >= 2,
-        f"column {y.name!r} has {len(counts)} values in {len(y)} rows: "
-        f"no two classes of at least {N_SPLITS} rows",
-    )
+    found = f"column {y.name!r} has {len(counts)} values in {len(y)} rows"
+    enough = len(counts) - len(rare) >= 2
+    require(enough, f"{found}: no two classes of at least {N_SPLITS} rows")
     if len(rare):
         print(f"left out: {rare.sum()} of {len(y)} rows, of classes with fewer than {N_SPLITS}")
     kept = ~y.isin(rare.index)
@@ -162,12 +152,12 @@ def leave_out_rare(X, y):
 
 def describe(y, classes):
     """Kind of the target and, if it could be meant otherwise, the option for that."""
-    n_values = y.nunique()
     if classes:
-        return f"{n_values} classes"
-    if n_values <= FEW_VALUES and (y % 1 == 0).all():
-        return f"numbers ({n_values} different ones; as classes: --task classes)"
-    return "numbers"
+        return f"{y.nunique()} classes"
+    few = y.nunique() <= FEW_VALUES and (y % 1 == 0).all()
+    return (
+        f"numbers ({y.nunique()} different ones; as classes: --task classes)" if few else "numbers"
+    )
 
 
 def check_output(path):
@@ -204,15 +194,15 @@ def contestants(classes=False):
 def compare(X, y, classes):
     """Print a table of cross-validated scores and times."""
     folds = (StratifiedKFold if classes else KFold)(N_SPLITS, shuffle=True, random_state=0)
-    measures = {"log loss": "neg_log_loss", "accuracy": "accuracy"} if classes else {"R²": "r2"}
-    heads = "".join(f" {name:>8} {'± sd':>6}" for name in measures)
+    scoring = {"log loss": "neg_log_loss", "accuracy": "accuracy"} if classes else {"R²": "r2"}
+    heads = "".join(f" {name:>8} {'± sd':>6}" for name in scoring)
     print(f"{f'{N_SPLITS}-fold cross-validation':<28}{heads} {'fit, s':>7}")
     for name, estimator in contestants(classes).items():
-        result = cross_validate(estimator, X, y, cv=folds, scoring=list(measures.values()))
+        result = cross_validate(estimator, X, y, cv=folds, scoring=scoring)
         line = f"{name:<28}"
-        for measure in measures.values():
-            scores = result[f"test_{measure}"]
-            line += f" {abs(scores.mean()) if classes else scores.mean():8.3f} {scores.std():6.3f}"
+        for measure in scoring:
+            scores = result[f"test_{measure}"] * (-1 if measure == "log loss" else 1)
+            line += f" {scores.mean():8.3f} {scores.std():6.3f}"
         print(f"{line} {result['fit_time'].mean():7.2f}")
 
 
@@ -224,31 +214,22 @@ def show_one_prediction(X, y, classes, output):
         X, y, test_size=0.2, random_state=0, stratify=y if classes else None
     )
     model = (NONAClassifier if classes else NONARegressor)(random_state=0).fit(X_train, y_train)
-    query, true, predictions = X_test[:1], y_test.iloc[0], model.predict(X_test)
+    query, true = X_test[:1], y_test.iloc[0]
+    predicted = model.predict(query)[0]
     table = model.explain(query, n_neighbors=min(5, len(X_train))).drop(columns="query")
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
     if classes:
         probabilities = model.predict_proba(query)[0]
-        values = f"predicted {predictions[0]} ({probabilities.max():.0%}), true {true}"
-        named = model.classes_[probabilities.argsort()[::-1][:N_NAMED]]
-        table = table[["neighbor", "weight", "target", *(f"contribution_{c}" for c in named)]]
-        ConfusionMatrixDisplay.from_predictions(
-            y_test, predictions, ax=left, colorbar=False, xticks_rotation=45
-        )
-        score = f"accuracy = {(predictions == y_test).mean():.2f}"
+        likely = model.classes_[probabilities.argsort()[::-1][:N_NAMED]]
+        table = table[["neighbor", "weight", "target", *(f"contribution_{c}" for c in likely)]]
+        values = f"predicted {predicted} ({probabilities.max():.0%}), true {true}"
     else:
-        values = f"predicted {predictions[0]:.4g}, true {true:.4g}"
-        PredictionErrorDisplay.from_predictions(
-            y_test, predictions, kind="actual_vs_predicted", ax=left
-        )
-        score = f"R² = {model.score(X_test, y_test):.2f}"
+        values = f"predicted {predicted:.4g}, true {true:.4g}"
     print(f"\nRow {query.index[0]}: {values}, because of")
     print(table.to_string(index=False, float_format="{:.4g}".format, na_rep=""))
-    NeighborsDisplay.from_estimator(model, query, true, ax=right)
-    left.set_title(f"Held-out rows, {score}")
-    right.set_title(f"Row {query.index[0]}: {right.get_title()}")
-    figure.savefig(output, dpi=120)
+    ax = Figure(figsize=(8, 4.5), layout="constrained").subplots()
+    NeighborsDisplay.from_estimator(model, query, true, ax=ax)
+    ax.set_title(f"Row {query.index[0]}: {ax.get_title()}")
+    ax.figure.savefig(output, dpi=120)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,6 @@ from .base import (
 class EmbeddingDisplay(Display):
     """The learned space, in two dimensions: each row a dot in the colour of its target.
 
-    It is recommended to use :meth:`from_estimator`.
-
     Parameters
     ----------
     embedding : ndarray of shape (n_rows, 2)
@@ -41,8 +39,7 @@ class EmbeddingDisplay(Display):
     >>> from nona_sklearn import EmbeddingDisplay, NONARegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
-    >>> display = EmbeddingDisplay.from_estimator(reg)
-    >>> display.embedding.shape
+    >>> EmbeddingDisplay.from_estimator(reg).embedding.shape
     (442, 2)
     """
 
@@ -68,15 +65,12 @@ class EmbeddingDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
-            Anything that :func:`unwrap` takes, fitted to one output.
-        X : array-like of shape (n_samples, n_features), optional
-            Rows to embed; the bank by default.
-        y : array-like of shape (n_samples,), optional
-            Their targets.
+        estimator : fitted estimator or model around one, as :func:`unwrap` takes it
+        X, y : array-like of shapes (n_samples, n_features) and (n_samples,), optional
+            Rows to embed, and their targets; the bank by default.
         reducer : transformer, optional
-            Reduces the embeddings by its `fit_transform`, to two columns or more, of which
-            two are drawn: ``umap.UMAP()`` for example. Principal components by default.
+            Its `fit_transform` reduces the embeddings to two columns or more, of which two are
+            drawn: ``umap.UMAP()`` for example. Principal components by default.
         max_rows : int, default=2000
             Number of rows to draw, at random; all, if there are fewer.
         random_state : int, RandomState instance or None, default=None

@@ -16,8 +16,6 @@ WIDE = 50  # the largest loss over the smallest: ticks between powers of ten hav
 class HistoryDisplay(Display):
     """The losses of each epoch of each network, and the epoch whose weights were kept.
 
-    It is recommended to use :meth:`from_estimator`.
-
     Parameters
     ----------
     history : list of dict
@@ -33,8 +31,7 @@ class HistoryDisplay(Display):
     >>> from nona_sklearn import HistoryDisplay, NONARegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> reg = NONARegressor(n_estimators=2, max_iter=10, random_state=0).fit(X, y)
-    >>> display = HistoryDisplay.from_estimator(reg)
-    >>> len(display.history)
+    >>> len(HistoryDisplay.from_estimator(reg).history)
     20
     """
 
@@ -47,8 +44,7 @@ class HistoryDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
-            Anything that :func:`unwrap` takes, fitted.
+        estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         ax, line_kwargs : optional
             Where to draw, and styles; see :meth:`plot`.
 

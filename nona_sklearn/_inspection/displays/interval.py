@@ -13,16 +13,12 @@ from .base import Display, check_one_output, check_regressor, target_name
 class IntervalDisplay(Display):
     """Predictive intervals against the true targets, in order of the predictions.
 
-    It is recommended to use :meth:`from_estimator`.
-
     Parameters
     ----------
     intervals : ndarray of shape (n_queries, 2)
         Lower and upper end of each interval.
-    predictions : ndarray of shape (n_queries,)
-        The predictions.
-    y_true : ndarray of shape (n_queries,)
-        The true targets.
+    predictions, y_true : ndarray of shape (n_queries,)
+        The predictions and the true targets.
     confidence : float, default=0.9
         Share of the targets that the intervals should hold.
     target_name : str, default="target"
@@ -66,15 +62,12 @@ class IntervalDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, SoftStepKNeighborsRegressor or a model around one
-            Anything that :func:`unwrap` takes, fitted to one output.
-        X : array-like of shape (n_queries, n_features)
-            Queries.
-        y : array-like of shape (n_queries,)
-            Their true targets.
+        estimator : fitted regressor or model around one, as :func:`unwrap` takes it
+        X, y : array-like of shapes (n_queries, n_features) and (n_queries,)
+            Queries, and their true targets.
         confidence : float, default=0.9
-            Share of the targets that the intervals should hold, with equal shares below and
-            above.
+            Share of the targets that the intervals should hold; the others are, in equal shares,
+            below and above.
         ax, interval_kwargs, line_kwargs, scatter_kwargs : optional
             Where to draw, and styles; see :meth:`plot`.
 
@@ -123,10 +116,8 @@ class IntervalDisplay(Display):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_queries,)
-            True targets.
-        y_pred : array-like of shape (n_queries,)
-            Predictions.
+        y_true, y_pred : array-like of shape (n_queries,)
+            True targets and predictions.
         intervals : array-like of shape (n_queries, 2)
             Lower and upper end of each interval.
         confidence : float, default=0.9

@@ -24,20 +24,12 @@ class NeighborsDisplay(Display):
     neighbour, in the colour of its class. The frame is its weight, the filled part is what it
     adds to the probability of its class.
 
-    It is recommended to use :meth:`from_estimator`.
-
     Parameters
     ----------
-    weights : ndarray of shape (n_neighbors,)
-        Share of each neighbour in the prediction.
-    targets : ndarray of shape (n_neighbors,)
-        Target of each neighbour.
-    names : ndarray of shape (n_neighbors,)
-        Name of each neighbour.
-    prediction : float or label
-        The prediction, over all neighbours.
-    y_true : float or label, optional
-        The true target.
+    weights, targets, names : ndarray of shape (n_neighbors,)
+        Share in the prediction, target and name of each neighbour.
+    prediction, y_true : float or label
+        The prediction, over all neighbours, and the true target, if it is known.
     adjusted_targets : ndarray of shape (n_neighbors,), optional
         The targets adjusted to the query; None: they are not adjusted.
     target_name : str, default="target"
@@ -53,8 +45,7 @@ class NeighborsDisplay(Display):
     >>> from nona_sklearn import NeighborsDisplay, NONARegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> reg = NONARegressor(random_state=0).fit(X[:400], y[:400])
-    >>> display = NeighborsDisplay.from_estimator(reg, X[400:401], y[400])
-    >>> len(display.weights)
+    >>> len(NeighborsDisplay.from_estimator(reg, X[400:401], y[400]).weights)
     10
     """
 
@@ -86,21 +77,19 @@ class NeighborsDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
-            Anything that :func:`unwrap` takes.
+        estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (1, n_features)
             The query.
         y_true : float or label, optional
             Its true target; of classes, one that was in the `y` given to fit.
         output : int or str, optional
-            The output to draw, by its number or its name in `y`. Needed where there are
-            several.
+            The output to draw, by its number or its name in `y`; needed if there are several.
         n_neighbors : int, default=10
             Number of neighbours to draw; all, if the bank holds fewer.
         row_names : array-like of shape (n_samples,), optional
-            Names of the rows given to fit, and of added ones if it is longer. By default, and
-            for rows beyond its end, the names of :meth:`~nona_sklearn.NONARegressor.explain`:
-            those in the index of their DataFrame, or their numbers.
+            Names of the rows given to fit, and of added ones if it is longer. Other rows have
+            the names of :meth:`~nona_sklearn.NONARegressor.explain`: from the index of their
+            DataFrame, or their numbers.
         ax, scatter_kwargs, bar_kwargs : optional
             Where to draw, and styles; see :meth:`plot`.
 

@@ -14,8 +14,6 @@ from .base import Display, count_networks, metric_embeddings
 class StepDisplay(Display):
     """The learned steps of SoftStep: how much of its weight a neighbour keeps.
 
-    It is recommended to use :meth:`from_estimator`.
-
     Parameters
     ----------
     x : ndarray of shape (n_points,)
@@ -32,8 +30,7 @@ class StepDisplay(Display):
     >>> from nona_sklearn import SoftStepKNeighborsRegressor, StepDisplay
     >>> X, y = load_diabetes(return_X_y=True)
     >>> reg = SoftStepKNeighborsRegressor(max_iter=10, random_state=0).fit(X, y)
-    >>> display = StepDisplay.from_estimator(reg)
-    >>> display.steps.shape
+    >>> StepDisplay.from_estimator(reg).steps.shape
     (1, 1, 1001)
     """
 
@@ -47,8 +44,7 @@ class StepDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
-            Anything that :func:`unwrap` takes, fitted with a `softstep`.
+        estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (n_queries, n_features), optional
             Queries; needed with ``softstep_params='pointwise'`` only.
         n_points : int, default=1001

@@ -11,20 +11,14 @@ from .base import Display, check_one_output, check_regressor, target_name
 class SurfaceDisplay(Display):
     """The predictions over two features, beside the rows they were learned from.
 
-    It is recommended to use :meth:`from_estimator`.
-
     Parameters
     ----------
-    x0 : ndarray of shape (n_columns,)
-        Values of the first feature.
-    x1 : ndarray of shape (n_rows,)
-        Values of the second feature.
+    x0, x1 : ndarray of shapes (n_columns,) and (n_rows,)
+        Values of the two features.
     predictions : ndarray of shape (n_rows, n_columns)
         Predictions at all pairs of these values.
-    points : ndarray of shape (n_samples, 2), optional
-        The two features of some rows.
-    y : ndarray of shape (n_samples,), optional
-        Targets of these rows; they are drawn on the colour scale of the predictions.
+    points, y : ndarray of shapes (n_samples, 2) and (n_samples,), optional
+        The two features of some rows, and their targets, on the colour scale of the predictions.
     feature_names : tuple of str, default=("feature 0", "feature 1")
         Names of the two features.
     target_name : str, default="target"
@@ -36,8 +30,7 @@ class SurfaceDisplay(Display):
     >>> from nona_sklearn.datasets import make_plane_regression
     >>> X, y = make_plane_regression("rings", 300, random_state=0)
     >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
-    >>> display = SurfaceDisplay.from_estimator(reg, X, y, grid_resolution=50)
-    >>> display.predictions.shape
+    >>> SurfaceDisplay.from_estimator(reg, X, y, grid_resolution=50).predictions.shape
     (50, 50)
     """
 

@@ -25,14 +25,10 @@ class WeightingDisplay(Display):
     Weights are on a logarithmic scale. Where they fall to 0, a dot marks the last neighbour
     with a weight.
 
-    It is recommended to use :meth:`from_estimator` or :meth:`from_weightings`.
-
     Parameters
     ----------
-    distances : ndarray of shape (n_curves, n_neighbors)
-        Distances of each curve's neighbours, nearest first.
-    weights : ndarray of shape (n_curves, n_neighbors)
-        Their weights.
+    distances, weights : ndarray of shape (n_curves, n_neighbors)
+        Distances and weights of each curve's neighbours, nearest first.
     names : sequence of str
         Names of the curves.
     title : str, default="Weights"
@@ -61,8 +57,7 @@ class WeightingDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, NONAClassifier, another of ours or a model around one
-            Anything that :func:`unwrap` takes, fitted.
+        estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (n_queries, n_features)
             Queries: a curve for each.
         n_neighbors : int, default=50
