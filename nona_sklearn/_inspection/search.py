@@ -95,19 +95,13 @@ def param_grid(estimator):
 
     Parameters
     ----------
-    estimator : estimator
-        As for :func:`param_distributions`.
+    estimator : estimator, as for :func:`param_distributions`
 
     Returns
     -------
     dict of str to list
         `param_grid` of :class:`~sklearn.model_selection.GridSearchCV` and
         :class:`~sklearn.model_selection.HalvingGridSearchCV`; a new dict that may be changed.
-
-    Raises
-    ------
-    TypeError
-        If `estimator` is none of these, and contains none.
 
     Examples
     --------

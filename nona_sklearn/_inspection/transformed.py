@@ -34,8 +34,6 @@ class TransformedTargets:
     estimator: NeighborRegressor
     transformers: tuple
 
-    # -- targets ---------------------------------------------------------------------------
-
     def forward(self, y: Any) -> np.ndarray:
         """Transform targets (n,) or (n, n_outputs), as for a fit."""
         y = check_targets(y)
@@ -89,8 +87,6 @@ class TransformedTargets:
                 "is not known, only draws from it: use sample_y"
             )
         return increasing
-
-    # -- predictions -----------------------------------------------------------------------
 
     def predict(self, X, return_std=False, quantiles=None):
         if quantiles is not None:

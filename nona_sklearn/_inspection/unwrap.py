@@ -34,7 +34,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def _documented_as(original: type) -> Callable[[Class], Class]:
-    """Give the methods of a class the docstrings of another's, and its errors of arguments."""
+    """Give the methods of a class the docstrings of another class's, and check their arguments."""
 
     def document(cls: Class) -> Class:
         for name, method in [*vars(cls).items()]:
@@ -59,10 +59,10 @@ def _checked(method: Callable, doc: str) -> Callable:
 @_documented_as(NeighborEstimator)
 @dataclass(frozen=True)
 class Unwrapped:
-    """A fitted neighbour estimator inside a model, with the interface of the whole model.
+    """A fitted neighbour estimator inside a model, with the features and targets of the model.
 
-    It is what :func:`unwrap` returns. Its methods are the estimator's own. They take the model's
-    features and targets. An edit of the bank is an edit of the model.
+    The result of :func:`unwrap`. Its methods are those of the estimator. An edit of the bank is
+    an edit of the model.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class Unwrapped:
     # -- transformations -------------------------------------------------------------------
 
     def _embed(self, X, y=None) -> Embedded | None:
-        """Embed queries behind the steps, and keep their names."""
+        """Transform and embed queries, and keep their names."""
         if X is None or isinstance(X, Embedded):
             return X
         return replace(self.estimator.embed(self._transform(X)), labels=Names.of(X, y).rows)
@@ -257,21 +257,18 @@ def unwrap(model):
     Parameters
     ----------
     model : estimator
-        Fitted: a NONARegressor, SoftStepKNeighborsRegressor, or one of their classifiers; a
-        :class:`~sklearn.pipeline.Pipeline` with such a model as its last step; a
-        :class:`~sklearn.compose.TransformedTargetRegressor` around a regressor; a search, such as
-        :class:`~sklearn.model_selection.GridSearchCV`, with one as its best estimator; a
-        :class:`~sklearn.frozen.FrozenEstimator` of one; a
-        :class:`~sklearn.model_selection.FixedThresholdClassifier` or
-        :class:`~sklearn.model_selection.TunedThresholdClassifierCV` around a classifier, where
-        ``predict`` uses the threshold.
+        Fitted: a NONARegressor, SoftStepKNeighborsRegressor, or one of their classifiers; or a
+        model around such a model: a :class:`~sklearn.pipeline.Pipeline` that ends in it, a
+        :class:`~sklearn.compose.TransformedTargetRegressor`, a search, such as
+        :class:`~sklearn.model_selection.GridSearchCV`, a :class:`~sklearn.frozen.FrozenEstimator`,
+        a :class:`~sklearn.model_selection.FixedThresholdClassifier` or a
+        :class:`~sklearn.model_selection.TunedThresholdClassifierCV`, with its threshold.
 
     Returns
     -------
     Unwrapped
-        With the estimator itself, as ``estimator``, and its methods: ``explain``, ``kneighbors``,
-        ``add_neighbors``, of regressors ``predict_quantiles``, of classifiers ``predict_proba``
-        and so on. Edits are edits of the model.
+        With the estimator itself, as ``estimator``, and its methods: ``predict``, ``explain``,
+        ``kneighbors``, ``add_neighbors`` and so on. Edits are edits of the model.
 
     Raises
     ------

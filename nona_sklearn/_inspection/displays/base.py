@@ -9,7 +9,7 @@ from ..._data.names import target_names_of
 from ..unwrap import unwrap
 
 LEGEND_ROWS = 20
-COLORS = "petroff10"  # of matplotlib's, one that colour-blind readers can tell apart
+COLORS = "petroff10"  # of matplotlib's, which colour-blind readers can distinguish
 
 
 class Display:

@@ -75,8 +75,7 @@ class EmbeddingDisplay(Display):
             Number of rows to draw, at random; all, if there are fewer.
         random_state : int, RandomState instance or None, default=None
             Seed of the choice of rows.
-        ax, scatter_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -114,11 +113,8 @@ class EmbeddingDisplay(Display):
             ax.figure.colorbar(drawn, ax=ax, label=self.target_name)
         else:
             self._draw_classes(ax, styles)
-        ax.set(
-            title=f"Embeddings of {len(self.targets):,} rows",
-            xlabel="dimension 1",
-            ylabel="dimension 2",
-        )
+        title = f"Embeddings of {len(self.targets):,} rows"
+        ax.set(title=title, xlabel="dimension 1", ylabel="dimension 2")
         ax.set_aspect("equal", adjustable="datalim")  # distances are the same in all directions
         return self
 

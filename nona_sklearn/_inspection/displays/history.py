@@ -14,14 +14,14 @@ WIDE = 50  # the largest loss over the smallest: ticks between powers of ten hav
 
 @dataclass(eq=False, repr=False)
 class HistoryDisplay(Display):
-    """The losses of each epoch of each network, and the epoch whose weights were kept.
+    """The losses of each epoch of each network, and the epoch with the weights that were kept.
 
     Parameters
     ----------
     history : list of dict
         One for each epoch: ``epoch``, ``train_loss``, and where there are several networks
-        or validation rows, ``estimator`` and ``valid_loss``; ``kept`` of the one with the
-        weights that were kept.
+        or validation rows, ``estimator`` and ``valid_loss``; ``kept`` of the one that was
+        kept.
     loss : str, default="squared error of standardised targets"
         Name of the loss.
 
@@ -45,8 +45,7 @@ class HistoryDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
-        ax, line_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, line_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------

@@ -68,8 +68,7 @@ class IntervalDisplay(Display):
         confidence : float, default=0.9
             Share of the targets that the intervals should hold; the others are, in equal shares,
             below and above.
-        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -124,8 +123,7 @@ class IntervalDisplay(Display):
             Share of the targets that the intervals should hold.
         target_name : str, optional
             Name of the target; by default that of `y_true`, if it is a Series.
-        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -171,20 +169,16 @@ class IntervalDisplay(Display):
         place = np.arange(len(order))
         thin = {"colors": "0.8", "linewidths": np.clip(200 / len(order), 0.5, 4), **intervals}
         ax.vlines(place, low, high, **thin, label="interval")
-        line = {"color": "black", **line}
-        ax.plot(place, self.predictions[order], **line, label="prediction")
+        ax.plot(place, self.predictions[order], **{"color": "black", **line}, label="prediction")
         for chosen, color, label in [
             (inside, "tab:blue", "target inside"),
             (~inside, "tab:orange", "target outside"),
         ]:
             styles = {"s": 16, "color": color, "zorder": 2, **dots}
             ax.scatter(place[chosen], y[chosen], **styles, label=label)
-        ax.set(
-            title=f"{self.confidence:.0%} intervals: "
-            f"{self.coverage_:.0%} of {len(order):,} targets inside",
-            xlabel="query, in order of the predictions",
-            ylabel=self.target_name,
-        )
+        found = f"{self.coverage_:.0%} of {len(order):,} targets inside"
+        ax.set_title(f"{self.confidence:.0%} intervals: {found}")
+        ax.set(xlabel="query, in order of the predictions", ylabel=self.target_name)
         ax.legend()
         return self
 

@@ -90,8 +90,7 @@ class NeighborsDisplay(Display):
             Names of the rows given to fit, and of added ones if it is longer. Other rows have
             the names of :meth:`~nona_sklearn.NONARegressor.explain`: from the index of their
             DataFrame, or their numbers.
-        ax, scatter_kwargs, bar_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, scatter_kwargs, bar_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -121,14 +120,9 @@ class NeighborsDisplay(Display):
             _check_class(y_true, data["probabilities"])
         else:
             data = _number_data(explanation, number)
-        return cls(
-            explanation.weights[0, :-1],
-            names=names,
-            prediction=predictions.flat[number],
-            y_true=y_true,
-            target_name=name,
-            **data,
-        ).plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
+        data |= {"names": names, "prediction": predictions.flat[number], "target_name": name}
+        display = cls(explanation.weights[0, :-1], y_true=y_true, **data)
+        return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
 
     def plot(self, ax=None, *, scatter_kwargs=None, bar_kwargs=None, **others):
         ax, dots, bars = self._start(
@@ -204,27 +198,25 @@ def _choose_output(model, n_outputs, output):
     if output not in choices:
         raise ValueError(f"output must be one of {choices}, got {output!r}")
     number = names.index(output) if output in names else output
-    if names:
-        return number, names[number]
-    return number, "target" if n_outputs == 1 else f"target_{number}"
+    plain = "target" if n_outputs == 1 else f"target_{number}"
+    return number, names[number] if names else plain
 
 
 def _number_data(explanation, number):
     """What is drawn of neighbours with numbers as targets."""
-    targets, adjusted = (
-        values[0, :-1, number] for values in (explanation.targets, explanation.adjusted)
-    )
+    targets = explanation.targets[0, :-1, number]
+    adjusted = explanation.adjusted[0, :-1, number]
     moved = not np.array_equal(targets, adjusted)
     return {"targets": targets, "adjusted_targets": adjusted if moved else None}
 
 
 def _class_data(model, X, explanation, number):
     """What is drawn of neighbours with classes as targets."""
-    known = model.estimator.targets_
-    classes, columns = known.classes[number], known.places[number]
+    targets = model.estimator.targets_
+    classes, columns = targets.classes[number], targets.places[number]
     codes = explanation.targets[0, :-1, columns].argmax(axis=1)
     probabilities = model.predict_proba(X)
-    own = probabilities[number] if known.several else probabilities
+    own = probabilities[number] if targets.several else probabilities
     return {
         "targets": classes[codes],
         "contributions": explanation.contributions[0, :-1, columns][np.arange(len(codes)), codes],
@@ -232,7 +224,7 @@ def _class_data(model, X, explanation, number):
     }
 
 
-def _check_class(label, known):
+def _check_class(label, classes):
     """Refuse a label that is no class given to fit, or several labels."""
-    if label is not None and (np.ndim(label) or label not in known):
+    if label is not None and (np.ndim(label) or label not in classes):
         raise ValueError(f"y_true must be a class that fit saw, got {label!r}")

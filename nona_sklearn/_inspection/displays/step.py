@@ -49,8 +49,7 @@ class StepDisplay(Display):
             Queries; needed with ``softstep_params='pointwise'`` only.
         n_points : int, default=1001
             Number of points between 0 and 1.
-        ax, line_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, line_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -84,11 +83,7 @@ class StepDisplay(Display):
         for i, curves in enumerate(self.steps):
             ax.plot(self.x, curves.T, **{"color": f"C{i}", **faint, **lines})
         queries = "" if n_curves == 1 else f" for {n_curves:,} queries"
-        ax.set(
-            title=f"Learned steps{queries}: {count_networks(n_networks)}",
-            xlabel=f"scaled {self.on} (0: farthest neighbour, 1: nearest)",
-            ylabel="step",
-            xlim=(-0.02, 1.02),
-            ylim=(-0.03, 1.03),
-        )
+        title = f"Learned steps{queries}: {count_networks(n_networks)}"
+        scaled = f"scaled {self.on} (0: farthest neighbour, 1: nearest)"
+        ax.set(title=title, xlabel=scaled, ylabel="step", xlim=(-0.02, 1.02), ylim=(-0.03, 1.03))
         return self

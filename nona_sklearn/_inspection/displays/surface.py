@@ -70,8 +70,7 @@ class SurfaceDisplay(Display):
             The features: their numbers, or names if `X`, or the X given to fit, is a DataFrame.
         grid_resolution : int, default=100
             Number of values of each feature.
-        ax, surface_kwargs, scatter_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, surface_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -97,14 +96,12 @@ class SurfaceDisplay(Display):
         if y is not None:
             check_one_output(np.shape(y))
         points = values[:, pair]
-        x0, x1 = np.linspace(
-            np.nanmin(points, axis=0), np.nanmax(points, axis=0), grid_resolution
-        ).T
+        low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
+        x0, x1 = np.linspace(low, high, grid_resolution).T
         grid = np.tile(np.nanmedian(values, axis=0), (grid_resolution**2, 1))
         grid[:, pair] = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
-        predictions = estimator.predict(
-            type(X)(dict(zip(names, grid.T, strict=True))) if framed else grid
-        )
+        queries = type(X)(dict(zip(names, grid.T, strict=True))) if framed else grid
+        predictions = estimator.predict(queries)
         check_one_output(predictions.shape)
         return cls(
             x0,

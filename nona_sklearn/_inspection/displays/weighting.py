@@ -62,8 +62,7 @@ class WeightingDisplay(Display):
             Queries: a curve for each.
         n_neighbors : int, default=50
             Number of nearest neighbours to draw; all, if the bank holds fewer.
-        ax, line_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, line_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -101,8 +100,7 @@ class WeightingDisplay(Display):
             ``network_.head.weighting``; all that exist by default.
         distances : array-like of shape (n_neighbors,), optional
             Distances of the neighbours; by default 40 of them, up to 6.
-        ax, line_kwargs : optional
-            Where to draw, and styles; see :meth:`plot`.
+        ax, line_kwargs : optional, as for :meth:`plot`
 
         Returns
         -------
@@ -149,12 +147,8 @@ class WeightingDisplay(Display):
                 dot = {"color": styles["color"], "markersize": 5}
                 ax.plot(distances[last], weights[last], "o", **dot)
         note = " (dot: the last that counts)" if (self.weights[:, -1] == 0).any() else ""
-        ax.set(
-            title=self.title,
-            xlabel=f"distance of the neighbour{note}",
-            ylabel="weight",
-            yscale="log",
-        )
+        distance = f"distance of the neighbour{note}"
+        ax.set(title=self.title, xlabel=distance, ylabel="weight", yscale="log")
         ax.set_xlim(left=0)
         least, largest = self.weights[self.weights > 0].min(), self.weights.max()
         ax.set_ylim(np.clip(least / 2, LEAST_SHARE * largest, largest / 100), 2 * largest)
