@@ -24,15 +24,13 @@ from ._estimators.parameters import ASSoftmax
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
 from ._inspection.compare_heads import compare_heads
-from ._inspection.displays import (
-    EmbeddingDisplay,
-    HistoryDisplay,
-    IntervalDisplay,
-    NeighborsDisplay,
-    StepDisplay,
-    SurfaceDisplay,
-    WeightingDisplay,
-)
+from ._inspection.displays.embedding import EmbeddingDisplay
+from ._inspection.displays.history import HistoryDisplay
+from ._inspection.displays.interval import IntervalDisplay
+from ._inspection.displays.neighbors import NeighborsDisplay
+from ._inspection.displays.step import StepDisplay
+from ._inspection.displays.surface import SurfaceDisplay
+from ._inspection.displays.weighting import WeightingDisplay
 from ._inspection.search import param_distributions, param_grid
 from ._inspection.unwrap import unwrap
 from ._network.extractor import FeatureExtractor

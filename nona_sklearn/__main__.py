@@ -1,7 +1,7 @@
 """The demo: ``python -m nona_sklearn [--csv FILE --target COLUMN]``.
 
-Compares both regressors or, where the target is classes, both classifiers with k-NN, an MLP or
-logistic regression, and a dense head by cross-validation, shows the neighbours behind one
+Compares both regressors or, for a target of classes, both classifiers with k-NN, an MLP or
+logistic regression, and a dense head by cross-validation, prints the neighbours behind one
 prediction, and writes a picture.
 """
 
@@ -14,7 +14,6 @@ import numpy as np
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import ConfusionMatrixDisplay, PredictionErrorDisplay
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate, train_test_split
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
@@ -32,23 +31,26 @@ from . import (
 from ._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 
 MIN_ROWS = 30
-FEW_VALUES = 10  # whole numbers that may be meant for classes
-N_NAMED = 3  # classes whose contributions are printed
+FEW_VALUES = 10  # whole numbers that may be meant as classes
+N_NAMED = 3  # classes of which contributions are printed
 MAX_NUMBER = 1e30
-PICTURE = Path("nona_sklearn_demo.png")
 N_SPLITS = 5
 
 
 class DemoError(Exception):
-    """Something that the user can mend; its message says what."""
+    """An error that the user can correct, as its message explains."""
 
 
 def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
-        check_extras()
-        X, y = load_csv(args.csv, args.target) if args.csv else load_diabetes_frame()
+        missing = " and ".join(m for m in ("matplotlib", "pandas") if find_spec(m) is None)
+        require(not missing, f"{missing} missing: pip install 'nona_sklearn[demo]'")
+        if args.csv is None:
+            X, y = load_diabetes(as_frame=True, return_X_y=True, scaled=False)
+        else:
+            X, y = load_csv(args.csv, args.target)
         classes = are_classes(y, args.task)
         if classes:
             X, y = leave_out_rare(X, y)
@@ -56,117 +58,92 @@ def main(argv=None):
     except DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    what = describe(y, classes)
-    print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {what}\n")
-    if not classes:
-        y = y.astype(float)
+    kind = describe(y, classes)
+    print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {kind}\n")
+    y = y if classes else y.astype(float)
     compare(X, y, classes)
-    show = show_one_class if classes else show_one_number
-    show(X, y, args.output)
+    show_one_prediction(X, y, classes, args.output)
     print(f"\nPicture written to {args.output}")
     return 0
+
+
+def require(condition, message):
+    if not condition:
+        raise DemoError(message)
 
 
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=__doc__)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="your own table")
     parser.add_argument("--target", metavar="COLUMN", help="column to predict")
+    kinds = "kind of the target; auto: strings and truth values are classes, numbers are numbers"
     parser.add_argument(
-        "--task",
-        choices=("auto", "classes", "numbers"),
-        default="auto",
-        help="what the target is; auto: strings and truth values are classes, numbers are numbers",
+        "--task", choices=("auto", "classes", "numbers"), default="auto", help=kinds
     )
-    parser.add_argument("--output", type=Path, metavar="PNG", default=PICTURE)
+    parser.add_argument("--output", type=Path, metavar="PNG", default="nona_sklearn_demo.png")
     args = parser.parse_args(argv)
     if (args.csv is None) != (args.target is None):
         parser.error("--csv and --target go together")
     return args
 
 
-def check_extras():
-    """Refuse to start without what the demo alone needs."""
-    missing = [name for name in ("matplotlib", "pandas") if find_spec(name) is None]
-    if missing:
-        raise DemoError(f"{' and '.join(missing)} missing: pip install 'nona_sklearn[demo]'")
-
-
-def load_diabetes_frame():
-    """Read scikit-learn's diabetes data in its original units."""
-    return load_diabetes(as_frame=True, return_X_y=True, scaled=False)
-
-
 def load_csv(path, target):
-    """Read the user's own table, or say what is wrong with it."""
+    """Features and target of the user's own table; a DemoError names what is wrong with it."""
     import pandas as pd
 
+    file = repr(str(path))
     try:
-        table = read_table(path)
+        names, table = read_table(path)
     except FileNotFoundError:
-        raise DemoError(f"there is no file {str(path)!r}") from None
+        raise DemoError(f"there is no file {file}") from None
     except Exception as e:  # pandas opens archives of six kinds, each with errors of its own
-        raise DemoError(f"{str(path)!r} cannot be read as CSV: {e or type(e).__name__}") from e
-    if target not in table:
-        raise DemoError(f"no column {target!r} in {str(path)!r}; it has {list(table.columns)}")
-    if not isinstance(table.index, pd.RangeIndex):
-        raise DemoError(f"{str(path)!r} has rows with more fields than its header")
-    names = read_table(path, header=None, nrows=1).iloc[0]
-    if names.duplicated().any():
-        raise DemoError(
-            f"{str(path)!r} has columns of one name: {names[names.duplicated()].iloc[0]!r}"
-        )
-    if len(table) < MIN_ROWS:
-        raise DemoError(f"{str(path)!r} has {len(table)} rows; at least {MIN_ROWS} are needed")
+        raise DemoError(f"{file} cannot be read as CSV: {e or type(e).__name__}") from e
+    require(target in table, f"no column {target!r} in {file}; it has {list(table.columns)}")
+    whole, n_rows = isinstance(table.index, pd.RangeIndex), len(table)
+    require(whole, f"{file} has rows with more fields than its header")
+    require(names.is_unique, f"{file} has columns of one name: {[*names[names.duplicated()]]}")
+    require(n_rows >= MIN_ROWS, f"{file} has {n_rows} rows; at least {MIN_ROWS} are needed")
+    table = table.replace([np.inf, -np.inf], np.nan)
     X, y = table.drop(columns=target), table[target]
-    missing = y.replace([np.inf, -np.inf], np.nan).isna()
-    if missing.any():
-        raise DemoError(f"column {target!r} lacks {missing.sum()} of {len(y)} values")
-    X = X.replace([np.inf, -np.inf], np.nan)
-    X = X.loc[:, X.nunique() > 1]  # a constant, or no value at all, tells nothing
-    if X.shape[1] == 0:
-        raise DemoError(f"{str(path)!r} has no column beside {target!r} with values that differ")
+    require(y.notna().all(), f"column {target!r} lacks {y.isna().sum()} of {n_rows} values")
+    X = X.loc[:, X.nunique() > 1]  # a constant column, or an empty one, has no information
+    require(X.shape[1], f"{file} has no column beside {target!r} with values that differ")
     for name, column in X.assign(**{target: y}).select_dtypes("number").items():
-        if (column.abs() > MAX_NUMBER).any():
-            raise DemoError(f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
+        large = (column.abs() > MAX_NUMBER).any()
+        require(not large, f"column {name!r} has numbers beyond {MAX_NUMBER:g}")
     return X, y
 
 
-def read_table(path, **kwargs):
-    """Read a CSV file, also one of semicolons or tabs, and of numbers with a decimal comma."""
+def read_table(path):
+    """Column names and table of a CSV file, of commas, semicolons or tabs."""
     import pandas as pd
 
-    table = pd.read_csv(path, **kwargs)
-    header = str([*table.columns, *table.iloc[:1].to_numpy().ravel()])
-    between = next(
-        (mark for mark in (";", "\t") if mark in header or repr(mark)[1:-1] in header), ","
-    )
-    if table.shape[1] > 1 or between == ",":
-        return table
-    tables = [pd.read_csv(path, sep=between, decimal=mark, **kwargs) for mark in ".,"]
-    return max(tables, key=lambda each: each.select_dtypes("number").shape[1])
+    line = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
+    between = next((mark for mark in ";\t" if len(line) == 1 and mark in line[0]), ",")
+    names = pd.read_csv(path, header=None, nrows=1, sep=between).iloc[0]
+    decimals = "." if between == "," else ".,"
+    tables = [pd.read_csv(path, sep=between, decimal=decimal) for decimal in decimals]
+    return names, max(tables, key=lambda table: table.select_dtypes("number").shape[1])
 
 
 def are_classes(y, task):
-    """Whether a target is to be predicted as classes, as asked or by what it holds."""
-    import pandas as pd
-
-    numbers = pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y)
-    if task == "numbers" and not numbers:
-        raise DemoError(f"column {y.name!r} is not numeric, but {y.dtype}")
-    if task == "classes" and numbers and (y % 1 != 0).any():
-        raise DemoError(f"column {y.name!r} holds numbers that are not whole: no classes")
+    """Whether a target is predicted as classes, by the task or by its values."""
+    numbers = y.dtype.kind in "iuf"
+    if task == "numbers":
+        require(numbers, f"column {y.name!r} is not numeric, but {y.dtype}")
+    if task == "classes":
+        whole = not numbers or (y % 1 == 0).all()
+        require(whole, f"column {y.name!r} holds numbers that are not whole: no classes")
     return task == "classes" or (task == "auto" and not numbers)
 
 
 def leave_out_rare(X, y):
-    """Leave out rows of classes that cannot be in every fold, and say so."""
+    """Leave out rows of classes that cannot be in every fold, and report them."""
     counts = y.value_counts()
     rare = counts[counts < N_SPLITS]
-    if len(counts) - len(rare) < 2:
-        raise DemoError(
-            f"column {y.name!r} has {len(counts)} values in {len(y)} rows: "
-            f"no two classes of at least {N_SPLITS} rows"
-        )
+    found = f"column {y.name!r} has {len(counts)} values in {len(y)} rows"
+    enough = len(counts) - len(rare) >= 2
+    require(enough, f"{found}: no two classes of at least {N_SPLITS} rows")
     if len(rare):
         print(f"left out: {rare.sum()} of {len(y)} rows, of classes with fewer than {N_SPLITS}")
     kept = ~y.isin(rare.index)
@@ -174,19 +151,18 @@ def leave_out_rare(X, y):
 
 
 def describe(y, classes):
-    """Say what a target is taken for, and how to have it otherwise."""
-    n_values = y.nunique()
+    """Kind of the target and, if it could be meant otherwise, the option for that."""
     if classes:
-        return f"{n_values} classes"
-    if n_values <= FEW_VALUES and (y % 1 == 0).all():
-        return f"numbers ({n_values} different ones; as classes: --task classes)"
-    return "numbers"
+        return f"{y.nunique()} classes"
+    few = y.nunique() <= FEW_VALUES and (y % 1 == 0).all()
+    return (
+        f"numbers ({y.nunique()} different ones; as classes: --task classes)" if few else "numbers"
+    )
 
 
 def check_output(path):
-    """Refuse a picture that could not be written before any work is done for it."""
-    if path.suffix.lower() != ".png":
-        raise DemoError(f"--output must end in .png, got {str(path)!r}")
+    """Refuse a picture that cannot be written, before any work is done for it."""
+    require(path.suffix.lower() == ".png", f"--output must end in .png, got {str(path)!r}")
     try:
         path.open("ab").close()
     except OSError as error:
@@ -195,11 +171,11 @@ def check_output(path):
 
 def contestants(classes=False):
     """Name and build the estimators to compare, all at their defaults."""
+    scaled = (TableEncoder(), StandardScaler())
     if classes:
-        linear = LogisticRegression(max_iter=1000)
         return {
-            "k-NN (k=5)": make_pipeline(TableEncoder(), StandardScaler(), KNeighborsClassifier()),
-            "logistic regression": make_pipeline(TableEncoder(), StandardScaler(), linear),
+            "k-NN (k=5)": make_pipeline(*scaled, KNeighborsClassifier()),
+            "logistic regression": make_pipeline(*scaled, LogisticRegression(max_iter=1000)),
             "dense head": DenseHeadClassifier(random_state=0),
             "SoftStepKNeighborsClassifier": SoftStepKNeighborsClassifier(random_state=0),
             "NONAClassifier": NONAClassifier(random_state=0),
@@ -207,83 +183,53 @@ def contestants(classes=False):
     mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=0)
     scaled_mlp = TransformedTargetRegressor(mlp, transformer=StandardScaler())
     return {
-        "k-NN (k=5)": make_pipeline(TableEncoder(), StandardScaler(), KNeighborsRegressor()),
-        "MLP": make_pipeline(TableEncoder(), StandardScaler(), scaled_mlp),
+        "k-NN (k=5)": make_pipeline(*scaled, KNeighborsRegressor()),
+        "MLP": make_pipeline(*scaled, scaled_mlp),
         "dense head": DenseHeadRegressor(random_state=0),
         "SoftStepKNeighborsRegressor": SoftStepKNeighborsRegressor(random_state=0),
         "NONARegressor": NONARegressor(random_state=0),
     }
 
 
-def compare(X, y, classes=False):
+def compare(X, y, classes):
     """Print a table of cross-validated scores and times."""
-    kind = StratifiedKFold if classes else KFold
-    folds = kind(N_SPLITS, shuffle=True, random_state=0)
-    measures = {"log loss": "neg_log_loss", "accuracy": "accuracy"} if classes else {"R²": "r2"}
-    heads = "".join(f" {name:>8} {'± sd':>6}" for name in measures)
+    folds = (StratifiedKFold if classes else KFold)(N_SPLITS, shuffle=True, random_state=0)
+    scoring = {"log loss": "neg_log_loss", "accuracy": "accuracy"} if classes else {"R²": "r2"}
+    heads = "".join(f" {name:>8} {'± sd':>6}" for name in scoring)
     print(f"{f'{N_SPLITS}-fold cross-validation':<28}{heads} {'fit, s':>7}")
     for name, estimator in contestants(classes).items():
-        result = cross_validate(estimator, X, y, cv=folds, scoring=list(measures.values()))
+        result = cross_validate(estimator, X, y, cv=folds, scoring=scoring)
         line = f"{name:<28}"
-        for measure in measures.values():
-            scores = result[f"test_{measure}"]
-            line += f" {abs(scores.mean()) if classes else scores.mean():8.3f} {scores.std():6.3f}"
+        for measure in scoring:
+            scores = result[f"test_{measure}"] * (-1 if measure == "log loss" else 1)
+            line += f" {scores.mean():8.3f} {scores.std():6.3f}"
         print(f"{line} {result['fit_time'].mean():7.2f}")
 
 
-def show_one_class(X, y, output):
-    """Print the neighbours behind the first held-out prediction of a class, and draw them."""
+def show_one_prediction(X, y, classes, output):
+    """Print the neighbours behind the first held-out prediction, and draw them."""
     from matplotlib.figure import Figure
 
     X_train, X_test, y_train, y_test = train_test_split(
-        X, y, test_size=0.2, random_state=0, stratify=y
+        X, y, test_size=0.2, random_state=0, stratify=y if classes else None
     )
-    clf = NONAClassifier(random_state=0).fit(X_train, y_train)
-    query, predictions = X_test[:1], clf.predict(X_test)
-    probabilities = clf.predict_proba(query)[0]
-    print(
-        f"\nRow {query.index[0]}: predicted {predictions[0]} ({probabilities.max():.0%}), "
-        f"true {y_test.iloc[0]}, because of"
-    )
-    named = clf.classes_[probabilities.argsort()[::-1][:N_NAMED]]
-    columns = ["neighbor", "weight", "target", *(f"contribution_{label}" for label in named)]
-    print_table(clf.explain(query, n_neighbors=min(5, len(X_train)))[columns])
-
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    ConfusionMatrixDisplay.from_predictions(
-        y_test, predictions, ax=left, colorbar=False, xticks_rotation=45
-    )
-    left.set_title(f"Held-out rows, accuracy = {(predictions == y_test).mean():.2f}")
-    NeighborsDisplay.from_estimator(clf, query, y_test.iloc[0], ax=right)
-    right.set_title(f"Row {query.index[0]}: " + right.get_title())
-    figure.savefig(output, dpi=120)
-
-
-def show_one_number(X, y, output):
-    """Print the neighbours behind the first held-out prediction of a number, and draw them."""
-    from matplotlib.figure import Figure
-
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=0)
-    reg = NONARegressor(random_state=0).fit(X_train, y_train)
-    query, predictions = X_test[:1], reg.predict(X_test)
-    number, truth = query.index[0], y_test.iloc[0]
-    print(f"\nRow {number}: predicted {predictions[0]:.4g}, true {truth:.4g}, because of")
-    print_table(reg.explain(query, n_neighbors=min(5, len(X_train))).drop(columns="query"))
-
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    PredictionErrorDisplay.from_predictions(
-        y_test, predictions, kind="actual_vs_predicted", ax=left
-    )
-    left.set_title(f"Held-out rows, R² = {reg.score(X_test, y_test):.2f}")
-    NeighborsDisplay.from_estimator(reg, query, y_test.iloc[0], ax=right)
-    right.set_title(f"Row {query.index[0]}: " + right.get_title())
-    figure.savefig(output, dpi=120)
-
-
-def print_table(table):
+    model = (NONAClassifier if classes else NONARegressor)(random_state=0).fit(X_train, y_train)
+    query, true = X_test[:1], y_test.iloc[0]
+    predicted = model.predict(query)[0]
+    table = model.explain(query, n_neighbors=min(5, len(X_train))).drop(columns="query")
+    if classes:
+        probabilities = model.predict_proba(query)[0]
+        likely = model.classes_[probabilities.argsort()[::-1][:N_NAMED]]
+        table = table[["neighbor", "weight", "target", *(f"contribution_{c}" for c in likely)]]
+        values = f"predicted {predicted} ({probabilities.max():.0%}), true {true}"
+    else:
+        values = f"predicted {predicted:.4g}, true {true:.4g}"
+    print(f"\nRow {query.index[0]}: {values}, because of")
     print(table.to_string(index=False, float_format="{:.4g}".format, na_rep=""))
+    ax = Figure(figsize=(8, 4.5), layout="constrained").subplots()
+    NeighborsDisplay.from_estimator(model, query, true, ax=ax)
+    ax.set_title(f"Row {query.index[0]}: {ax.get_title()}")
+    ax.figure.savefig(output, dpi=120)
 
 
 if __name__ == "__main__":

@@ -774,7 +774,9 @@ def test_models_that_answer_otherwise_say_where_the_estimators_are(animals, mode
     X, asked = X.to_numpy(), asked.to_numpy()
     model.fit(X, y.to_numpy())
     for whole in (model, make_pipeline("passthrough", model)):
-        with pytest.raises(TypeError, match=f"answers otherwise .* its {re.escape(where)}; got"):
+        with pytest.raises(
+            TypeError, match=f"changes the predictions .* its {re.escape(where)}; got"
+        ):
             unwrap(whole)
     part = eval(f"model.{where}")  # as the message says
     np.testing.assert_array_equal(unwrap(part).predict_proba(asked), part.predict_proba(asked))

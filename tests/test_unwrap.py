@@ -34,11 +34,8 @@ from nona_sklearn import (
 from nona_sklearn._estimators.classification import NeighborClassifier
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._estimators.regression import NeighborRegressor
-from nona_sklearn._inspection.unwrap import (
-    TransformedTargets,
-    UnwrappedClassifier,
-    UnwrappedRegressor,
-)
+from nona_sklearn._inspection.transformed import TransformedTargets
+from nona_sklearn._inspection.unwrap import UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -205,7 +202,7 @@ def test_verbs_are_those_of_the_estimator(kind, unwrapped):
 
 def test_wrong_arguments_are_errors(model, houses):
     ours = unwrap(model)
-    with pytest.raises(TypeError, match="missing a required argument: 'X'"):
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'X'"):
         ours.predict()
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 60, got 0"):
         ours.explain(houses[2], 0)

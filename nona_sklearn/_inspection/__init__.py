@@ -1,1 +1,2 @@
-"""Estimators inside other models, displays, and what to search for."""
+"""The estimator inside a model, pictures, and search spaces."""
+# Types of what a user calls are in the docstrings alone, as in scikit-learn.

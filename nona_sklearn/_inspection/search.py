@@ -1,53 +1,78 @@
-"""What to search for: distributions and small grids of the parameters that moved accuracy."""
+"""Search spaces: distributions and small grids of the parameters that changed accuracy."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
+from copy import copy
 
 from scipy.stats import loguniform
-from sklearn.base import BaseEstimator
 
-from .._estimators.base import NeighborEstimator
 from .._estimators.nona import NONAClassifier, NONARegressor
+from .._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from .._network.extractor import FeatureExtractor
+
+DIMENSIONS = [8, 16, 32, 64, 128]
+DISTRIBUTIONS: dict[str, dict] = {
+    "nona": {
+        "learning_rate_init": loguniform(3e-3, 5e-2),
+        "hidden_layer_sizes": [(64,), (128,), (256,), (128, 128)],
+        "embedding_dim": DIMENSIONS,
+        "weighting": ["softmax", "sigmoid", "preconditioned"],
+        "softstep": [None, "s1"],
+        "adjust": [True, False],
+    },
+    "table": {"numerical_embedding": ["auto", None]},
+    "extractor": {"feature_extractor__learning_rate": loguniform(1e-5, 1e-3)},
+    "softstep": {
+        "learning_rate_init": loguniform(3e-3, 1e-1),
+        "similarity": ["log_l2", "l2", "l1"],
+        "softstep": ["s1", "s2"],
+    },
+    "given": {
+        "weighting": ["softmax", "uniform"],
+        "softstep_on": ["rank", "similarity"],
+        "learn_feature_weights": [True, False],
+    },
+    "learned": {"embedding_dim": DIMENSIONS},
+}
+GRIDS: dict[str, dict] = {
+    "nona": {"learning_rate_init": [0.007, 0.02], "adjust": [True, False]},
+    "table": {"weighting": ["softmax", "preconditioned"]},
+    "extractor": {"feature_extractor__learning_rate": [3e-5, 1e-4]},
+    "softstep": {"similarity": ["log_l2", "l2"], "learning_rate_init": [0.01, 0.03]},
+    "given": {"weighting": ["softmax", "uniform"]},
+    "learned": {"embedding_dim": [8, 32]},
+}
 
 
 def param_distributions(estimator):
-    """Distributions to draw parameters from, for a random search around an estimator.
+    """Distributions of parameters for a random search around an estimator.
 
-    Those parameters that moved accuracy in our benchmarks, over ranges in which they did. A
-    default is among the values of each. It tells nothing of `n_estimators`: more networks are
-    nearly always a little better, so search with one, and fit the best with several.
+    They hold the parameters that changed accuracy in our benchmarks, over ranges in which they
+    did, including the defaults. `n_estimators` is not among them: more networks are nearly always
+    a little better, so search with one, and fit the best with several.
 
     Parameters
     ----------
     estimator : estimator
         A `NONARegressor`, `NONAClassifier`, `SoftStepKNeighborsRegressor` or
-        `SoftStepKNeighborsClassifier`; or what holds one, such as a
-        :class:`~sklearn.pipeline.Pipeline`, whose names for its parameters are then given.
+        `SoftStepKNeighborsClassifier`; or a model that contains one, such as a
+        :class:`~sklearn.pipeline.Pipeline`: then parameters have the names of this model.
 
     Returns
     -------
     dict of str to list or scipy.stats distribution
         `param_distributions` of :class:`~sklearn.model_selection.RandomizedSearchCV` and
-        :class:`~sklearn.model_selection.HalvingRandomSearchCV`. Yours to change.
+        :class:`~sklearn.model_selection.HalvingRandomSearchCV`; a new dict that may be changed.
 
     Raises
     ------
     TypeError
-        If `estimator` is none of these, and holds none.
+        If `estimator` is none of these, and contains none.
 
     Notes
     -----
-    Drawn are
-
-    - of NONA: `learning_rate_init`, `hidden_layer_sizes`, `embedding_dim`, `weighting`,
-      `softstep`, `adjust`, and `numerical_embedding`; with a `feature_extractor`, instead of the
-      last, `extractor_learning_rate`;
-    - of SoftStep k-NN: `learning_rate_init`, `similarity`, `softstep`, and in the given space
-      `weighting`, `softstep_on` and `learn_feature_weights`; in a learned one
-      (`hidden_layer_sizes`) `embedding_dim`.
+    Of NONA: `learning_rate_init`, `hidden_layer_sizes`, `embedding_dim`, `weighting`, `softstep`,
+    `adjust`, and `numerical_embedding` or, with a `feature_extractor`, `extractor_learning_rate`.
+    Of SoftStep k-NN: `learning_rate_init`, `similarity`, `softstep`, and `embedding_dim` in a
+    learned space (`hidden_layer_sizes`), else `weighting`, `softstep_on`, `learn_feature_weights`.
 
     Examples
     --------
@@ -62,29 +87,23 @@ def param_distributions(estimator):
     >>> search.best_params_["similarity"] in ("log_l2", "l2", "l1")
     True
     """
-    return _of_each(estimator, _distributions)
+    return _of_each(estimator, DISTRIBUTIONS)
 
 
 def param_grid(estimator):
-    """Give a small grid of parameters, for a search that tries them all.
+    """Small grid of parameters for an exhaustive search: eight combinations.
 
-    Eight combinations of what moved accuracy most; see :func:`param_distributions`.
+    It holds what changed accuracy most; see :func:`param_distributions`.
 
     Parameters
     ----------
-    estimator : estimator
-        As for :func:`param_distributions`.
+    estimator : estimator, as for :func:`param_distributions`
 
     Returns
     -------
     dict of str to list
         `param_grid` of :class:`~sklearn.model_selection.GridSearchCV` and
-        :class:`~sklearn.model_selection.HalvingGridSearchCV`. Yours to change.
-
-    Raises
-    ------
-    TypeError
-        If `estimator` is none of these, and holds none.
+        :class:`~sklearn.model_selection.HalvingGridSearchCV`; a new dict that may be changed.
 
     Examples
     --------
@@ -98,20 +117,19 @@ def param_grid(estimator):
     >>> len(ParameterGrid(grid))
     8
     """
-    return _of_each(estimator, _grid)
+    return _of_each(estimator, GRIDS)
 
 
-def _of_each(estimator: Any, values: Callable[[BaseEstimator], dict]) -> dict[str, Any]:
-    """Values for each of our estimators that this one holds, by its own names for them."""
-    held = {"": estimator}
+def _of_each(estimator, spaces):
+    """Spaces of all our estimators in a model, with its names for their parameters."""
+    parts = {"": estimator}
     if hasattr(estimator, "get_params") and not isinstance(estimator, type):
-        parts = estimator.get_params().items()
-        held |= {f"{name}__": part for name, part in parts}
+        parts |= {f"{name}__": part for name, part in estimator.get_params().items()}
     found = {
-        f"{prefix}{name}": value
-        for prefix, part in held.items()
-        if isinstance(part, NeighborEstimator)
-        for name, value in values(part).items()
+        f"{prefix}{name}": copy(values)
+        for prefix, part in parts.items()
+        for kind in _kinds(part)
+        for name, values in spaces[kind].items()
     }
     if not found:
         raise TypeError(
@@ -121,46 +139,13 @@ def _of_each(estimator: Any, values: Callable[[BaseEstimator], dict]) -> dict[st
     return found
 
 
-def _distributions(estimator: BaseEstimator) -> dict[str, Any]:
-    if isinstance(estimator, (NONARegressor, NONAClassifier)):
-        last: dict[str, Any] = {}
+def _kinds(estimator):
+    """Keys of the spaces of an estimator: its family, and where it compares rows."""
+    if isinstance(estimator, NONARegressor | NONAClassifier):
         if estimator.feature_extractor is None:
-            last = {"numerical_embedding": ["auto", None]}
-        elif isinstance(estimator.feature_extractor, FeatureExtractor):
-            last = {"feature_extractor__learning_rate": loguniform(1e-5, 1e-3)}
-        return {
-            "learning_rate_init": loguniform(3e-3, 5e-2),
-            "hidden_layer_sizes": [(64,), (128,), (256,), (128, 128)],
-            "embedding_dim": [8, 16, 32, 64, 128],
-            "weighting": ["softmax", "sigmoid", "preconditioned"],
-            "softstep": [None, "s1"],
-            "adjust": [True, False],
-            **last,
-        }
-    always = {
-        "learning_rate_init": loguniform(3e-3, 1e-1),
-        "similarity": ["log_l2", "l2", "l1"],
-        "softstep": ["s1", "s2"],
-    }
-    if estimator.hidden_layer_sizes is not None:
-        return always | {"embedding_dim": [8, 16, 32, 64, 128]}
-    return always | {
-        "weighting": ["softmax", "uniform"],
-        "softstep_on": ["rank", "similarity"],
-        "learn_feature_weights": [True, False],
-    }
-
-
-def _grid(estimator: BaseEstimator) -> dict[str, list]:
-    grid: dict[str, list]
-    if isinstance(estimator, (NONARegressor, NONAClassifier)):
-        grid = {"learning_rate_init": [0.007, 0.02], "adjust": [True, False]}
-        if estimator.feature_extractor is None:
-            return grid | {"weighting": ["softmax", "preconditioned"]}
-        if isinstance(estimator.feature_extractor, FeatureExtractor):
-            return grid | {"feature_extractor__learning_rate": [3e-5, 1e-4]}
-        return grid
-    grid = {"similarity": ["log_l2", "l2"], "learning_rate_init": [0.01, 0.03]}
-    if estimator.hidden_layer_sizes is not None:
-        return grid | {"embedding_dim": [8, 32]}
-    return grid | {"weighting": ["softmax", "uniform"]}
+            return "nona", "table"
+        nested = isinstance(estimator.feature_extractor, FeatureExtractor)
+        return ("nona", "extractor") if nested else ("nona",)
+    if isinstance(estimator, SoftStepKNeighborsRegressor | SoftStepKNeighborsClassifier):
+        return "softstep", "given" if estimator.hidden_layer_sizes is None else "learned"
+    return ()

@@ -1,0 +1,1 @@
+"""Pictures: the only package that imports matplotlib, and only inside functions."""

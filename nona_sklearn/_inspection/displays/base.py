@@ -1,0 +1,117 @@
+"""What the pictures share: axes and styles, colours, legends, and checks of their data."""
+
+from contextlib import suppress
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from ..._data.names import target_names_of
+from ..unwrap import unwrap
+
+LEGEND_ROWS = 20
+COLORS = "petroff10"  # of matplotlib's, which colour-blind readers can distinguish
+
+
+class Display:
+    """The frame of a picture: where it is drawn, and how it may look."""
+
+    def plot(self, ax=None):
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+        scatter_kwargs, line_kwargs, bar_kwargs, interval_kwargs, surface_kwargs : dict, optional
+            Arguments of matplotlib for dots, curves, bars, vertical lines and filled contours.
+            Each picture takes those of its own parts.
+
+        Returns
+        -------
+        self : Display
+            With `ax_` and `figure_` set, the Axes and the Figure of the picture.
+
+        Raises
+        ------
+        TypeError
+            If the picture has no such part, or a style is not a dict.
+        """
+        raise NotImplementedError
+
+    def _start(self, ax, **styles):
+        """Check the styles, set the axes, and return these and the styles by canonical names."""
+        from matplotlib.cbook import normalize_kwargs
+        from matplotlib.collections import LineCollection, PathCollection
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Rectangle
+
+        for part, style in styles.items():
+            if not isinstance(style, dict | None):
+                raise TypeError(f"{part} must be a dict, got {style!r}")
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(layout="constrained")
+        self.ax_, self.figure_ = ax, ax.figure
+        artists = {
+            "scatter_kwargs": PathCollection,
+            "line_kwargs": Line2D,
+            "bar_kwargs": Rectangle,
+            "interval_kwargs": LineCollection,
+        }
+        return ax, *(
+            normalize_kwargs(style, artists[part]) if part in artists else style or {}
+            for part, style in styles.items()
+        )
+
+
+def class_colors(n_classes):
+    """A colour for each class, (n_classes, 4): the same in every picture."""
+    from matplotlib import color_sequences, colormaps
+    from matplotlib.colors import to_rgba_array
+
+    for name in (COLORS, "tab20"):
+        if n_classes <= len(color_sequences[name]):
+            return to_rgba_array(color_sequences[name][:n_classes])
+    return colormaps["turbo"](np.linspace(0, 1, n_classes))
+
+
+def legend_beside(ax, n_labels, title=None):
+    """Draw a legend on the right of the axes, in as many columns as the labels need."""
+    n_columns = -(-n_labels // LEGEND_ROWS)
+    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    ax.legend(title=title, ncols=n_columns, fontsize="small", **place)
+
+
+def count_networks(n_networks):
+    """Number of networks, as a part of a title."""
+    return "1 network" if n_networks == 1 else f"{n_networks} networks, a colour each"
+
+
+def metric_embeddings(model, X):
+    """Embeddings of the rows of `X`, or of the bank, where rows are compared."""
+    estimator = model.estimator
+    rows = estimator.bank_.embeddings if X is None else model.embed(X).embeddings
+    return estimator.network_.head.metric_part(rows)
+
+
+def target_name(model, y=None):
+    """Name of the only target: that of `y` or, without one, of the targets given to fit."""
+    names = target_names_of(y)
+    if names is None:
+        with suppress(TypeError):  # a model without one of our estimators
+            names = unwrap(model).target_names_
+    return names[0] if names else "target"
+
+
+def check_one_output(shape):
+    if len(shape) != 1:
+        raise ValueError(f"y must be one output, got targets {tuple(shape)}")
+
+
+def check_regressor(estimator, instead):
+    """Refuse a classifier, and name the alternative for classes."""
+    if is_classifier(estimator):
+        raise ValueError(
+            f"estimator must be a regressor; for classes there is {instead}; got {estimator!r}"
+        )

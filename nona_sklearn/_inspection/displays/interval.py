@@ -1,0 +1,185 @@
+"""Predictive intervals against true targets."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._data.names import target_names_of
+from ..unwrap import unwrap
+from .base import Display, check_one_output, check_regressor, target_name
+
+
+@dataclass(eq=False, repr=False)
+class IntervalDisplay(Display):
+    """Predictive intervals against the true targets, in order of the predictions.
+
+    Parameters
+    ----------
+    intervals : ndarray of shape (n_queries, 2)
+        Lower and upper end of each interval.
+    predictions, y_true : ndarray of shape (n_queries,)
+        The predictions and the true targets.
+    confidence : float, default=0.9
+        Share of the targets that the intervals should hold.
+    target_name : str, default="target"
+        Name of the target.
+
+    Attributes
+    ----------
+    coverage_ : float
+        Share of the targets that they do hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nona_sklearn import IntervalDisplay
+    >>> intervals = np.array([[0.0, 2.0], [1.0, 4.0]])
+    >>> display = IntervalDisplay(intervals, np.array([1.0, 2.0]), np.array([1.5, 9.0])).plot()
+    >>> display.coverage_
+    0.5
+    """
+
+    intervals: np.ndarray
+    predictions: np.ndarray
+    y_true: np.ndarray
+    confidence: float = 0.9
+    target_name: str = "target"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y,
+        *,
+        confidence=0.9,
+        ax=None,
+        interval_kwargs=None,
+        line_kwargs=None,
+        scatter_kwargs=None,
+    ):
+        """Predict intervals with a fitted estimator, and draw them beside the true targets.
+
+        Parameters
+        ----------
+        estimator : fitted regressor or model around one, as :func:`unwrap` takes it
+        X, y : array-like of shapes (n_queries, n_features) and (n_queries,)
+            Queries, and their true targets.
+        confidence : float, default=0.9
+            Share of the targets that the intervals should hold; the others are, in equal shares,
+            below and above.
+        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
+
+        Returns
+        -------
+        display : IntervalDisplay
+
+        Raises
+        ------
+        ValueError
+            If `confidence` is not between 0 and 1, there are several outputs, or the estimator
+            is a classifier.
+        """
+        check_regressor(estimator, "predict_proba")
+        model = unwrap(estimator).snapshot()
+        _check_confidence(confidence)
+        predictions, outside = model.predict(X), (1 - confidence) / 2
+        check_one_output(predictions.shape)
+        return cls.from_predictions(
+            y,
+            predictions,
+            model.predict_quantiles(X, [outside, 1 - outside]),
+            confidence=confidence,
+            target_name=target_name(model, y),
+            ax=ax,
+            interval_kwargs=interval_kwargs,
+            line_kwargs=line_kwargs,
+            scatter_kwargs=scatter_kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        intervals,
+        *,
+        confidence=0.9,
+        target_name=None,
+        ax=None,
+        interval_kwargs=None,
+        line_kwargs=None,
+        scatter_kwargs=None,
+    ):
+        """Draw intervals of any model beside the true targets.
+
+        Parameters
+        ----------
+        y_true, y_pred : array-like of shape (n_queries,)
+            True targets and predictions.
+        intervals : array-like of shape (n_queries, 2)
+            Lower and upper end of each interval.
+        confidence : float, default=0.9
+            Share of the targets that the intervals should hold.
+        target_name : str, optional
+            Name of the target; by default that of `y_true`, if it is a Series.
+        ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
+
+        Returns
+        -------
+        display : IntervalDisplay
+
+        Raises
+        ------
+        ValueError
+            If `confidence` is not between 0 and 1, or the shapes are others.
+        """
+        _check_confidence(confidence)
+        names = target_names_of(y_true)
+        if target_name is None:
+            target_name = names[0] if names else "target"
+        y_true, y_pred, intervals = map(np.asarray, (y_true, y_pred, intervals))
+        check_one_output(y_true.shape)
+        if y_pred.shape != y_true.shape or intervals.shape != (*y_true.shape, 2):
+            raise ValueError(
+                f"y_pred and intervals must be of shapes {y_true.shape} and "
+                f"{(*y_true.shape, 2)}, got {y_pred.shape} and {intervals.shape}"
+            )
+        return cls(intervals, y_pred, y_true, confidence, target_name).plot(
+            ax,
+            interval_kwargs=interval_kwargs,
+            line_kwargs=line_kwargs,
+            scatter_kwargs=scatter_kwargs,
+        )
+
+    def plot(self, ax=None, *, interval_kwargs=None, line_kwargs=None, scatter_kwargs=None):
+        ax, intervals, line, dots = self._start(
+            ax,
+            interval_kwargs=interval_kwargs,
+            line_kwargs=line_kwargs,
+            scatter_kwargs=scatter_kwargs,
+        )
+        order = np.argsort(self.predictions, kind="stable")
+        (low, high), y = self.intervals[order].T, self.y_true[order]
+        inside = (low <= y) & (y <= high)
+        self.coverage_ = float(inside.mean())
+        place = np.arange(len(order))
+        thin = {"colors": "0.8", "linewidths": np.clip(200 / len(order), 0.5, 4), **intervals}
+        ax.vlines(place, low, high, **thin, label="interval")
+        ax.plot(place, self.predictions[order], **{"color": "black", **line}, label="prediction")
+        for chosen, color, label in [
+            (inside, "tab:blue", "target inside"),
+            (~inside, "tab:orange", "target outside"),
+        ]:
+            styles = {"s": 16, "color": color, "zorder": 2, **dots}
+            ax.scatter(place[chosen], y[chosen], **styles, label=label)
+        found = f"{self.coverage_:.0%} of {len(order):,} targets inside"
+        ax.set_title(f"{self.confidence:.0%} intervals: {found}")
+        ax.set(xlabel="query, in order of the predictions", ylabel=self.target_name)
+        ax.legend()
+        return self
+
+
+def _check_confidence(confidence):
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")

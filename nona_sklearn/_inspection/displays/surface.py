@@ -1,0 +1,134 @@
+"""The predictions over two features."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .base import Display, check_one_output, check_regressor, target_name
+
+
+@dataclass(eq=False, repr=False)
+class SurfaceDisplay(Display):
+    """The predictions over two features, beside the rows they were learned from.
+
+    Parameters
+    ----------
+    x0, x1 : ndarray of shapes (n_columns,) and (n_rows,)
+        Values of the two features.
+    predictions : ndarray of shape (n_rows, n_columns)
+        Predictions at all pairs of these values.
+    points, y : ndarray of shapes (n_samples, 2) and (n_samples,), optional
+        The two features of some rows, and their targets, on the colour scale of the predictions.
+    feature_names : tuple of str, default=("feature 0", "feature 1")
+        Names of the two features.
+    target_name : str, default="target"
+        Name of the target.
+
+    Examples
+    --------
+    >>> from nona_sklearn import NONARegressor, SurfaceDisplay
+    >>> from nona_sklearn.datasets import make_plane_regression
+    >>> X, y = make_plane_regression("rings", 300, random_state=0)
+    >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
+    >>> SurfaceDisplay.from_estimator(reg, X, y, grid_resolution=50).predictions.shape
+    (50, 50)
+    """
+
+    x0: np.ndarray
+    x1: np.ndarray
+    predictions: np.ndarray
+    points: np.ndarray | None = None
+    y: np.ndarray | None = None
+    feature_names: tuple[str, ...] = ("feature 0", "feature 1")
+    target_name: str = "target"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y=None,
+        *,
+        features=(0, 1),
+        grid_resolution=100,
+        ax=None,
+        surface_kwargs=None,
+        scatter_kwargs=None,
+    ):
+        """Predict on a grid over two features, and draw the surface.
+
+        Parameters
+        ----------
+        estimator : regressor
+            Any, fitted to one output, such as a pipeline.
+        X : {array-like, DataFrame} of shape (n_samples, n_features)
+            Rows that define the range of the grid, usually the training rows. All features
+            are numbers; the others stay at their medians.
+        y : array-like of shape (n_samples,), optional
+            Their targets, to draw the rows themselves.
+        features : tuple of two int or str, default=(0, 1)
+            The features: their numbers, or names if `X`, or the X given to fit, is a DataFrame.
+        grid_resolution : int, default=100
+            Number of values of each feature.
+        ax, surface_kwargs, scatter_kwargs : optional, as for :meth:`plot`
+
+        Returns
+        -------
+        display : SurfaceDisplay
+
+        Raises
+        ------
+        ValueError
+            If `X` holds other than numbers, `features` are not two columns of it, there are
+            several outputs, or the estimator is a classifier: for these there is
+            :class:`~sklearn.inspection.DecisionBoundaryDisplay`.
+        """
+        check_regressor(estimator, "sklearn.inspection.DecisionBoundaryDisplay")
+        framed = hasattr(X, "columns")
+        names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
+        try:
+            values = np.asarray(X, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X must hold numbers only: {error}") from None
+        pair = [names.index(f) if f in names else f for f in features]
+        if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
+            raise ValueError(f"features must be two columns of X, got {features!r}")
+        if y is not None:
+            check_one_output(np.shape(y))
+        points = values[:, pair]
+        low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
+        x0, x1 = np.linspace(low, high, grid_resolution).T
+        grid = np.tile(np.nanmedian(values, axis=0), (grid_resolution**2, 1))
+        grid[:, pair] = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
+        queries = type(X)(dict(zip(names, grid.T, strict=True))) if framed else grid
+        predictions = estimator.predict(queries)
+        check_one_output(predictions.shape)
+        return cls(
+            x0,
+            x1,
+            predictions.reshape(grid_resolution, grid_resolution),
+            None if y is None else points,
+            None if y is None else np.asarray(y),
+            tuple(str(names[f]) if names else f"feature {f}" for f in pair),
+            target_name(estimator, y),
+        ).plot(ax, surface_kwargs=surface_kwargs, scatter_kwargs=scatter_kwargs)
+
+    def plot(self, ax=None, *, surface_kwargs=None, scatter_kwargs=None):
+        from matplotlib.ticker import MaxNLocator
+
+        ax, filled, dots = self._start(
+            ax, surface_kwargs=surface_kwargs, scatter_kwargs=scatter_kwargs
+        )
+        drawn = [self.predictions] if self.y is None else [self.predictions, self.y]
+        low, high = min(values.min() for values in drawn), max(values.max() for values in drawn)
+        styles = {"levels": MaxNLocator(24).tick_values(low, high), **filled}
+        surface = ax.contourf(self.x0, self.x1, self.predictions, **styles)
+        label = "prediction" if self.target_name == "target" else f"predicted {self.target_name}"
+        if self.y is not None:
+            white = {"s": 24, "edgecolors": "white", "linewidths": 0.6}
+            scale = {"c": self.y, "norm": surface.norm, "cmap": surface.cmap}
+            ax.scatter(*self.points.T, **white | scale | dots)
+            label += f"; {self.target_name} of a dot"
+        ax.figure.colorbar(surface, ax=ax, label=label)
+        ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1], title="Predictions")
+        return self
