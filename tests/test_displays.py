@@ -23,7 +23,6 @@ from nona_sklearn import (
     NeighborsDisplay,
     NONAClassifier,
     NONARegressor,
-    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     StepDisplay,
@@ -249,7 +248,7 @@ class TestStepDisplay:
     def test_one_curve_for_each_query(self, plane, ax):
         reg = NONARegressor(
             n_estimators=2,
-            softstep=SoftStep("s2", "pointwise", embedding_dim=32),
+            softstep={"step": "s2", "params": "pointwise"},
             max_iter=5,
             random_state=0,
         ).fit(plane[0], plane[2])

@@ -15,7 +15,6 @@ from nona_sklearn import (
     ApproximateNeighborsRegressor,
     NONAClassifier,
     NONARegressor,
-    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -134,7 +133,7 @@ def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
     name, of = step or (None, "global")
     estimator = NONARegressor(
         similarity=similarity,
-        softstep=name and SoftStep(name, of, embedding_dim=32),
+        softstep=name and {"step": name, "params": of},
         weighting=weighting,
         **QUICK,
     )

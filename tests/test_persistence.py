@@ -37,7 +37,6 @@ from nona_sklearn import (
     FeatureExtractor,
     NONAClassifier,
     NONARegressor,
-    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -141,7 +140,7 @@ def test_each_weighting_comes_back(weighting, tmp_path):
     "params",
     [
         *({"similarity": name} for name in ("log_l2", "l1", "dot", "cosine")),
-        *({"softstep": SoftStep(step, "pointwise", embedding_dim=32)} for step in ("s1", "s2")),
+        *({"softstep": {"step": step, "params": "pointwise"}} for step in ("s1", "s2")),
         {"adjust": False, "hidden_layer_sizes": ()},
         {"hidden_layer_sizes": [9, 8]},
         {"numerical_embedding": "periodic", "weighting": Softmax(learn_temperature=False)},

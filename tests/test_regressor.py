@@ -49,7 +49,7 @@ def plain(estimator):
 
 ESTIMATORS = [
     nona(n_estimators=3),
-    nona(softstep=SoftStep("s1", "pointwise", embedding_dim=32), neighbor_pool="memory"),
+    nona(softstep={"step": "s1", "params": "pointwise"}, neighbor_pool="memory"),
     nona(numerical_embedding="periodic", hidden_layer_sizes=()),
     softstep_knn(),
     softstep_knn(n_neighbors=10, weighting="uniform", softstep_on="rank"),
@@ -776,7 +776,7 @@ def test_network_parameters_arrive(plane):
             hidden_layer_sizes=(9, 8),
             embedding_dim=7,
             similarity="cosine",
-            softstep=SoftStep("s2", "pointwise", embedding_dim=7),
+            softstep={"step": "s2", "params": "pointwise"},
         )
         .fit(X, y)
         .network_
@@ -815,7 +815,7 @@ def test_paper_parameters_arrive(plane):
     plain = nona(adjust=False, numerical_embedding=None, hidden_layer_sizes=(9,)).fit(X, y)
     assert plain.network_.embedding.shortcut is not None
     embedding = MLPEmbedding(2, 5, (9,), activation="tanh", batch_norm=True)
-    step = SoftStep("s2", "pointwise", embedding_dim=5)
+    step = {"step": "s2", "params": "pointwise"}
     weighting = Softmax(learn_temperature=False)
     reg = nona(embedding, hidden_layer_sizes=None, softstep=step, weighting=weighting)
     network = reg.fit(X.astype(np.float32), y).network_
@@ -1052,13 +1052,12 @@ def test_features_that_are_compared_as_they_are_have_no_layers(plane):
     for params, message in (
         ({"feature_extractor": None}, "must not be None without a feature_extractor"),
         ({"adjust": True}, "adjust must be False with hidden_layer_sizes=None"),
-        ({"softstep": SoftStep("s1", "pointwise", embedding_dim=7)}, "embedding_dim=3, got 7"),
+        ({"softstep": {"step": "s3"}}, "step must be one of"),
+        ({"softstep": {"width": 3}}, "softstep must have no other keys than .*'width': 3"),
     ):
         reg = nona(**{"feature_extractor": torch.nn.Linear(2, 3), **params})
         with pytest.raises(ValueError, match=message):
             reg.set_params(hidden_layer_sizes=None).fit(X, y)
-    with pytest.raises(ValueError, match="embedding_dim=32, got 7"):
-        nona(softstep=SoftStep("s1", "pointwise", embedding_dim=7)).fit(X, y)
 
 
 def test_targets_are_validated_once(plane, monkeypatch):

@@ -225,7 +225,7 @@ def summed(values, counts):
         nona(similarity="log_l2", adjust=False),
         nona(similarity="dot", weighting=Softmax(learn_temperature=False)),
         nona(softstep="s1"),
-        nona(softstep=SoftStep("s2", "pointwise", embedding_dim=32), n_estimators=2),
+        nona(softstep={"step": "s2", "params": "pointwise"}, n_estimators=2),
         softstep_knn(softstep_on="similarity", similarity="l2"),
         softstep_knn(softstep_on="similarity", weighting="uniform"),
     ],

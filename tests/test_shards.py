@@ -34,7 +34,6 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     ShardedNeighbors,
-    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -51,7 +50,7 @@ from nona_sklearn._scaling import sharded as sharded_module
 
 SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
-POINTWISE = SoftStep("s2", "pointwise", embedding_dim=32)
+POINTWISE = {"step": "s2", "params": "pointwise"}
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((150, 4))

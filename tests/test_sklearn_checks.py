@@ -25,7 +25,6 @@ from sklearn.utils.estimator_checks import (
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
-    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -47,7 +46,7 @@ CONFIGURATIONS = [
         n_estimators=1,
         max_iter=3,
         neighbor_pool="memory",
-        softstep=SoftStep("s2", "pointwise", embedding_dim=32),
+        softstep={"step": "s2", "params": "pointwise"},
     ),
     NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
     SoftStepKNeighborsRegressor(

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._estimators import base
 from nona_sklearn._estimators.dense import DenseHeadRegressor
+from nona_sklearn._training import ensemble
 from nona_sklearn._training.turns import FairSemaphore, YieldTurn, train_in_threads
 from nona_sklearn._utils import settings
 
@@ -191,7 +191,7 @@ def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
     torch.set_num_threads(2)
     threads = []
     monkeypatch.setattr(
-        base, "train_in_threads", lambda *a: threads.append(a) or train_in_threads(*a)
+        ensemble, "train_in_threads", lambda *a: threads.append(a) or train_in_threads(*a)
     )
     for n_jobs, expected in ((2, 0), (None, 1), (1, 2)):
         NONARegressor(n_estimators=2, n_jobs=n_jobs, **SHORT).fit(X, y)

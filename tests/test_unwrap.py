@@ -25,7 +25,6 @@ from nona_sklearn import (
     IntervalDisplay,
     NeighborsDisplay,
     NONARegressor,
-    SoftStep,
     SoftStepKNeighborsRegressor,
     StepDisplay,
     SurfaceDisplay,
@@ -486,7 +485,7 @@ def test_displays_draw_prices(fitted, houses):
 
 def test_the_step_and_the_target_inside_a_pipeline(houses):
     X, prices, asked, _ = houses
-    reg = nona(softstep=SoftStep("s1", "pointwise", embedding_dim=32))
+    reg = nona(softstep={"step": "s1", "params": "pointwise"})
     model = make_pipeline(StandardScaler(), reg).fit(X, pd.Series(prices, name="price"))
     steps = StepDisplay.from_estimator(model, asked, n_points=5, ax=Figure().subplots()).steps
     expected = StepDisplay.from_estimator(

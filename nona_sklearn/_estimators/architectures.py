@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -30,6 +29,7 @@ from .parameters import OF_CLASSES, OF_EXTRACTORS, OF_TABLES, ASSoftmax
 START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
+SOFTSTEP_OPTIONS = {"step", "params", "on"}
 START_SAMPLE = 1024  # rows by which its width is found
 
 
@@ -125,6 +125,14 @@ class NONAArchitecture(Architecture):
         value = getattr(self.estimator, name, "auto")
         return self.automatic[name] if value == "auto" else value
 
+    def validate(self):
+        super().validate()
+        step = self.estimator.softstep
+        if isinstance(step, dict) and not step.keys() <= SOFTSTEP_OPTIONS:
+            raise ValueError(
+                f"softstep must have no other keys than {sorted(SOFTSTEP_OPTIONS)}, got {step!r}"
+            )
+
     @property
     def automatic(self) -> dict[str, Any]:
         """What 'auto' means."""
@@ -187,63 +195,51 @@ class NONAArchitecture(Architecture):
     def smoothing(self):
         return self.adjusts
 
-    def build(self, X: Tensor | Rows, targets: Any) -> NeighborNetwork:
+    def build(self, X: Any, targets: Any) -> NeighborNetwork:
         """Build an untrained network for training rows and fitted targets."""
         n_adjusted = targets.n_adjusted if self.adjusts else 0
-        head = self.make_head(targets, n_adjusted)
+        if self.estimator.hidden_layer_sizes is None:
+            embedding, embedding_dim = self._features_as_embedding(X, n_adjusted)
+            head = self.make_head(targets, 0, embedding_dim)
+        else:
+            head = self.make_head(targets, n_adjusted, self.estimator.embedding_dim)
+            embedding = self.make_embedding(X, n_adjusted)
         self.check_n_rows(len(X))
-        return NeighborNetwork(self.make_embedding(X, n_adjusted), head)
+        return NeighborNetwork(embedding, head)
 
-    def make_head(self, targets: Any, n_adjusted: int) -> Any:
+    def make_head(self, targets: Any, n_adjusted: int, embedding_dim: int) -> Any:
         """Build the head."""
-        estimator = self.estimator
+        estimator, step = self.estimator, self.estimator.softstep
+        if step is not None:
+            options = {"step": step} if isinstance(step, str) else step
+            step = SoftStep(**options, embedding_dim=embedding_dim)
         return targets.make_head(
             estimator.similarity,
-            self._make_step(),
+            step,
             estimator.weighting,
             learn_temperature=True,
             n_adjusted=n_adjusted,
         )
 
-    def _make_step(self) -> SoftStep | None:
-        step = self.estimator.softstep
-        if step is None or isinstance(step, str):
-            return None if step is None else SoftStep(step)
-        size = step.linear.in_features if step.params == "pointwise" else None
-        if self.estimator.hidden_layer_sizes is not None:
-            self._check_step_size(size, self.estimator.embedding_dim)
-        return SoftStep(step.step, step.params, step.on, size)
-
-    @staticmethod
-    def _check_step_size(size: int | None, embedding_dim: int) -> None:
-        if size not in (None, embedding_dim):
-            raise ValueError(f"softstep must have embedding_dim={embedding_dim}, got {size}")
-
-    def _extractor_embedding(self, rows: Any, n_adjusted: int) -> ExtractorEmbedding:
-        """Build the feature extractor, and the layers on it if there are any."""
-        assert self.extractor is not None
-        extractor = make_extractor(self.extractor.module)
-        n_features = count_features(extractor, rows)
-        if self.estimator.hidden_layer_sizes is not None:
-            layers = self.make_layers(n_features, n_adjusted)
-        elif n_adjusted:
+    def _features_as_embedding(self, X: Any, n_adjusted: int) -> tuple[nn.Module, int]:
+        """Compare the features of the extractor as they are: (embedding, their number)."""
+        if self.extractor is None:
+            raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
+        if n_adjusted:
             raise ValueError(
                 "adjust must be False with hidden_layer_sizes=None: there is no layer that "
                 "predicts the targets"
             )
-        else:
-            layers = nn.Identity()
-            step = self.estimator.softstep
-            if isinstance(step, SoftStep) and step.params == "pointwise":
-                self._check_step_size(step.linear.in_features, n_features)
-        return ExtractorEmbedding(extractor, layers, self.extractor.precision)
+        extractor = make_extractor(self.extractor.module)
+        n_features = count_features(extractor, X.to(self.device))
+        return ExtractorEmbedding(extractor, nn.Identity(), self.extractor.precision), n_features
 
     def make_embedding(self, X: Any, n_adjusted: int) -> nn.Module:
         """Build the embedding of a table's features, or of those that are extracted."""
         if self.extractor is not None:
-            return self._extractor_embedding(X.to(self.device), n_adjusted)
-        if self.estimator.hidden_layer_sizes is None:
-            raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
+            extractor = make_extractor(self.extractor.module)
+            layers = self.make_layers(count_features(extractor, X.to(self.device)), n_adjusted)
+            return ExtractorEmbedding(extractor, layers, self.extractor.precision)
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
         if len(real_valued) > widest[self.estimator.numerical_embedding]:

@@ -71,10 +71,10 @@ class DenseArchitecture(NONAArchitecture):
     adjusts = False
     neighbor_pool = "batch"  # the cheapest: the head does not use it
 
-    def make_head(self, targets, n_adjusted):
+    def make_head(self, targets, n_adjusted, embedding_dim):
         sizes = getattr(targets, "sizes", None)
         n_outputs = targets.n_outputs if sizes is None else sum(sizes)
-        return DenseHead(self.estimator.embedding_dim, n_outputs, sizes)
+        return DenseHead(embedding_dim, n_outputs, sizes)
 
 
 class DenseHeadEstimator(TransformerMixin, BaseEstimator):

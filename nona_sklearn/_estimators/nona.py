@@ -9,7 +9,6 @@ import torch
 
 from .._utils.docs import with_parameters_of
 from .._utils.storable import storable_estimator
-from ..softstep import SoftStep
 from ..weighting import Weighting
 from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
@@ -77,10 +76,10 @@ class NONARegressor(NeighborRegressor):
         'preconditioned'; or one made with its own options, such as ``SparseSoftmax(8)`` (see
         :mod:`nona_sklearn.weighting`). 'softmax' is the papers'.
 
-    softstep : {'s1', 's2'}, SoftStep or None, default=None
+    softstep : {'s1', 's2'}, dict or None, default=None
         Learned sparse mask on the similarities (see :class:`SoftStep`); None is plain NONA. A
-        SoftStep that is passed gives its options, such as ``params='pointwise'`` with the
-        estimator's `embedding_dim`; its weights are made anew.
+        dict has the parameters of :class:`SoftStep` but for `embedding_dim`, such as
+        ``{'step': 's2', 'params': 'pointwise'}``.
 
     adjust : bool or 'auto', default='auto'
         Whether to move each neighbour's target by the difference that the network itself sees
@@ -258,7 +257,7 @@ class NONARegressor(NeighborRegressor):
     numerical_embedding: str | None = "auto"
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
-    softstep: str | SoftStep | None = None
+    softstep: str | dict | None = None
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048
@@ -376,7 +375,7 @@ class NONAClassifier(NeighborClassifier):
     numerical_embedding: str | None = "auto"
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
-    softstep: str | SoftStep | None = None
+    softstep: str | dict | None = None
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048

@@ -12,7 +12,7 @@ from .._data.table_encoder import TableEncoder
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
 from ..similarity import SIMILARITIES
-from ..softstep import STEP_SCALES, STEPS, SoftStep
+from ..softstep import STEP_SCALES, STEPS
 from ..weighting import WEIGHTINGS, Weighting
 
 MOST = 2**62  # of a number that others keep in 64 bits
@@ -55,7 +55,7 @@ NONA: dict = {
     "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
     "callbacks": [list, tuple, None],
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
-    "softstep": [StrOptions(STEPS.keys()), SoftStep, None],
+    "softstep": [StrOptions(STEPS.keys()), dict, None],
 }
 SOFTSTEP: dict = {
     **COMMON,
