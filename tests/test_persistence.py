@@ -42,9 +42,11 @@ from nona_sklearn import (
 )
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._persistence import codec
 from nona_sklearn._persistence import file as file_module
-from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
+from nona_sklearn._persistence import memory, values
+from nona_sklearn._persistence.decoder import Decoder
+from nona_sklearn._persistence.encoder import Encoder, UnknownError
+from nona_sklearn._utils import storable
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, SparseSoftmax, Weighting
 
@@ -343,7 +345,7 @@ def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
     weights = [*loaded.network_.parameters()]
     assert len(weights) == len([*estimator.network_.parameters()])
     assert not any(weight.requires_grad for weight in weights)
-    with pytest.raises(TypeError, match=r"handed callbacks, which .* does not need"):
+    with pytest.raises(TypeError, match=r"passed callbacks, which .* does not need"):
         again(
             *(estimator, tmp_path),
             **{"feature_extractor": Extractor, "collate_fn": collate, "callbacks": None},
@@ -640,10 +642,10 @@ def test_arrays_of_objects_take_as_much_as_is_counted(array):
     encoder = Encoder()
     written = encoder.encode(array, "array")
     decoder = Decoder(encoder.tensors, {})
-    before = decoder._room
+    before = decoder.memory.left
     back = decoder.decode(written)
     takes = back.nbytes + sum(map(sys.getsizeof, back.tolist()))
-    counted = before - decoder._room
+    counted = before - decoder.memory.left
     assert counted == 0 if back.dtype.kind == "i" else takes <= counted <= 4 * takes
 
 
@@ -688,7 +690,7 @@ def test_a_forged_file_is_refused_before_it_takes_much_memory(saved, content, tm
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
     rewrite(path, lambda _: content, FORGED)
-    most = codec.ROOM + codec.TIMES * path.stat().st_size
+    most = memory.FREE_BYTES + memory.MAX_EXPANSION * path.stat().st_size
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"model\.safetensors"):
@@ -1063,7 +1065,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
     """Also with no room but what is in the file; and as wide as it was."""
     array = np.array(texts, dtype=f"U{max(width, *map(len, texts))}")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(codec, "ROOM", 0)
+        patched.setattr(memory, "FREE_BYTES", 0)
         try:
             back = through(array)
         except UnknownError:
@@ -1076,7 +1078,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
 
 
 def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(codec, "ROOM", 0)
+    monkeypatch.setattr(memory, "FREE_BYTES", 0)
     estimator = NONARegressor()
     estimator.note_ = np.array(["a"] * 100, dtype="U5000")
     with pytest.raises(
@@ -1090,8 +1092,8 @@ def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
 def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
     day = datetime.date(2025, 1, 1)
     for longest in (10, 9):
-        short = dataclasses.replace(codec.PLAIN["datetime.date"], longest=longest)
-        monkeypatch.setitem(codec.PLAIN, "datetime.date", short)
+        short = dataclasses.replace(storable.CODECS["datetime.date"], max_characters=longest)
+        monkeypatch.setitem(storable.CODECS, "datetime.date", short)
         if longest == 10:
             assert through(day) == day
     with pytest.raises(UnknownError, match="value cannot be read again: a text has 10 char"):
@@ -1100,13 +1102,17 @@ def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
 
 def test_bounds_are_those_that_are_documented():
     said = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text().split())
-    assert f"at most {codec.ROOM >> 20} MiB and {codec.TIMES} times the file's size" in said
-    assert f"have at most {codec.LONGEST} characters, and at most {codec.ALIKE} keys" in said
+    assert (
+        f"at most {memory.FREE_BYTES >> 20} MiB and {memory.MAX_EXPANSION} times the file's size"
+        in said
+    )
+    longest, most = storable.MAX_CHARACTERS, values.MAX_COLLISIONS
+    assert f"have at most {longest} characters, and at most {most} keys" in said
 
 
 def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
     padded = np.array(["a"] * 10, dtype="U5000")
-    monkeypatch.setattr(codec, "ROOM", padded.nbytes)
+    monkeypatch.setattr(memory, "FREE_BYTES", padded.nbytes)
     np.testing.assert_array_equal(through(padded), padded)
     with pytest.raises(UnknownError, match=r"value\.1 is an array of texts that is nearly all"):
         Encoder().encode([padded, padded.copy()], "value")
@@ -1183,7 +1189,7 @@ def test_a_bank_of_arrays_that_do_not_fit_is_refused(arrays, tmp_path):
     assert len(file_module.read(path)) == 9
     encoder = Encoder()
     state = bank.__getstate__()
-    forged = encoder._entries(state | {"arrays": state["arrays"] | arrays}, "forged")
+    forged = encoder.entries(state | {"arrays": state["arrays"] | arrays}, "forged")
     rewrite(path, lambda _: {"object": ["nona_sklearn.NeighborBank", forged]}, encoder.tensors)
     with pytest.raises(ValueError, match=r"bank\.safetensors .* cannot read: "):
         file_module.read(path)

@@ -1033,7 +1033,7 @@ def test_bad_parameters_are_named(tmp_path, monkeypatch):
             ShardedNeighbors(folder, allow_partial=wrong)
     with pytest.raises(FileNotFoundError, match=r"there is no shards\.json in"):
         ShardedNeighbors(folder / "shards.json")
-    with pytest.raises(TypeError, match="load was handed callbacks"):
+    with pytest.raises(TypeError, match="load was passed callbacks"):
         ShardedNeighbors(folder, callbacks=[])
     monkeypatch.chdir(tmp_path)
     relative = ShardedNeighbors("bank")
