@@ -18,7 +18,7 @@ from .._utils.validation import check_choice
 from .memory import MemoryBudget
 from .values import check_hashes, read_dtype
 
-TAGS = {"dict", "array", "tensor", "object", "estimator", "handed", "module"}
+TAGS = {"dict", "array", "object", "estimator", "module"}
 
 
 class MismatchError(ValueError):
@@ -26,15 +26,7 @@ class MismatchError(ValueError):
 
 
 class Decoder:
-    """Make the objects that an :class:`~.encoder.Encoder` wrote.
-
-    Parameters
-    ----------
-    tensors : mapping of str to Tensor
-        Its tensors.
-    external : mapping of str to object
-        Values of the parameters that it could not write.
-    """
+    """Make what an :class:`~.encoder.Encoder` wrote, of its tensors and external parameters."""
 
     def __init__(self, tensors: Mapping[str, Tensor], external: Mapping[str, Any]):
         self.tensors, self.external = tensors, external
@@ -52,6 +44,10 @@ class Decoder:
             plain = self.decode(content)
             CODECS[tag].check(plain)
             return CODECS[tag].read(plain)
+        if tag == "tensor":
+            return self.tensors[content]
+        if tag == "handed":
+            return self.external[content]
         if tag not in TAGS:
             raise ValueError(f"{tag!r:.50} is no tag")
         return getattr(self, f"_{tag}")(content)
@@ -95,9 +91,6 @@ class Decoder:
             for end, length in zip(ends.tolist(), sizes.tolist(), strict=True)
         ]
 
-    def _tensor(self, key: str) -> Tensor:
-        return self.tensors[key]
-
     def _object(self, written: list) -> Any:
         name, entries = written
         name = RENAMED.get(name, name)
@@ -121,9 +114,6 @@ class Decoder:
         estimator = _fill(kind, self._parameters | self._entries(fitted, name))
         self._parameters = before
         return estimator
-
-    def _handed(self, name: str) -> Any:
-        return self.external[name]
 
     def _module(self, written: list) -> nn.Module:
         """Make a module from a parameter of the estimator, and load its weights."""

@@ -50,10 +50,9 @@ def save(estimator, path, *, overwrite=False):
     ------
     TypeError
         If it is no estimator of this package, or holds an object that a file cannot.
-    FileExistsError
-        If there is something at `path`, and `overwrite` is False.
     OSError
-        If the file cannot be written. What was at `path` stays.
+        If there is something at `path`, and `overwrite` is False (FileExistsError), or the file
+        cannot be written. What was at `path` stays.
 
     See Also
     --------
@@ -100,7 +99,13 @@ def write(thing: Any, path: Path) -> str:
     metadata = {
         "format": str(FORMAT),
         "handed": _to_json(encoder.external),
-        "versions": _to_json(_versions()),
+        "versions": _to_json(
+            {
+                "nona_sklearn": __version__,
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in LIBRARIES},
+            }
+        ),
     }
     metadata["sha256"] = _checksum(metadata, tensors)
     with put_in_place(path) as beside:
@@ -227,14 +232,6 @@ def _check_external(path: Path, needed: Mapping[str, str], external: Mapping[str
         )
     if more := external.keys() - needed.keys():
         raise TypeError(f"load was passed {min(more)}, which {path} does not need")
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "nona_sklearn": __version__,
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in LIBRARIES},
-    }
 
 
 def _to_json(value: Any) -> str:

@@ -1,7 +1,7 @@
 """How much memory the objects of a file may take."""
 
-#: Bytes that arrays of objects and texts may take: so many, and so many times what is in the
-#: file. A file that needs more is forged: it declares texts wider than any in it.
+#: Bytes that arrays of objects and texts may take: so many, and so many times those in the file.
+#: A file that needs more is forged: it declares texts wider than any in it.
 FREE_BYTES, MAX_EXPANSION = 2**26, 256
 
 
@@ -12,16 +12,9 @@ class MemoryBudget:
         self.left = FREE_BYTES + MAX_EXPANSION * n_stored
 
     def charge(self, n_values: int, width: int, n_bytes: int = 0, n_stored: int = 0) -> None:
-        """Refuse an array for which no memory is left, before it is made.
+        """Refuse an array of values of some bytes each, of texts of `n_bytes`, if none are left.
 
-        Parameters
-        ----------
-        n_values, width : int
-            Size of the array, and bytes of one of its entries.
-        n_bytes : int, default=0
-            Size of the texts that it is cut from.
-        n_stored : int, default=0
-            Bytes that it adds to the file.
+        It adds `n_stored` bytes to the file.
         """
         taken = n_values * (64 + width) + 4 * n_bytes  # with Python's objects, approximately
         left = self.left + MAX_EXPANSION * n_stored - taken

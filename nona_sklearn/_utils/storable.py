@@ -61,8 +61,8 @@ def name_of(thing: Any) -> str:
 def storable(thing: T) -> T:
     """Register a class, of which a file holds the state, or a function, which a file may name.
 
-    A state is complete if it has the parameters of ``__init__`` without a default; a class with a
-    ``__setstate__`` of its own checks states there.
+    A state has to hold the parameters of ``__init__`` without a default, unless the class has a
+    ``__setstate__`` of its own, which checks it.
     """
     if isinstance(thing, type):
         CLASSES[name_of(thing)] = thing
@@ -71,27 +71,27 @@ def storable(thing: T) -> T:
     return thing
 
 
-def storable_parameters(kind: Any = None, *, upgrade: Callable[[dict], dict] = dict) -> Any:
+def storable_parameters(
+    kind: Any = None, *, upgrade: Callable[[dict], dict] = dict, estimator: bool = False
+) -> Any:
     """Register a class with parameters, such as an object that is a parameter of an estimator.
 
     Parameters
     ----------
     kind : type, optional
-        With parameters as of scikit-learn's ``BaseEstimator``. None: return a decorator.
+        With parameters as scikit-learn's BaseEstimator. None: return a decorator.
     upgrade : callable, default=dict
-        Takes the parameters of a file, those that the user passed to ``load`` among them, and
-        returns those of this version. A file of this version must pass unchanged; parameters that
-        a file lacks are set to their defaults afterwards.
+        From the parameters in a file of any version, with those that the user passes to ``load``,
+        to this version's. Those that are missing are set to their defaults afterwards.
+    estimator : bool, default=False
+        Whether it has files of its own.
     """
     if kind is None:
-        return partial(storable_parameters, upgrade=upgrade)
+        return partial(storable_parameters, upgrade=upgrade, estimator=estimator)
     UPGRADES[storable(kind)] = upgrade
+    if estimator:
+        ESTIMATORS.append(kind)
     return kind
 
 
-def storable_estimator(kind: Any = None, *, upgrade: Callable[[dict], dict] = dict) -> Any:
-    """Register an estimator of which there are files; see :func:`storable_parameters`."""
-    if kind is None:
-        return partial(storable_estimator, upgrade=upgrade)
-    ESTIMATORS.append(storable_parameters(kind, upgrade=upgrade))
-    return kind
+storable_estimator = partial(storable_parameters, estimator=True)
