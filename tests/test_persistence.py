@@ -397,6 +397,102 @@ def test_a_similarity_that_is_not_registered_is_named(tmp_path, monkeypatch):
         nona_sklearn.load(tmp_path / "model.safetensors")
 
 
+# -- parameters that change ----------------------------------------------------------------------
+
+
+@storable.storable_parameters
+class Reading(BaseEstimator):
+    """A parameter that has parameters."""
+
+    def __init__(self, module, collate_fn=None, rate=0.1):
+        self.module = module
+        self.collate_fn = collate_fn
+        self.rate = rate
+
+
+@storable.storable_estimator
+class Before(BaseEstimator):
+    """An estimator of an earlier version."""
+
+    def __init__(self, feature_extractor=None, collate_fn=None, rate=0.1, depth=1):
+        self.feature_extractor = feature_extractor
+        self.collate_fn = collate_fn
+        self.rate = rate
+        self.depth = depth
+
+
+def gather(parameters):
+    """Parameters of that version as those of this one."""
+    if "collate_fn" in parameters:
+        names = {"feature_extractor": "module", "collate_fn": "collate_fn", "rate": "rate"}
+        of_reading = {new: parameters.pop(old) for old, new in names.items()}
+        parameters["feature_extractor"] = Reading(**of_reading)
+    return parameters
+
+
+@storable.storable_estimator(upgrade=gather)
+class After(BaseEstimator):
+    """The estimator of this version."""
+
+    def __init__(self, feature_extractor=None, depth=2, width=3):
+        self.feature_extractor = feature_extractor
+        self.depth = depth
+        self.width = width
+
+
+def test_parameters_of_an_earlier_version_are_upgraded(tmp_path, monkeypatch):
+    """Also those that are passed to load; and classes and keys that have another name now."""
+    extractor = Extractor()
+    before = Before(extractor, collate, rate=0.2, depth=5)
+    before.network_ = {"extractor": extractor}
+    before.note_ = "kept"
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(before, path)
+    after = storable.name_of(After)
+    monkeypatch.setitem(storable.RENAMED, storable.name_of(Before), after)
+    monkeypatch.setitem(storable.RENAMED, f"{after}.note_", "remark_")
+    mine = Extractor()
+    loaded = nona_sklearn.load(path, feature_extractor=mine, collate_fn=collate)
+    assert type(loaded) is After
+    assert loaded.get_params(deep=False) == {
+        "feature_extractor": loaded.feature_extractor,
+        "depth": 5,
+        "width": 3,
+    }
+    reading = loaded.feature_extractor
+    assert (reading.module, reading.collate_fn, reading.rate) == (mine, collate, 0.2)
+    assert loaded.remark_ == "kept"
+    made = loaded.network_["extractor"]
+    torch.testing.assert_close(made.state_dict(), extractor.state_dict(), rtol=0, atol=0)
+    assert clone(loaded).feature_extractor.rate == 0.2
+
+
+def test_parameters_that_no_version_has_are_refused_after_the_upgrade(tmp_path):
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(After(), path)
+    rewrite(path, lambda _: {"estimator": [storable.name_of(After), {"no_such": 1}, {}]})
+    with pytest.raises(ValueError, match="After has no parameter no_such"):
+        nona_sklearn.load(path)
+
+
+def test_what_a_file_cannot_hold_of_a_nested_parameter_is_passed_by_its_long_name(tmp_path):
+    estimator = After(Reading(Extractor(), collate, rate=0.3), depth=7)
+    estimator.network_ = {"extractor": estimator.feature_extractor.module}
+    with pytest.raises(TypeError, match="needs feature_extractor__collate_fn, which a file"):
+        again(estimator, tmp_path, feature_extractor__module=Extractor)
+    passed = {"feature_extractor__module": Extractor, "feature_extractor__collate_fn": collate}
+    loaded = again(estimator, tmp_path, **passed)
+    reading = loaded.feature_extractor
+    assert (reading.module, reading.collate_fn, reading.rate) == (Extractor, collate, 0.3)
+    expected = estimator.network_["extractor"].state_dict()
+    made = loaded.network_["extractor"]
+    torch.testing.assert_close(made.state_dict(), expected, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="feature_extractor does not fit the file"):
+        again(estimator, tmp_path, **(passed | {"feature_extractor__module": Extractor(6)}))
+    plain = again(After(Reading(nn.Linear(2, 3))), tmp_path)
+    assert plain.feature_extractor.module.out_features == 3
+
+
 # -- what is refused ---------------------------------------------------------------------------
 
 
