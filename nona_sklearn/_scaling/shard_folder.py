@@ -68,10 +68,7 @@ class Entry:
     last: int
 
     def open(self) -> Shard:
-        """Map the shard into memory, verified when this process first reads its file.
-
-        Raises a FileNotFoundError if it is missing, and a ValueError if it is damaged.
-        """
+        """Map the shard, or raise a FileNotFoundError (missing) or a ValueError (damaged)."""
         return CACHE.read(self)
 
     def read(self, verify: bool) -> Shard:
@@ -99,7 +96,7 @@ class ShardCache:
         self.lock = ForkSafeLock()
 
     def read(self, entry: Entry) -> Shard:
-        """Give a shard, see :meth:`Entry.open`."""
+        """See :meth:`Entry.open`; a file is verified when this process first reads it."""
         path = entry.path
         try:
             about = os.stat(path)
@@ -143,10 +140,7 @@ class Folder:
 
     @classmethod
     def read(cls, path: Path) -> Folder:
-        """Read the manifest.
-
-        Raises a FileNotFoundError if there is none, and a ValueError if it is damaged.
-        """
+        """Read the manifest, or raise a FileNotFoundError (none) or a ValueError (damaged)."""
         manifest = path / MANIFEST
         if not manifest.is_file():
             raise FileNotFoundError(
@@ -196,14 +190,14 @@ class Folder:
             finally:
                 cls.read(path)._tidy()
 
-    def put(self, shard: Shard, place: int | None = None) -> Folder:
-        """Write a shard, a new one or in the place of another."""
+    def put(self, shard: Shard, replaced: Entry | None = None) -> Folder:
+        """Write a shard, in the place of another or after all others."""
         path, bank = self.path / f"shard-{self.next_number:05d}.safetensors", shard.bank
         # A file of that name was never listed: its edit was interrupted.
         checksum = write({"bank": bank, "graphs": shard.graphs}, path)
-        entry = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
-        place = len(self.shards) if place is None else place
-        shards = (*self.shards[:place], entry, *self.shards[place + 1 :])
+        new = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+        shards = tuple(new if entry is replaced else entry for entry in self.shards)
+        shards = shards if replaced else (*shards, new)
         return replace(self, shards=shards, next_number=self.next_number + 1)
 
     def without(self, entries: Collection[Entry]) -> Folder:
@@ -222,10 +216,7 @@ class Folder:
             beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
 
     def _tidy(self) -> None:
-        """Delete what edits left: files of removed rows, and of interrupted writing.
-
-        Of a link, what it leads to stays.
-        """
+        """Delete files of removed rows, and of interrupted writing; of a link, only the link."""
         listed = {entry.path.name for entry in self.shards}
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():

@@ -401,10 +401,13 @@ class ShardedNeighbors:
             Their ids, which no other row had or will have.
         """
         with Folder.editing(self.folder) as folder:
-            place, bank = self._open_shard(folder)
+            last, opened, bank = folder.shards[-1], None, self._exact.bank_
+            if last.n_rows < OPEN_ROWS:
+                with suppress(OSError, ValueError):  # lost: it may come back as it was
+                    bank, opened = last.open().bank, last
             editor = with_bank(self._exact, replace(bank, next_id=torch.tensor(folder.next_id)))
             ids = editor.add_neighbors(X, y, sample_weight)
-            folder = folder.put(shard_of(editor.bank_, self.estimator_), place)
+            folder = folder.put(shard_of(editor.bank_, self.estimator_), opened)
             replace(folder, next_id=folder.next_id + len(ids)).write()
         return ids
 
@@ -425,8 +428,8 @@ class ShardedNeighbors:
         removed = np.unique(check_ids(ids))
         with Folder.editing(self.folder) as folder:
             banks = {
-                place: entry.open().bank
-                for place, entry in enumerate(folder.shards)
+                entry: entry.open().bank
+                for entry in folder.shards
                 if ((entry.first <= removed) & (removed <= entry.last)).any()
             }
             held = [np.arange(0), *(bank.ids.numpy() for bank in banks.values())]
@@ -435,21 +438,12 @@ class ShardedNeighbors:
                 raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
             if len(removed) == len(folder):
                 raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
-            emptied = []
-            for place, bank in banks.items():
+            for entry, bank in banks.items():
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), removed))
                 if len(kept) == 0:
-                    emptied.append(folder.shards[place])
+                    folder = folder.without([entry])
                 else:
-                    folder = folder.put(shard_of(bank.in_order(kept), self.estimator_), place)
+                    folder = folder.put(shard_of(bank.in_order(kept), self.estimator_), entry)
             if len(removed):
-                folder.without(emptied).write()
+                folder.write()
         return self
-
-    def _open_shard(self, folder: Folder) -> tuple[int | None, NeighborBank]:
-        """Find where rows are added: place and bank of the last shard, if it is small enough."""
-        last = len(folder.shards) - 1
-        if folder.shards[last].n_rows < OPEN_ROWS:
-            with suppress(OSError, ValueError):  # lost: it may come back as it was
-                return last, folder.shards[last].open().bank
-        return None, self._exact.bank_
