@@ -60,7 +60,7 @@ class Decoder:
 
     def _dict(self, pairs: list) -> dict:
         decoded = [(self.decode(key), self.decode(value)) for key, value in pairs]
-        check_hashes(key for key, _ in decoded)
+        check_hashes([key for key, _ in decoded])
         return dict(decoded)
 
     def _array(self, written: dict[str, Any]) -> np.ndarray:

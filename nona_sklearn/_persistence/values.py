@@ -8,8 +8,8 @@ import math
 import re
 import zoneinfo
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Collection
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -31,22 +31,13 @@ for _kind in (RobustScaler, StandardScaler, SimpleImputer, MissingIndicator, One
 storable(FrozenEstimator)
 
 
-def check_hashes(values: Iterable) -> None:
+def check_hashes(values: Collection) -> Collection:
     """Refuse values that were chosen to share a hash: a dict compares each with all before it."""
     if max(Counter(map(hash, values)).values(), default=0) > MAX_COLLISIONS:
         raise ValueError(
             f"more than {MAX_COLLISIONS} keys of a dict, or entries of a set, share a hash"
         )
-
-
-def _write_set(values: set) -> list:
-    check_hashes(values)
-    return list(values)
-
-
-def _read_set(values: list) -> set:
-    check_hashes(values)
-    return set(values)
+    return values
 
 
 # -- numpy -------------------------------------------------------------------------------------
@@ -62,11 +53,6 @@ def read_dtype(name: str) -> np.dtype:
 def is_plain(dtype: np.dtype) -> bool:
     """Whether torch, or Python, has numbers, moments or texts of this type."""
     return dtype.kind in "biuSUmM" or (dtype.kind == "f" and dtype.itemsize <= 8)
-
-
-def _write_scalar(scalar: np.generic) -> list:
-    plain = scalar.view(np.int64) if scalar.dtype.kind in "mM" else scalar
-    return [scalar.dtype.str, plain.item()]
 
 
 def _read_scalar(written: list) -> np.generic:
@@ -93,13 +79,10 @@ def _read_random_state(state: dict) -> np.random.RandomState:
 # -- pandas ------------------------------------------------------------------------------------
 
 
-def _pandas(name: str) -> Callable:
-    def make(arguments: list) -> Any:
-        import pandas as pd  # only where a value is one of pandas's
+def _pandas(name: str, arguments: list) -> Any:
+    import pandas as pd  # only where a value is one of pandas's
 
-        return getattr(pd, name)(*arguments)
-
-    return make
+    return getattr(pd, name)(*arguments)
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +90,7 @@ def _zone(name: str) -> datetime.tzinfo:
     """The time zone that pandas has by a name; dateutil's are paths of files, which it opens."""
     if name.startswith("dateutil/"):
         raise ValueError(f"{name!r} is a path, and no time zone")
-    return _pandas("Timestamp")(["1970-01-01"]).tz_localize("UTC").tz_convert(name).tz
+    return _pandas("Timestamp", ["1970-01-01"]).tz_localize("UTC").tz_convert(name).tz
 
 
 def _write_moment(moment: Any) -> list:
@@ -122,16 +105,16 @@ def _write_moment(moment: Any) -> list:
 
 def _read_moment(written: list) -> Any:
     text, name, unit = written
-    moment = _pandas("Timestamp")([text]).as_unit(unit)
+    moment = _pandas("Timestamp", [text]).as_unit(unit)
     return moment if name is None else moment.tz_localize("UTC").tz_convert(_zone(name))
 
 
-# -- all of them -------------------------------------------------------------------------------
+# -- all: those above, and what takes a line ---------------------------------------------------
 
 # A text may have any length where reading it takes time in proportion.
 CODECS |= {
     "builtins.tuple": Codec(list, list, tuple),
-    "builtins.set": Codec(_write_set, list, _read_set),
+    "builtins.set": Codec(lambda s: [*check_hashes(s)], list, lambda s: {*check_hashes(s)}),
     "builtins.bytes": Codec(bytes.hex, str, bytes.fromhex, math.inf),
     "builtins.slice": Codec(
         lambda s: [s.start, s.stop, s.step], [object] * 3, lambda ends: slice(*ends), math.inf
@@ -155,17 +138,17 @@ CODECS |= {
         lambda state: state.get_state(legacy=False), dict, _read_random_state
     ),
     "pandas.Interval": Codec(
-        lambda i: [i.left, i.right, i.closed], [object, object, str], _pandas("Interval")
+        lambda i: [i.left, i.right, i.closed], [object, object, str], partial(_pandas, "Interval")
     ),
-    "pandas.Period": Codec(lambda p: [str(p), p.freqstr], [str, str], _pandas("Period")),
-    "pandas.Timedelta": Codec(lambda t: [t.isoformat()], [str], _pandas("Timedelta")),
+    "pandas.Period": Codec(lambda p: [str(p), p.freqstr], [str, str], partial(_pandas, "Period")),
+    "pandas.Timedelta": Codec(lambda t: [t.isoformat()], [str], partial(_pandas, "Timedelta")),
     "pandas.Timestamp": Codec(_write_moment, [str, (str, type(None)), str], _read_moment),
-    "pandas.NaTType": Codec(lambda _: ["NaT"], [str], _pandas("Timestamp")),
+    "pandas.NaTType": Codec(lambda _: ["NaT"], [str], partial(_pandas, "Timestamp")),
     "torch.device": Codec(str, str, torch.device),
     "torch.dtype": Codec(str, str, {str(dtype): dtype for dtype in TORCH_DTYPES}.__getitem__),
     "zoneinfo.ZoneInfo": Codec(lambda z: str(zoneinfo.ZoneInfo(str(z))), str, zoneinfo.ZoneInfo),
     "scalar": Codec(
-        _write_scalar,
+        lambda s: [s.dtype.str, (s.view(np.int64) if s.dtype.kind in "mM" else s).item()],
         [str, object],
         _read_scalar,
         math.inf,
