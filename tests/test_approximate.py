@@ -21,7 +21,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._estimators.queries import evaluate
-from nona_sklearn._scaling.approximate import _build_graph, _search_graph
+from nona_sklearn._scaling.index import build_graph, search_graph
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
 
 
@@ -249,7 +249,7 @@ def test_few_candidates_are_the_nearest_as_a_rule(faiss):
     """A search that keeps no more rows in sight than it is to find misses every sixth of them."""
     rng = np.random.default_rng(0)
     rows, query = (torch.from_numpy(rng.normal(size=(n, 32))).float() for n in (3000, 200))
-    _, found = _search_graph(_build_graph(rows), query.numpy(), 8)
+    _, found = search_graph(build_graph(rows), query.numpy(), 8)
     nearest = torch.cdist(query, rows).topk(8, largest=False).indices.numpy()
     shares = [np.isin(places, true).mean() for places, true in zip(found, nearest, strict=True)]
     assert np.mean(shares) > 0.88

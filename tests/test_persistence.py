@@ -43,9 +43,11 @@ from nona_sklearn import (
 )
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._persistence import codec
 from nona_sklearn._persistence import file as file_module
-from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
+from nona_sklearn._persistence import memory, values
+from nona_sklearn._persistence.decoder import Decoder
+from nona_sklearn._persistence.encoder import Encoder, UnknownError
+from nona_sklearn._utils import storable
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, Softmax, SparseSoftmax, Weighting
 
@@ -346,7 +348,7 @@ def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
     weights = [*loaded.network_.parameters()]
     assert len(weights) == len([*estimator.network_.parameters()])
     assert not any(weight.requires_grad for weight in weights)
-    with pytest.raises(TypeError, match=r"handed callbacks, which .* does not need"):
+    with pytest.raises(TypeError, match=r"passed callbacks, which .* does not need"):
         again(
             *(estimator, tmp_path),
             **{module: Extractor, function: collate, "callbacks": None},
@@ -396,6 +398,102 @@ def test_a_similarity_that_is_not_registered_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(SIMILARITIES, "mine")
     with pytest.raises(ValueError, match=r"similarity must be one of .* got 'mine'"):
         nona_sklearn.load(tmp_path / "model.safetensors")
+
+
+# -- parameters that change ----------------------------------------------------------------------
+
+
+@storable.storable_parameters
+class Reading(BaseEstimator):
+    """A parameter that has parameters."""
+
+    def __init__(self, module, collate_fn=None, rate=0.1):
+        self.module = module
+        self.collate_fn = collate_fn
+        self.rate = rate
+
+
+@storable.storable_estimator
+class Before(BaseEstimator):
+    """An estimator of an earlier version."""
+
+    def __init__(self, feature_extractor=None, collate_fn=None, rate=0.1, depth=1):
+        self.feature_extractor = feature_extractor
+        self.collate_fn = collate_fn
+        self.rate = rate
+        self.depth = depth
+
+
+def gather(parameters):
+    """Parameters of that version as those of this one."""
+    if "collate_fn" in parameters:
+        names = {"feature_extractor": "module", "collate_fn": "collate_fn", "rate": "rate"}
+        of_reading = {new: parameters.pop(old) for old, new in names.items()}
+        parameters["feature_extractor"] = Reading(**of_reading)
+    return parameters
+
+
+@storable.storable_estimator(upgrade=gather)
+class After(BaseEstimator):
+    """The estimator of this version."""
+
+    def __init__(self, feature_extractor=None, depth=2, width=3):
+        self.feature_extractor = feature_extractor
+        self.depth = depth
+        self.width = width
+
+
+def test_parameters_of_an_earlier_version_are_upgraded(tmp_path, monkeypatch):
+    """Also those that are passed to load; and classes and keys that have another name now."""
+    extractor = Extractor()
+    before = Before(extractor, collate, rate=0.2, depth=5)
+    before.network_ = {"extractor": extractor}
+    before.note_ = "kept"
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(before, path)
+    after = storable.name_of(After)
+    monkeypatch.setitem(storable.RENAMED, storable.name_of(Before), after)
+    monkeypatch.setitem(storable.RENAMED, f"{after}.note_", "remark_")
+    mine = Extractor()
+    loaded = nona_sklearn.load(path, feature_extractor=mine, collate_fn=collate)
+    assert type(loaded) is After
+    assert loaded.get_params(deep=False) == {
+        "feature_extractor": loaded.feature_extractor,
+        "depth": 5,
+        "width": 3,
+    }
+    reading = loaded.feature_extractor
+    assert (reading.module, reading.collate_fn, reading.rate) == (mine, collate, 0.2)
+    assert loaded.remark_ == "kept"
+    made = loaded.network_["extractor"]
+    torch.testing.assert_close(made.state_dict(), extractor.state_dict(), rtol=0, atol=0)
+    assert clone(loaded).feature_extractor.rate == 0.2
+
+
+def test_parameters_that_no_version_has_are_refused_after_the_upgrade(tmp_path):
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(After(), path)
+    rewrite(path, lambda _: {"estimator": [storable.name_of(After), {"no_such": 1}, {}]})
+    with pytest.raises(ValueError, match="After has no parameter no_such"):
+        nona_sklearn.load(path)
+
+
+def test_what_a_file_cannot_hold_of_a_nested_parameter_is_passed_by_its_long_name(tmp_path):
+    estimator = After(Reading(Extractor(), collate, rate=0.3), depth=7)
+    estimator.network_ = {"extractor": estimator.feature_extractor.module}
+    with pytest.raises(TypeError, match="needs feature_extractor__collate_fn, which a file"):
+        again(estimator, tmp_path, feature_extractor__module=Extractor)
+    passed = {"feature_extractor__module": Extractor, "feature_extractor__collate_fn": collate}
+    loaded = again(estimator, tmp_path, **passed)
+    reading = loaded.feature_extractor
+    assert (reading.module, reading.collate_fn, reading.rate) == (Extractor, collate, 0.3)
+    expected = estimator.network_["extractor"].state_dict()
+    made = loaded.network_["extractor"]
+    torch.testing.assert_close(made.state_dict(), expected, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="feature_extractor does not fit the file"):
+        again(estimator, tmp_path, **(passed | {"feature_extractor__module": Extractor(6)}))
+    plain = again(After(Reading(nn.Linear(2, 3))), tmp_path)
+    assert plain.feature_extractor.module.out_features == 3
 
 
 # -- what is refused ---------------------------------------------------------------------------
@@ -643,10 +741,10 @@ def test_arrays_of_objects_take_as_much_as_is_counted(array):
     encoder = Encoder()
     written = encoder.encode(array, "array")
     decoder = Decoder(encoder.tensors, {})
-    before = decoder._room
+    before = decoder.memory.left
     back = decoder.decode(written)
     takes = back.nbytes + sum(map(sys.getsizeof, back.tolist()))
-    counted = before - decoder._room
+    counted = before - decoder.memory.left
     assert counted == 0 if back.dtype.kind == "i" else takes <= counted <= 4 * takes
 
 
@@ -691,7 +789,7 @@ def test_a_forged_file_is_refused_before_it_takes_much_memory(saved, content, tm
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
     rewrite(path, lambda _: content, FORGED)
-    most = codec.ROOM + codec.TIMES * path.stat().st_size
+    most = memory.FREE_BYTES + memory.MAX_EXPANSION * path.stat().st_size
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"model\.safetensors"):
@@ -1066,7 +1164,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
     """Also with no room but what is in the file; and as wide as it was."""
     array = np.array(texts, dtype=f"U{max(width, *map(len, texts))}")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(codec, "ROOM", 0)
+        patched.setattr(memory, "FREE_BYTES", 0)
         try:
             back = through(array)
         except UnknownError:
@@ -1079,7 +1177,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
 
 
 def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(codec, "ROOM", 0)
+    monkeypatch.setattr(memory, "FREE_BYTES", 0)
     estimator = NONARegressor()
     estimator.note_ = np.array(["a"] * 100, dtype="U5000")
     with pytest.raises(
@@ -1093,8 +1191,8 @@ def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
 def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
     day = datetime.date(2025, 1, 1)
     for longest in (10, 9):
-        short = dataclasses.replace(codec.PLAIN["datetime.date"], longest=longest)
-        monkeypatch.setitem(codec.PLAIN, "datetime.date", short)
+        short = dataclasses.replace(storable.CODECS["datetime.date"], max_characters=longest)
+        monkeypatch.setitem(storable.CODECS, "datetime.date", short)
         if longest == 10:
             assert through(day) == day
     with pytest.raises(UnknownError, match="value cannot be read again: a text has 10 char"):
@@ -1103,13 +1201,17 @@ def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
 
 def test_bounds_are_those_that_are_documented():
     said = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text().split())
-    assert f"at most {codec.ROOM >> 20} MiB and {codec.TIMES} times the file's size" in said
-    assert f"have at most {codec.LONGEST} characters, and at most {codec.ALIKE} keys" in said
+    assert (
+        f"at most {memory.FREE_BYTES >> 20} MiB and {memory.MAX_EXPANSION} times the file's size"
+        in said
+    )
+    longest, most = storable.MAX_CHARACTERS, values.MAX_COLLISIONS
+    assert f"have at most {longest} characters, and at most {most} keys" in said
 
 
 def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
     padded = np.array(["a"] * 10, dtype="U5000")
-    monkeypatch.setattr(codec, "ROOM", padded.nbytes)
+    monkeypatch.setattr(memory, "FREE_BYTES", padded.nbytes)
     np.testing.assert_array_equal(through(padded), padded)
     with pytest.raises(UnknownError, match=r"value\.1 is an array of texts that is nearly all"):
         Encoder().encode([padded, padded.copy()], "value")
@@ -1186,7 +1288,7 @@ def test_a_bank_of_arrays_that_do_not_fit_is_refused(arrays, tmp_path):
     assert len(file_module.read(path)) == 9
     encoder = Encoder()
     state = bank.__getstate__()
-    forged = encoder._entries(state | {"arrays": state["arrays"] | arrays}, "forged")
+    forged = encoder.entries(state | {"arrays": state["arrays"] | arrays}, "forged")
     rewrite(path, lambda _: {"object": ["nona_sklearn.NeighborBank", forged]}, encoder.tensors)
     with pytest.raises(ValueError, match=r"bank\.safetensors .* cannot read: "):
         file_module.read(path)

@@ -46,6 +46,7 @@ from nona_sklearn._inference.merged import MergedDistribution
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._inference.tiles import Extremes, Known, Partial
 from nona_sklearn._persistence import file as file_module
+from nona_sklearn._scaling import shard_folder, shard_query
 from nona_sklearn._scaling import sharded as sharded_module
 
 SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
@@ -281,7 +282,7 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
     for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
         assert_same(one.predict(table), estimator.predict(table))
         assert_same_rows(one.kneighbors(table[:9]), estimator.kneighbors(table[:9]))
-    listed = {"estimator.safetensors", "shards.json", sharded_module.LOCK}
+    listed = {"estimator.safetensors", "shards.json", shard_folder.LOCK}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
     assert len(files) == n_files  # forgotten rows are in no file
 
@@ -349,7 +350,7 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
     monkeypatch.setattr(sharded_module, "OPEN_ROWS", open_rows)
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     before, files = sharded.predict(QUERIES), {*(tmp_path / "bank").iterdir()}
-    real = sharded_module.write
+    real = shard_folder.write
 
     def interrupt(*arguments, **params):
         if moment == "written shard":
@@ -358,17 +359,17 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
 
     with monkeypatch.context() as patched:
         if moment == "manifest":
-            patched.setattr(sharded_module.Folder, "write", interrupt)
+            patched.setattr(shard_folder.Folder, "write", interrupt)
         else:
-            patched.setattr(sharded_module, "write", interrupt)
+            patched.setattr(shard_folder, "write", interrupt)
         if (edit, moment) == ("remove a shard", "shard"):
-            patched.setattr(sharded_module.Folder, "write", interrupt)  # no shard is written
+            patched.setattr(shard_folder.Folder, "write", interrupt)  # no shard is written
         with suppress(error):
             EDITS[edit](sharded)
             pytest.skip("a whole shard goes without writing another")
     again = ShardedNeighbors(tmp_path / "bank")
     assert len(again) == len(sharded) == 150
-    assert {*(tmp_path / "bank").iterdir()} == files | {tmp_path / "bank" / sharded_module.LOCK}
+    assert {*(tmp_path / "bank").iterdir()} == files | {tmp_path / "bank" / shard_folder.LOCK}
     np.testing.assert_array_equal(sharded.predict(QUERIES), before)
     np.testing.assert_array_equal(again.predict(QUERIES), before)
     EDITS[edit](again)  # nothing is in its way
@@ -404,7 +405,7 @@ def test_edits_of_several_processes_wait_for_each_other(tmp_path):
         _, errors = editor.communicate(timeout=100)
         assert editor.returncode == 0, errors
     assert len(ShardedNeighbors(folder)) == 150 + 2 * 8
-    assert sharded_module.Folder.read(folder).next_id == 150 + 2 * 8 * 2
+    assert shard_folder.Folder.read(folder).next_id == 150 + 2 * 8 * 2
 
 
 def test_an_edit_of_a_folder_that_is_gone_leaves_nothing(tmp_path):
@@ -441,8 +442,8 @@ def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
     sharded.add_neighbors(X[:1], Y[:1])
     assert len(sharded) == 151
     left = {path.name for path in folder.iterdir()}
-    listed = {entry.path.name for entry in sharded_module.Folder.read(folder).shards}
-    assert left == listed | {"estimator.safetensors", "shards.json", sharded_module.LOCK, *mine}
+    listed = {entry.path.name for entry in shard_folder.Folder.read(folder).shards}
+    assert left == listed | {"estimator.safetensors", "shards.json", shard_folder.LOCK, *mine}
     assert (elsewhere / "notes.txt").read_text() == "mine"
 
 
@@ -464,14 +465,14 @@ def test_nothing_of_a_killed_edit_is_left_after_the_next(tmp_path):
     """It would hold rows that are to be forgotten."""
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
-    before = {*folder.iterdir(), folder / sharded_module.LOCK}
+    before = {*folder.iterdir(), folder / shard_folder.LOCK}
     done = subprocess.run([sys.executable, "-c", KILLED, folder])
     assert done.returncode < 0  # by a signal, amid the writing
     assert {*folder.iterdir()} > before
     assert len(sharded) == 150
     sharded.remove_neighbors(ids=0)
-    listed = {entry.path for entry in sharded_module.Folder.read(folder).shards}
-    others = [sharded_module.ESTIMATOR, sharded_module.MANIFEST, sharded_module.LOCK]
+    listed = {entry.path for entry in shard_folder.Folder.read(folder).shards}
+    others = [shard_folder.ESTIMATOR, shard_folder.MANIFEST, shard_folder.LOCK]
     assert {*folder.iterdir()} == listed | {folder / name for name in others}
 
 
@@ -518,7 +519,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     victim = tmp_path / "mine"
     victim.write_text("mine")
-    (tmp_path / "bank" / sharded_module.LOCK).symlink_to(victim)
+    (tmp_path / "bank" / shard_folder.LOCK).symlink_to(victim)
     for edit in EDITS.values():
         with pytest.raises(ValueError, match=r"edits\.lock must be a file of the folder's own"):
             edit(sharded)
@@ -546,7 +547,7 @@ def test_a_shard_takes_rows_until_it_is_full(n_rows, tmp_path, monkeypatch):
     monkeypatch.setattr(sharded_module, "OPEN_ROWS", n_rows)
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     sharded.add_neighbors(X[:3], Y[:3])
-    sizes = [entry.n_rows for entry in sharded_module.Folder.read(tmp_path / "bank").shards]
+    sizes = [entry.n_rows for entry in shard_folder.Folder.read(tmp_path / "bank").shards]
     assert sizes == [38, 38, 37, *([37, 3] if n_rows == 37 else [40])]
 
 
@@ -563,7 +564,7 @@ def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
 
     for what in ("write", "Shard.of", "Folder.write"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"nona_sklearn._scaling.sharded.{what}", interrupt)
+            patched.setattr(f"nona_sklearn._scaling.shard_folder.{what}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 save_shards(estimator, folder, 2)
         assert not list(tmp_path.iterdir())
@@ -600,7 +601,7 @@ def test_an_answer_is_of_the_bank_at_one_moment(
     editor = ShardedNeighbors(tmp_path / "bank")
     estimator.remove_neighbors(ids=[3, 20, 50])
     edit = partial(editor.remove_neighbors, ids=[3, 20, 50])
-    monkeypatch.setattr(sharded_module, "ask_shard", at_call(number, edit))
+    monkeypatch.setattr(shard_query, "evaluate_shard", at_call(number, edit))
     assert_same(sharded.predict(queries), estimator.predict(queries))
     assert sharded.missing_shards_ == []
     assert len(sharded) == 57
@@ -616,7 +617,7 @@ def test_a_shard_that_is_lost_midway_is_in_no_part_of_an_answer(
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path, 3, allow_partial=True)
     lost = tmp_path / "bank" / "shard-00001.safetensors"
-    monkeypatch.setattr(sharded_module, "ask_shard", at_call(number, lost.unlink))
+    monkeypatch.setattr(shard_query, "evaluate_shard", at_call(number, lost.unlink))
     estimator.remove_neighbors(ids=range(50, 100))
     assert_same(sharded.predict(queries), estimator.predict(queries))
     assert sharded.missing_shards_ == [lost.name]
@@ -760,19 +761,19 @@ def test_a_process_keeps_the_shards_that_it_asked_last(tmp_path, monkeypatch):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     paths = sorted((tmp_path / "bank").glob("shard-*"))
-    monkeypatch.setattr(sharded_module, "SHARDS", sharded_module.Shards())
-    monkeypatch.setattr(sharded_module, "MAPPED_BYTES", 2 * max(p.stat().st_size for p in paths))
+    monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
+    monkeypatch.setattr(shard_folder, "MAPPED_BYTES", 2 * max(p.stat().st_size for p in paths))
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
-    assert [entry.path for entry, _ in sharded_module.SHARDS.mapped] == paths[-2:]
-    monkeypatch.setattr(sharded_module, "MAPPED_BYTES", 1)
+    assert [entry.path for entry, _ in shard_folder.CACHE.mapped] == paths[-2:]
+    monkeypatch.setattr(shard_folder, "MAPPED_BYTES", 1)
     sharded.predict(QUERIES)
-    assert [entry.path for entry, _ in sharded_module.SHARDS.mapped] == paths[-1:]
+    assert [entry.path for entry, _ in shard_folder.CACHE.mapped] == paths[-1:]
 
 
 def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeypatch):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    monkeypatch.setattr(sharded_module, "SHARDS", sharded_module.Shards())
-    monkeypatch.setattr(sharded_module, "MAPPED_BYTES", 1)  # each is mapped anew
+    monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
+    monkeypatch.setattr(shard_folder, "MAPPED_BYTES", 1)  # each is mapped anew
     verified = []
     real = file_module._checksum
     monkeypatch.setattr(file_module, "_checksum", lambda *of: (verified.append(1), real(*of))[1])
@@ -790,10 +791,10 @@ def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeyp
 
 def test_what_a_process_remembers_is_bounded(tmp_path, monkeypatch):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 5)
-    monkeypatch.setattr(sharded_module, "SHARDS", sharded_module.Shards())
-    monkeypatch.setattr(sharded_module, "VERIFIED", 3)
+    monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
+    monkeypatch.setattr(shard_folder, "VERIFIED", 3)
     sharded.predict(QUERIES)
-    names = [entry.path.name for entry, _ in sharded_module.SHARDS.verified]
+    names = [entry.path.name for entry, _ in shard_folder.CACHE.verified]
     assert names == [f"shard-{i:05d}.safetensors" for i in (2, 3, 4)]
 
 
@@ -812,7 +813,7 @@ def test_a_forked_process_answers_whoever_was_reading(tmp_path):
         held, done = Event(), Event()
 
         def read():
-            with sharded_module.SHARDS.lock.held():
+            with shard_folder.CACHE.lock.held():
                 held.set()
                 done.wait(100)
 
@@ -978,7 +979,7 @@ def test_an_edit_writes_no_manifest_that_could_not_be_read(name, most, edit, tmp
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
     forge_manifest(folder, **{name: most})
-    before = {*folder.iterdir(), folder / sharded_module.LOCK}
+    before = {*folder.iterdir(), folder / shard_folder.LOCK}
     if (name, edit) == ("next_id", "remove"):
         EDITS[edit](sharded)
         assert len(sharded) == 149
@@ -1034,7 +1035,7 @@ def test_bad_parameters_are_named(tmp_path, monkeypatch):
             ShardedNeighbors(folder, allow_partial=wrong)
     with pytest.raises(FileNotFoundError, match=r"there is no shards\.json in"):
         ShardedNeighbors(folder / "shards.json")
-    with pytest.raises(TypeError, match="load was handed callbacks"):
+    with pytest.raises(TypeError, match="load was passed callbacks"):
         ShardedNeighbors(folder, callbacks=[])
     monkeypatch.chdir(tmp_path)
     relative = ShardedNeighbors("bank")
@@ -1075,7 +1076,7 @@ def die_once(entry, *arguments):
     return ANSWER(entry, *arguments)
 
 
-ANSWER = sharded_module.ask_shard
+ANSWER = shard_query.evaluate_shard
 
 
 @pytest.fixture
@@ -1100,7 +1101,7 @@ def test_dask_workers_answer_and_one_that_dies_costs_a_retry(cluster, tmp_path, 
     with joblib.parallel_config("dask"):
         assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
         assert_same(sharded.kneighbors(QUERIES)[0], estimator.kneighbors(QUERIES)[0])
-    monkeypatch.setattr(sharded_module, "ask_shard", die_once)
+    monkeypatch.setattr(shard_query, "evaluate_shard", die_once)
     with joblib.parallel_config("dask"):
         assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
     assert list((tmp_path / "bank").glob("*.died"))
@@ -1130,7 +1131,7 @@ def test_a_lost_scheduler_is_an_error_and_the_next_answer_is_right(cluster, tmp_
     sharded = shards(estimator, tmp_path)
     scheduler, loop = cluster.cluster.scheduler, cluster.loop
     with monkeypatch.context() as patched, joblib.parallel_config("dask"):
-        patched.setattr(sharded_module, "ask_shard", wait)
+        patched.setattr(shard_query, "evaluate_shard", wait)
         timer = Timer(1, loop.add_callback, [scheduler.close])
         timer.start()
         with pytest.raises(CancelledError, match="scheduler"):

@@ -14,9 +14,10 @@ from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
 from .parameters import CLASSES, NONA, ASSoftmax
 from .regression import NeighborRegressor
+from .upgrades import upgrade_nona
 
 
-@storable_estimator
+@storable_estimator(upgrade=upgrade_nona)
 @dataclass(eq=False, repr=False, kw_only=True)
 class NONARegressor(NeighborRegressor):
     """Deep nearest neighbours regression.
@@ -283,7 +284,7 @@ class NONARegressor(NeighborRegressor):
         return NONAArchitecture(self)
 
 
-@storable_estimator
+@storable_estimator(upgrade=upgrade_nona)
 @with_parameters_of(NONARegressor)
 @dataclass(eq=False, repr=False, kw_only=True)
 class NONAClassifier(NeighborClassifier):

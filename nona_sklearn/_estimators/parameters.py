@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._data.table_encoder import TableEncoder
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
+from .._utils.storable import storable_parameters
 from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS
 from ..weighting import WEIGHTINGS, Weighting
@@ -68,6 +69,7 @@ SOFTSTEP: dict = {
 }
 
 
+@storable_parameters
 class ASSoftmax(BaseEstimator):
     """AS-Softmax with its options, as the parameter `loss` of classifiers.
 

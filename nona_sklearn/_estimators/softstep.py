@@ -17,6 +17,7 @@ from .classification import NeighborClassifier
 from .parameters import CLASSES, SOFTSTEP, ASSoftmax
 from .queries import fitted_snapshot
 from .regression import NeighborRegressor
+from .upgrades import upgrade_softstep
 
 
 def feature_importances(estimator: Any) -> np.ndarray:
@@ -37,7 +38,7 @@ def feature_importances(estimator: Any) -> np.ndarray:
     return of_columns / (squares.sum() or 1.0)
 
 
-@storable_estimator
+@storable_estimator(upgrade=upgrade_softstep)
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftStepKNeighborsRegressor(NeighborRegressor):
     """Nearest neighbours regression that learns its neighbourhood.
@@ -258,7 +259,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         return SoftStepArchitecture(self)
 
 
-@storable_estimator
+@storable_estimator(upgrade=upgrade_softstep)
 @with_parameters_of(SoftStepKNeighborsRegressor)
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftStepKNeighborsClassifier(NeighborClassifier):

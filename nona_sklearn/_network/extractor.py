@@ -11,8 +11,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from .._data.rows import Rows
+from .._utils.storable import storable_parameters
 
 
+@storable_parameters
 class FeatureExtractor(BaseEstimator):
     """A feature extractor that an estimator fine-tunes, with its training parameters.
 

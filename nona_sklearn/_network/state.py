@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from .._utils.arrays import as_tensor
+from .._utils.storable import CHOICES, CODECS, MODULE_FACTORIES, Codec
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..embedding import ACTIVATIONS, FeatureWeights, MLPEmbedding, PeriodicEmbedding
+from ..similarity import SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import (
     Entmax,
@@ -28,8 +31,9 @@ from ..weighting import (
     Softplus,
     SparseSoftmax,
     Uniform,
+    make_weighting,
 )
-from .extractor import ExtractorEmbedding
+from .extractor import ExtractorEmbedding, make_extractor
 from .network import Concatenation, NeighborNetwork
 
 MODULES: dict[str, type[nn.Module]] = {
@@ -47,9 +51,9 @@ MODULES: dict[str, type[nn.Module]] = {
 MACHINERY = vars(nn.Module()).keys()  # torch's own attributes of a module
 
 
-def is_known(module: nn.Module) -> bool:
-    """Whether all of a module can become data."""
-    return all(_is_of_known_class(each) for each in module.modules())
+def is_known(module: Any) -> bool:
+    """Whether it is a module, all of which can become data."""
+    return isinstance(module, nn.Module) and all(map(_is_of_known_class, module.modules()))
 
 
 def _is_of_known_class(module: nn.Module) -> bool:
@@ -103,3 +107,16 @@ def from_data(data: Any) -> Any:
     for name, child in data["modules"].items():
         module.register_module(name, from_data(child))
     return module.eval()
+
+
+def remake_extractor(parameter: Any) -> nn.Module:
+    """Make an extractor for stored weights, of a module, a factory, or an object with either."""
+    return make_extractor(parameter.module if isinstance(parameter, BaseEstimator) else parameter)
+
+
+CODECS["known"] = Codec(to_data, dict, from_data, accepts=is_known)
+MODULE_FACTORIES |= {
+    "extractor": ("feature_extractor", remake_extractor),
+    "weighting": ("weighting", make_weighting),
+}
+CHOICES["similarity"] = SIMILARITIES

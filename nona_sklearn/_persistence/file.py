@@ -12,16 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from .._utils.files import as_path, destination, put_in_place
+from .._utils.storable import ESTIMATORS
 from .._utils.validation import check_flag
 from .._version import __version__
-from .codec import ESTIMATORS, Decoder, Encoder, MismatchError, UnknownError
+from .decoder import Decoder, MismatchError
+from .encoder import Encoder, UnknownError
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
@@ -32,8 +33,8 @@ def save(estimator, path, *, overwrite=False):
     """Write an estimator into one file that holds data and no code.
 
     The file is of the safetensors format: networks, bank and all other numbers as tensors, and
-    one that is JSON, with parameters, columns, classes, names and calibration. A checksum covers
-    all of it.
+    one tensor that is JSON, with parameters, columns, classes, names and calibration. A checksum
+    covers all of it.
 
     Parameters
     ----------
@@ -41,18 +42,17 @@ def save(estimator, path, *, overwrite=False):
             SoftStepKNeighborsClassifier, ApproximateNeighborsRegressor or TableEncoder
         Fitted or not. Of a pipeline or a search, save the estimator in it, or use skops.
     path : str or path-like
-        Where to write. The file is complete or not there: it is written beside, and moved.
+        Where to write. The file is written beside the path, and moved there when it is complete.
     overwrite : bool, default=False
-        Whether to take the place of a file that is there.
+        Whether to replace a file that exists.
 
     Raises
     ------
     TypeError
         If it is no estimator of this package, or holds an object that a file cannot.
-    FileExistsError
-        If there is something at `path`, and `overwrite` is False.
     OSError
-        If the file cannot be written. What was at `path` stays.
+        If there is something at `path`, and `overwrite` is False (FileExistsError), or the file
+        cannot be written. What was at `path` stays.
 
     See Also
     --------
@@ -60,9 +60,9 @@ def save(estimator, path, *, overwrite=False):
 
     Notes
     -----
-    What a file cannot hold is to be handed to :func:`load` again: a `feature_extractor` (its
+    What a file cannot hold has to be passed to :func:`load` again: a `feature_extractor` (its
     fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, and a
-    `weighting` of one's own.
+    `weighting` of your own.
 
     Examples
     --------
@@ -89,11 +89,6 @@ def save(estimator, path, *, overwrite=False):
 
 def write(thing: Any, path: Path) -> str:
     """Write an estimator, or a part of one, into a file, see :func:`save`: its checksum."""
-    with put_in_place(path) as beside:
-        return _write(thing, beside)
-
-
-def _write(thing: Any, path: Path) -> str:
     encoder = Encoder()
     try:
         written = encoder.encode(thing, type(thing).__name__)
@@ -103,18 +98,25 @@ def _write(thing: Any, path: Path) -> str:
     tensors = encoder.tensors | {CONTENT: torch.frombuffer(content, dtype=torch.uint8)}
     metadata = {
         "format": str(FORMAT),
-        "handed": _to_json(encoder.handed),
-        "versions": _to_json(_versions()),
+        "handed": _to_json(encoder.external),
+        "versions": _to_json(
+            {
+                "nona_sklearn": __version__,
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in LIBRARIES},
+            }
+        ),
     }
     metadata["sha256"] = _checksum(metadata, tensors)
-    try:
-        safetensors.torch.save_file(tensors, path, metadata)
-    except safetensors.SafetensorError as error:
-        raise OSError(str(error)) from error
+    with put_in_place(path) as beside:
+        try:
+            safetensors.torch.save_file(tensors, beside, metadata)
+        except safetensors.SafetensorError as error:
+            raise OSError(str(error)) from error
     return metadata["sha256"]
 
 
-def load(path, *, verify=True, **handed):
+def load(path, *, verify=True, **external):
     """Read an estimator that :func:`save` wrote. No code of the file is run.
 
     Parameters
@@ -123,7 +125,7 @@ def load(path, *, verify=True, **handed):
         The file. Its tensors are mapped into memory: rows are read when they are needed.
     verify : bool, default=True
         Whether to compare the checksum, which reads the whole file once.
-    **handed : object
+    **external : object
         Parameters that the file cannot hold, by their names, such as ``feature_extractor=``.
 
     Returns
@@ -135,9 +137,9 @@ def load(path, *, verify=True, **handed):
     ------
     ValueError
         If the file is damaged, of a newer format, or not one that :func:`save` wrote; or if a
-        module that is handed does not fit the weights in it.
+        module that is passed does not fit the weights in it.
     TypeError
-        If other parameters are handed than the file needs.
+        If other parameters are passed than the file needs.
     FileNotFoundError
         If there is no such file.
 
@@ -147,8 +149,9 @@ def load(path, *, verify=True, **handed):
 
     Notes
     -----
-    The checksum tells accidents, not intent: whoever can change a file can write a checksum. A
-    file of somebody else's can hold any numbers, and so any predictions, but it cannot run code.
+    The checksum detects accidents, not intent: an attacker who changes a file can also change its
+    checksum. A file of unknown origin can hold any numbers, and so lead to any predictions, but it
+    cannot run code.
 
     Examples
     --------
@@ -162,7 +165,7 @@ def load(path, *, verify=True, **handed):
     """
     path = as_path("path", path)
     check_flag("verify", verify)
-    estimator = read(path, handed, verify)
+    estimator = read(path, external, verify)
     if type(estimator) not in ESTIMATORS:
         raise ValueError(f"{path} holds no estimator, but a {type(estimator).__name__}")
     return estimator
@@ -170,11 +173,11 @@ def load(path, *, verify=True, **handed):
 
 def read(
     path: Path,
-    handed: Mapping[str, Any] | None = None,
+    external: Mapping[str, Any] | None = None,
     verify: bool = True,
     checksum: str | None = None,
 ) -> Any:
-    """Read what :func:`write` wrote; it must have the checksum, if one is known."""
+    """Read what :func:`write` wrote; it must have the checksum, if one is given."""
     if not path.is_file():
         raise FileNotFoundError(f"path must be a file that save wrote, there is none at {path}")
     metadata, tensors = _read(path)
@@ -182,12 +185,12 @@ def read(
         raise ValueError(f"{path} is damaged: it is another file than was written there")
     if verify and _checksum(metadata, tensors) != metadata["sha256"]:
         raise ValueError(f"{path} is damaged: its checksum does not fit what it holds")
-    handed = handed or {}
+    external = external or {}
     with decoding(path, "holds what no version wrote"):
-        needed, made_by, content = _parse(metadata, tensors)
-    _check_handed(path, needed, handed)
-    with decoding(path, f"of nona_sklearn {made_by} holds what this version cannot read"):
-        return Decoder(tensors, handed).decode(content)
+        needed, version, content = _parse(metadata, tensors)
+    _check_external(path, needed, external)
+    with decoding(path, f"of nona_sklearn {version} holds what this version cannot read"):
+        return Decoder(tensors, external).decode(content)
 
 
 @contextmanager
@@ -199,10 +202,10 @@ def decoding(path: Path, what: str) -> Iterator[None]:
         parameter, reason = error.args
         raise ValueError(f"{parameter} does not fit the file {path}: {reason}") from error
     except Exception as error:
-        raise ValueError(f"{path} {what}: {_said(error)}") from error
+        raise ValueError(f"{path} {what}: {_repr(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _repr(error: Exception) -> str:
     try:
         return f"{error!r:.200}"
     except Exception:  # it holds an object of the file, which is not complete
@@ -212,31 +215,23 @@ def _said(error: Exception) -> str:
 def _parse(
     metadata: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, str], str, Any]:
-    """Parameters that are to be handed and what they were; the version; and what is written."""
+    """External parameters and their repr; the version; and the content."""
     needed, versions = json.loads(metadata["handed"]), json.loads(metadata["versions"])
     if not isinstance(needed, dict) or not all(isinstance(was, str) for was in needed.values()):
-        raise TypeError("the parameters to be handed must be a dict of texts")
+        raise TypeError("the parameters to be passed must be a dict of texts")
     text = tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass")
     return needed, f"{versions['nona_sklearn']!s:.50}", json.loads(text)
 
 
-def _check_handed(path: Path, needed: Mapping[str, str], handed: Mapping[str, Any]) -> None:
-    if missing := needed.keys() - handed.keys():
+def _check_external(path: Path, needed: Mapping[str, str], external: Mapping[str, Any]) -> None:
+    if missing := needed.keys() - external.keys():
         name = min(missing)
         raise TypeError(
             f"{path} needs {name}, which a file cannot hold; it was {needed[name]}: "
             f"load(path, {name}=...)"
         )
-    if more := handed.keys() - needed.keys():
-        raise TypeError(f"load was handed {min(more)}, which {path} does not need")
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "nona_sklearn": __version__,
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in LIBRARIES},
-    }
+    if more := external.keys() - needed.keys():
+        raise TypeError(f"load was passed {min(more)}, which {path} does not need")
 
 
 def _to_json(value: Any) -> str:
@@ -244,23 +239,19 @@ def _to_json(value: Any) -> str:
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of all that a file says: its metadata, and each tensor's name, kind and bytes."""
-    said = {key: value for key, value in metadata.items() if key != "sha256"}
+    """SHA-256 of a file's metadata, and of each tensor's name, dtype, shape and bytes."""
+    others = {key: value for key, value in metadata.items() if key != "sha256"}
     shapes = {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
-    digest = hashlib.sha256(json.dumps([said, shapes], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([others, shapes], sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(_bytes(tensors[name]).data)
+        # A single number may be contiguous with any stride, which a view as bytes refuses.
+        flat = tensors[name].as_strided((tensors[name].numel(),), (1,))
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _bytes(tensor: Tensor) -> np.ndarray:
-    """The memory of a contiguous tensor."""
-    # One number may be contiguous with any stride, which a view as bytes does not like.
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
-
-
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """What a file holds: its metadata, and its tensors, mapped into memory."""
+    """Metadata of a file, and its tensors, mapped into memory."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

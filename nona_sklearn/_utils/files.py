@@ -1,4 +1,4 @@
-"""Paths of the user's, and files that are complete or not there."""
+"""Paths of the user's, and files and folders that are complete or not there."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ def as_path(name: str, value: Any) -> Path:
 def destination(path: Path, overwrite: bool) -> Path:
     """Find where to write for a path of the user's: a link stays, and leads to the new file.
 
-    Raises
-    ------
-    FileExistsError
-        If there is something at the path, which may not be overwritten.
-    OSError
-        If it is no file.
+    Raises an OSError if nothing may be written there.
     """
     if path.is_dir():
         raise IsADirectoryError(f"path must be a file, got the directory {str(path)!r}")
@@ -40,19 +35,18 @@ def destination(path: Path, overwrite: bool) -> Path:
     return Path(os.path.realpath(path))
 
 
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+
+
 @contextmanager
 def put_in_place(path: Path) -> Iterator[Path]:
-    """Give a place to write to; what is written there then replaces a file or a link at the path.
+    """Yield a path to write to; what is written there then replaces a file or a link at `path`.
 
-    The place is in a folder of its own beside the path, which also holds what a library writes
-    before it, or next to it.
-
-    Raises
-    ------
-    OSError
-        If the block raises one, or the file cannot be moved. What was at the path stays.
+    It is in a folder of its own beside `path`, for other files that a library writes next to it.
+    If the block fails, or the file cannot be moved (OSError), what was at `path` stays.
     """
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    beside = _beside(path)
     place = beside / path.name
     try:
         beside.mkdir(mode=0o700)
@@ -67,5 +61,21 @@ def put_in_place(path: Path) -> Iterator[Path]:
             os.replace(each, path.with_name(each.name))
     except OSError as error:
         raise OSError(f"{path} could not be written: {error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to write to, which is then moved to `path`, or deleted on an error."""
+    if os.path.lexists(path):
+        raise FileExistsError(f"folder must be new, got {str(path)!r}, where something is")
+    beside = _beside(path)
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        beside.rename(path)
+    except OSError as error:
+        raise OSError(f"folder {str(path)!r} could not be written: {error}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)

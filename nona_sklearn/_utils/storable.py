@@ -1,15 +1,56 @@
-"""What a file may hold: classes and functions register themselves here."""
+"""What a file may hold: classes, functions and kinds of values register themselves here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable)
 
+#: Characters of a date, a duration or a time zone: reading one takes the square of their number.
+MAX_CHARACTERS = 100
+
 CLASSES: dict[str, type] = {}
-ESTIMATORS: list[type] = []  # of these, what a file is of
 FUNCTIONS: dict[str, Callable] = {}
+ESTIMATORS: list[type] = []  # of which a file may be
+#: Classes with parameters, each with a function from the parameters of any version to today's.
+UPGRADES: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+#: Modules of a network that are made from a parameter: its name and the factory, by their names.
+MODULE_FACTORIES: dict[str, tuple[str, Callable[[Any], Any]]] = {}
+#: Parameters that name an entry of a registry, which must have it when a file is read.
+CHOICES: dict[str, Collection[str]] = {}
+#: Today's names of classes, and of keys of a class's state: ``{"nona_sklearn.Class.old": "new"}``.
+RENAMED: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How values of a kind are written as plainer values, and read again."""
+
+    write: Callable[[Any], Any]
+    kinds: Any  # the plainer value's type, or types, or a list with those of each of its parts
+    read: Callable[[Any], Any]
+    max_characters: float = MAX_CHARACTERS
+    #: Other values than those of the type that it is named after.
+    accepts: Callable[[Any], bool] = lambda _: False
+
+    def check(self, plain: Any) -> None:
+        """Refuse what `write` does not return, before it is read."""
+        parts, kinds = (plain, self.kinds) if type(self.kinds) is list else ([plain], [self.kinds])
+        if not isinstance(parts, list) or len(parts) != len(kinds):
+            raise ValueError(f"{type(plain).__name__} is not of {len(kinds)} parts")
+        for part, kind in zip(parts, kinds, strict=True):
+            if not isinstance(part, kind):
+                raise ValueError(f"a part is a {type(part).__name__}")
+            if isinstance(part, str) and len(part) > self.max_characters:
+                raise ValueError(
+                    f"a text has {len(part)} characters, more than {self.max_characters}"
+                )
+
+
+CODECS: dict[str, Codec] = {}
 
 
 def name_of(thing: Any) -> str:
@@ -18,7 +59,11 @@ def name_of(thing: Any) -> str:
 
 
 def storable(thing: T) -> T:
-    """Register a class whose state a file may hold, or a function that it may name."""
+    """Register a class, of which a file holds the state, or a function, which a file may name.
+
+    A state has to hold the parameters of ``__init__`` without a default, unless the class has a
+    ``__setstate__`` of its own, which checks it.
+    """
     if isinstance(thing, type):
         CLASSES[name_of(thing)] = thing
     else:
@@ -26,7 +71,27 @@ def storable(thing: T) -> T:
     return thing
 
 
-def storable_estimator(kind: T) -> T:
-    """Register an estimator, with parameters, that is written into a file of its own."""
-    ESTIMATORS.append(storable(kind))  # type: ignore[arg-type]
+def storable_parameters(
+    kind: Any = None, *, upgrade: Callable[[dict], dict] = dict, estimator: bool = False
+) -> Any:
+    """Register a class with parameters, such as an object that is a parameter of an estimator.
+
+    Parameters
+    ----------
+    kind : type, optional
+        With parameters as scikit-learn's BaseEstimator. None: return a decorator.
+    upgrade : callable, default=dict
+        From the parameters in a file of any version, with those that the user passes to ``load``,
+        to this version's. Those that are missing are set to their defaults afterwards.
+    estimator : bool, default=False
+        Whether it has files of its own.
+    """
+    if kind is None:
+        return partial(storable_parameters, upgrade=upgrade, estimator=estimator)
+    UPGRADES[storable(kind)] = upgrade
+    if estimator:
+        ESTIMATORS.append(kind)
     return kind
+
+
+storable_estimator = partial(storable_parameters, estimator=True)

@@ -1,0 +1,243 @@
+"""A folder with a bank in shards: their files, and the manifest that lists them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from .._inference.bank import NeighborBank
+from .._persistence.file import decoding, read, write
+from .._utils.files import put_in_place
+from .._utils.settings import ForkSafeLock, cached_property
+from .._utils.validation import is_whole
+from ..attention import AverageHead, NONAHead
+from .index import Index, read_graphs
+
+ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
+LOCK = "edits.lock"  # held during an edit; released if its process ends
+MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
+VERIFIED = 2**14  # files that a process does not verify again
+SHARD = r"shard-[0-9]{5,19}\.safetensors"
+#: What a killed edit leaves, besides unlisted shards: a folder beside the file that it wrote.
+#: Version 0.2.0 left a file of that name, or one that safetensors named.
+BESIDE = rf"\.({SHARD}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
+LEFT = rf"{SHARD}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some rows of a bank, and the graphs of an index of them, if predictions are approximate."""
+
+    bank: NeighborBank
+    graphs: list[np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, bank: NeighborBank, indexed: NONAHead | AverageHead | None) -> Shard:
+        """Make a shard of a bank, with an index for a head, if one is given."""
+        return cls(bank, None if indexed is None else Index.of(indexed, bank).serialized())
+
+    @cached_property
+    def _graphs(self) -> list:
+        assert self.graphs is not None
+        return read_graphs(self.graphs)
+
+    def index(self, head: NONAHead | AverageHead) -> Index:
+        """Give the index, for a head."""
+        return Index(head, self.bank, self._graphs)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A shard as the manifest lists it: its file, that file's checksum, its rows and their ids."""
+
+    path: Path
+    sha256: str
+    n_rows: int
+    first: int
+    last: int
+
+    def open(self) -> Shard:
+        """Map the shard, or raise a FileNotFoundError (missing) or a ValueError (damaged)."""
+        return CACHE.read(self)
+
+    def read(self, verify: bool) -> Shard:
+        """Map the shard; whether to compare its checksum."""
+        held = read(self.path, verify=verify, checksum=self.sha256)
+        bank = held.get("bank") if isinstance(held, dict) else None
+        if not isinstance(bank, NeighborBank) or held.keys() != {"bank", "graphs"}:
+            raise ValueError(f"{self.path} is damaged: it holds no shard")
+        ends = [*bank.ids[:1].tolist(), *bank.ids[-1:].tolist()]
+        if len(bank) != self.n_rows or ends != [self.first, self.last]:
+            raise ValueError(f"{self.path} is damaged: it holds other rows than are listed")
+        return Shard(**held)
+
+
+class ShardCache:
+    """The shards that this process read last, mapped, and the files that it verified.
+
+    What is prepared of a shard to compare it with queries is kept with it: memory is bounded, and
+    a small bank is prepared once.
+    """
+
+    def __init__(self) -> None:
+        self.mapped: dict[tuple[Entry, int], tuple[Shard, int]] = {}
+        self.verified: dict[tuple[Entry, int], None] = {}  # the last ones come last
+        self.lock = ForkSafeLock()
+
+    def read(self, entry: Entry) -> Shard:
+        """See :meth:`Entry.open`; a file is verified when this process first reads it."""
+        path = entry.path
+        try:
+            about = os.stat(path)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"shard {path.name} is missing from {path.parent}") from None
+        key = entry, about.st_mtime_ns
+        with self.lock.held():
+            shard, _ = self.mapped.pop(key, (None, 0))
+            if shard is None:
+                shard = entry.read(verify=key not in self.verified)
+            self.mapped[key] = shard, about.st_size
+            while len(self.mapped) > 1 and self._n_bytes() > MAPPED_BYTES:
+                del self.mapped[next(iter(self.mapped))]
+            self.verified.pop(key, None)
+            self.verified[key] = None
+            if len(self.verified) > VERIFIED:
+                del self.verified[next(iter(self.verified))]
+        return shard
+
+    def _n_bytes(self) -> int:
+        return sum(size for _, size in self.mapped.values())
+
+
+CACHE = ShardCache()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The content of a manifest. A change makes a new one, which :meth:`write` puts in force."""
+
+    path: Path
+    estimator: str  # checksum of the estimator's file
+    next_id: int  # of the next row that is added
+    next_number: int = 0  # of the next file: numbers of files that were ever listed are not reused
+    shards: tuple[Entry, ...] = ()  # in the order of their rows' ids
+
+    @classmethod
+    def new(cls, path: Path, estimator: Any, next_id: int) -> Folder:
+        """Start a folder with the estimator, whose bank is empty."""
+        return cls(path, write(estimator, path / ESTIMATOR), next_id)
+
+    @classmethod
+    def read(cls, path: Path) -> Folder:
+        """Read the manifest, or raise a FileNotFoundError (none) or a ValueError (damaged)."""
+        manifest = path / MANIFEST
+        if not manifest.is_file():
+            raise FileNotFoundError(
+                f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
+            )
+        text = manifest.read_bytes()
+        with decoding(manifest, "is damaged"):
+            content = json.loads(text)
+            if content.pop("sha256") != _sha256(content):
+                raise ValueError("its checksum does not fit what it lists")
+            shards = content.pop("shards")
+            if not all(re.fullmatch(SHARD, shard["path"]) for shard in shards) or not shards:
+                raise ValueError("it must list shards of its folder")
+            entries = (Entry(**(shard | {"path": path / shard["path"]})) for shard in shards)
+            folder = cls(path, shards=tuple(entries), **content)
+            folder._check()
+        return folder
+
+    def _check(self) -> None:
+        """Refuse what no edit writes: what is no number, or ids and files that overlap."""
+        low = 0
+        _check_checksum("estimator", self.estimator)
+        for entry in self.shards:
+            name = entry.path.name
+            _check_checksum(f"sha256 of {name}", entry.sha256)
+            _check_whole(f"first of {name}", entry.first, low)
+            _check_whole(f"last of {name}", entry.last, entry.first)
+            _check_whole(f"n_rows of {name}", entry.n_rows, 1, entry.last - entry.first + 1)
+            low = entry.last + 1
+        _check_whole("next_id", self.next_id, low)
+        numbers = [int(entry.path.stem.removeprefix("shard-")) for entry in self.shards]
+        _check_whole("next_number", self.next_number, max(numbers) + 1)
+
+    @classmethod
+    @contextmanager
+    def editing(cls, path: Path) -> Iterator[Folder]:
+        """Read the manifest under a lock; files that are not listed in the end are deleted."""
+        cls.read(path)  # a lock would make the folder
+        lock = path / LOCK
+        # Of a link, some versions of filelock empty what it leads to.
+        if lock.is_symlink() or lock.is_dir():
+            raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
+        with FileLock(lock):
+            before = cls.read(path)
+            try:
+                yield before
+            finally:
+                cls.read(path)._tidy()
+
+    def put(self, shard: Shard, replaced: Entry | None = None) -> Folder:
+        """Write a shard, in the place of another or after all others."""
+        path, bank = self.path / f"shard-{self.next_number:05d}.safetensors", shard.bank
+        # A file of that name was never listed: its edit was interrupted.
+        checksum = write({"bank": bank, "graphs": shard.graphs}, path)
+        new = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+        shards = tuple(new if entry is replaced else entry for entry in self.shards)
+        shards = shards if replaced else (*shards, new)
+        return replace(self, shards=shards, next_number=self.next_number + 1)
+
+    def without(self, entries: Collection[Entry]) -> Folder:
+        """Leave out some shards."""
+        left = tuple(entry for entry in self.shards if entry not in entries)
+        return replace(self, shards=left)
+
+    def write(self) -> None:
+        """Write the manifest, unless it could not be read again: numbers of rows or files end."""
+        with decoding(self.path / MANIFEST, "cannot be written"):
+            self._check()
+        shards = [asdict(entry) | {"path": entry.path.name} for entry in self.shards]
+        content = vars(self) | {"shards": shards}
+        del content["path"]
+        with put_in_place(self.path / MANIFEST) as beside:
+            beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
+
+    def _tidy(self) -> None:
+        """Delete files of removed rows, and of interrupted writing; of a link, only the link."""
+        listed = {entry.path.name for entry in self.shards}
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                if re.fullmatch(BESIDE, path.name):
+                    shutil.rmtree(path)
+            elif re.fullmatch(LEFT, path.name) and path.name not in listed:
+                path.unlink(missing_ok=True)
+
+    def __len__(self) -> int:
+        return sum(entry.n_rows for entry in self.shards)
+
+
+def _check_whole(name: str, value: Any, low: int, high: int = 2**62) -> None:
+    if not is_whole(value, low, high):
+        raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r:.50}")
+
+
+def _check_checksum(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError(f"{name} must be a SHA-256 in hexadecimal, got {value!r:.50}")
+
+
+def _sha256(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
