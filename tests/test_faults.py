@@ -39,7 +39,7 @@ from nona_sklearn import (
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.calibration import ask_of_rows, fit_calibration
+from nona_sklearn._inference.calibration import evaluate_rows, fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training import trainer
@@ -218,7 +218,7 @@ def edit_once(reg, X, y):
     return edit
 
 
-@pytest.mark.parametrize("answer", ["mean", "behind"])
+@pytest.mark.parametrize("answer", ["mean", "map_weighted_values"])
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -636,7 +636,7 @@ def test_each_added_row_is_a_group_by_itself(plane):
     assert len({*groups[120:]} - {*groups[:120]}) == 3
     assert reg.bank_.n_units == 33
     # Each meets all rows but itself where a row's group is left out.
-    weights = ask_of_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
+    weights = evaluate_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
     np.testing.assert_array_equal(weights.toarray()[1:, 116:] == 0, np.eye(3, 7, 4) == 1)
 
 
@@ -645,7 +645,7 @@ def test_calibration_leaves_out_the_group(plane):
     groups = np.arange(120) // 4
     reg = nona(n_estimators=2).fit(X, y, groups=groups)
     rows = np.array([7, 50, 119])
-    weights = ask_of_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
+    weights = evaluate_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
     assert (weights[groups[rows][:, None] == groups] == 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert reg.neighbor_weights(None).toarray()[7, 6] > 0  # answers leave out the row alone
@@ -669,7 +669,7 @@ def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
     [valid], bank, head = reg.validation_indices_, reg.bank_, reg.network_.head
     rows = np.sort(valid)
     residual = torch.from_numpy((y - reg.predict(None))[rows])
-    expected = fit_calibration(ask_of_rows(head, bank, rows), residual[:, None])
+    expected = fit_calibration(evaluate_rows(head, bank, rows), residual[:, None])
     assert reg.calibration_.power == expected.power
     np.testing.assert_allclose(reg.calibration_.noise, expected.noise, rtol=1e-5)
 
@@ -914,9 +914,9 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
 def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     X, X_test, y, _ = plane
     reg, prepared = nona(n_estimators=2).fit(X, y), []
-    prepare = tiles_module.EuclideanComparison._prepare
+    prepare = tiles_module.EuclideanComputer._prepare
     monkeypatch.setattr(
-        tiles_module.EuclideanComparison,
+        tiles_module.EuclideanComputer,
         "_prepare",
         lambda self, rows: prepared.append(rows) or prepare(self, rows),
     )
@@ -929,10 +929,10 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     reg.predict(X_test)
     assert len(prepared) == 2  # once for each network
     expected = reg.predict(X_test)
-    monkeypatch.setattr(evaluation_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(evaluation_module, "CACHE_BYTES", 0)
     reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
     np.testing.assert_array_equal(reg.predict(X_test), expected)
-    assert all(c.kept is None for c in next(iter(reg.bank_.neighbors.kept.values())))
+    assert all(c.cache is None for c in next(iter(reg.bank_.neighbors.cache.values())))
 
 
 # -- smaller -----------------------------------------------------------------------------------

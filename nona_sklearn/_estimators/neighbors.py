@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -214,12 +213,12 @@ class NeighborEstimator(NetworkEstimator):
         fitted, evaluation = self._evaluate(X)
         bank = fitted.bank_
         check_n_neighbors(n_neighbors, len(bank) - (X is None))
-        found = Explanation.of(evaluation, n_neighbors)
-        queries = bank.names_of(slice(None)) if X is None else labels_of(X)
-        return replace(
-            found,
-            names=bank.names_of(found.positions),
-            queries=found.queries if queries is None else queries,
+        names = bank.names_of(slice(None))
+        return Explanation.of(
+            evaluation,
+            n_neighbors,
+            names=names,
+            queries=names if X is None else labels_of(X),
             others=free_name(OTHERS, set() if bank.names is None else {*bank.names}),
             target_names=bank.target_names,
         )

@@ -1,7 +1,8 @@
 """A bank in shards: files that any process answers from, and answers that add up.
 
-What a shard says of a query, its :class:`~nona_sklearn._inference.tiles.Known`, merges in any
-order, as tiles do. joblib asks the shards, one after another or wherever its backend has workers.
+What a shard says of a query, its :class:`~nona_sklearn._inference.tiles.BankStatistics`, merges in
+any order, as tiles do. joblib asks the shards, one after another or wherever its backend has
+workers.
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ from torch import Tensor
 
 from .._estimators.neighbors import NeighborEstimator
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration
+from .._inference.distribution import Calibration, MergedDistribution
 from .._inference.evaluation import Evaluation
-from .._inference.merged import MergedDistribution
 from .._inference.neighbors import Exclusion
-from .._inference.tiles import Known
+from .._inference.tiles import BankStatistics
 from .._persistence.file import decoding, read, write
 from .._utils.chunks import spans
 from .._utils.files import as_path, put_in_place
@@ -171,7 +171,7 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
 def check_streams(estimator: NeighborEstimator) -> None:
     """Refuse weights that depend on other neighbours than the nearest and the farthest."""
     evaluation = estimator.bank_.evaluate(estimator.network_.head, estimator.bank_.embeddings[:0])
-    if any(head.needs_whole_rows for head, _, _ in evaluation.parts):
+    if any(head.needs_whole_rows for head, _, _ in evaluation.split_by_head):
         raise ValueError(
             "a neighbour's weight must depend on its similarity alone, got "
             f"weighting={estimator.weighting!r}, and a step on ranks or a number of neighbours"
@@ -447,7 +447,7 @@ class Asked:
         Embeddings of the queries.
     ids : Tensor of shape (q,), optional
         Their ids, if they are rows of the bank, which do not meet themselves.
-    known : tuple of Known, optional
+    known : tuple of BankStatistics, optional
         What all shards together say, for each network.
     """
 
@@ -456,7 +456,7 @@ class Asked:
     head: NONAHead | AverageHead
     query: Tensor
     ids: Tensor | None = None
-    known: tuple[Known, ...] | None = None
+    known: tuple[BankStatistics, ...] | None = None
 
     def __call__(self, function: Callable, *arguments: Any) -> list[Any]:
         """What a function says of each shard: of a :class:`Evaluation`, or one of OF_SHARDS.
@@ -484,9 +484,9 @@ class Asked:
     def learn(self, function: Callable, *arguments: Any) -> None:
         """Add what all shards say to what is known."""
         each_network = zip(*self(function, *arguments), strict=True)
-        more = [reduce(Known.merge, each) for each in each_network]
-        old = self.known or [Known()] * len(more)
-        self.known = tuple(known.updated(new) for known, new in zip(old, more, strict=True))
+        more = [reduce(BankStatistics.merge, each) for each in each_network]
+        old = self.known or [BankStatistics()] * len(more)
+        self.known = tuple(known.combine(new) for known, new in zip(old, more, strict=True))
 
 
 def ask_shard(entry: Entry, asked: Asked, function: Callable, *arguments: Any) -> Any:
@@ -695,7 +695,7 @@ class ShardedNeighbors:
 
         def answer(asked):
             if calibration.power != 1:
-                asked.learn(Evaluation.powered, calibration.power)
+                asked.learn(Evaluation.powered_sums, calibration.power)
             return MergedDistribution(asked, calibration).quantiles(levels)
 
         found = torch.cat(self._answers(X, answer)).numpy()
@@ -706,7 +706,7 @@ class ShardedNeighbors:
         nobody = self._exact.bank_.neighbors
 
         def answer(asked):
-            return Evaluation(asked.head, nobody, asked.query, known=asked.known).mean()
+            return Evaluation(asked.head, nobody, asked.query, statistics=asked.known).mean()
 
         return torch.cat(self._answers(X, answer))
 
@@ -759,7 +759,7 @@ class ShardedNeighbors:
             nobody = self._exact.bank_.neighbors
             if Evaluation(asked.head, nobody, asked.query).needs_extremes:
                 asked.learn(Evaluation.extremes)
-            asked.learn(Evaluation.said)
+            asked.learn(Evaluation.partial_sums)
         return asked
 
     def _check_partial(self, folder: Folder, lost: dict[Entry, Exception]) -> None:
