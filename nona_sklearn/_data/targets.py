@@ -45,6 +45,13 @@ class RegressionTargets:
     loss : type of Module
         What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
         so that rows may count differently.
+
+    Examples
+    --------
+    >>> from nona_sklearn.targets import RegressionTargets
+    >>> targets = RegressionTargets().fit([1.0, 3.0])
+    >>> targets.encode(targets.values([5.0]))
+    tensor([3.])
     """
 
     loss: Callable[..., nn.Module] = nn.MSELoss
