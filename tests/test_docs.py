@@ -36,6 +36,7 @@ def skip_without_tweets():
         pytest.skip("needs the archive of vaderSentiment")
 
 
+@pytest.mark.first
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs_and_ships_with_its_output(path, monkeypatch):
@@ -59,6 +60,7 @@ def test_links_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.first
 @pytest.mark.slow
 def test_sdist_and_wheel_build_and_install(tmp_path):
     """The sdist holds what the tests read; the wheel, made from it, every module, and imports."""

@@ -21,6 +21,8 @@ from nona_sklearn._inference.tiles import (
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
 
+pytestmark = pytest.mark.numeric
+
 EPS = torch.finfo(torch.float32).eps
 
 

@@ -32,6 +32,8 @@ from nona_sklearn.weighting import (
     softmax,
 )
 
+pytestmark = pytest.mark.numeric
+
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 MANY = 1000  # more than there are neighbours in any test
 
