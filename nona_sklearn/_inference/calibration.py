@@ -67,33 +67,20 @@ def fit_calibration(
         sample_weight = sample_weight[scored] / sample_weight[scored].mean()
 
     def score_block(queries, weighted):
+        arguments = zip(weighted.values.unbind(2), noises, at_points, strict=True)
         distributions = [
             Smoothed(values, weighted_mean(weighted.weights(), values), noise, matrix)
-            for values, noise, matrix in zip(
-                weighted.values.unbind(2), noises, at_points, strict=True
-            )
+            for values, noise, matrix in arguments
         ]
+        residuals = residual[queries].T[..., None]
         counts = None if sample_weight is None else sample_weight[queries]
         scores, covered = [], []
         for power in POWERS:
             weights, sums = weighted.weights(power), 0.0
-            for distribution, column in zip(distributions, residual[queries].T, strict=True):
-                # The truth is shifted rather than the distribution's mean.
-                truth = (
-                    weighted_mean(weights, distribution.values)
-                    - distribution.center
-                    + column[:, None]
-                )
-                reached = distribution.reached(weights).unflatten(1, (len(NOISES), -1))
-                sums += (
-                    apply_weights(crps(distribution, reached, truth), counts)
-                    / distribution.noise.scale
-                )
-                within = (
-                    _level_of_interval(distribution, reached, truth)
-                    <= LEVELS.to(truth)[:, None, None]
-                )
-                covered.append(apply_weights(within.to(truth), counts).sum(dim=1))
+            for distribution, column in zip(distributions, residuals, strict=True):
+                score, within = _score(distribution, weights, column)
+                sums += apply_weights(score, counts) / distribution.noise.scale
+                covered.append(apply_weights(within, counts).sum(dim=1))
             scores.append(sums)
         return torch.stack(scores, dim=1), torch.stack(covered, dim=1)
 
@@ -125,6 +112,16 @@ def _miscoverage(coverage: Tensor) -> Tensor:
     """
     levels = LEVELS.to(coverage)[:, None, None, None]
     return ((coverage - levels).square() / (levels * (1 - levels))).mean(dim=(0, 2))
+
+
+def _score(distribution: Smoothed, weights: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """CRPS (q, NOISES), and 1 where the truth is in an interval, (levels, q, NOISES)."""
+    # The truth is shifted rather than the distribution's mean.
+    truth = weighted_mean(weights, distribution.values) - distribution.center + residual
+    reached = distribution.reached(weights).unflatten(1, (len(NOISES), -1))
+    level = _level_of_interval(distribution, reached, truth)
+    within = level <= LEVELS.to(truth)[:, None, None]
+    return crps(distribution, reached, truth), within.to(truth)
 
 
 def crps(distribution: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
