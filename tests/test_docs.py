@@ -75,8 +75,8 @@ def test_sdist_and_wheel_build_and_install(tmp_path):
     assert {path for path in paths if path.suffix != ".pyc"} <= names
     assert not {Path("docs/_build"), Path("docs/generated")} & names
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nona_sklearn/")}
-    source = {f"nona_sklearn/{p.name}" for p in (ROOT / "nona_sklearn").iterdir() if p.is_file()}
-    assert held == source
+    files = [path for path in (ROOT / "nona_sklearn").rglob("*") if path.is_file()]
+    assert held == {p.relative_to(ROOT).as_posix() for p in files if p.suffix != ".pyc"}
 
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", site]
