@@ -145,7 +145,7 @@ class RegressionTargets:
     ) -> list[Split]:
         """Split row numbers into training and validation rows, once for each network.
 
-        Groups stay together. See :func:`split_in_turns`.
+        Groups stay together. A quarter of the validation rows are also those of the next network.
         """
         units = np.arange(len(values)) if groups is None else groups
         order = random_state.permutation(np.max(units) + 1)
