@@ -14,6 +14,9 @@ from nona_sklearn.datasets import make_plane_regression
 
 pytest_plugins = ["pytester"]
 
+#: Files of earlier versions, and numbers of published code.
+STORED_FILES = Path(__file__).parent / "tests" / "stored"
+
 # -- what cannot carry a marker: Markdown pages and docstrings ---------------------------------
 
 # Examples that need an extra.
@@ -107,7 +110,7 @@ def as_softmax_reference():
 
 
 def load_reference(name):
-    with np.load(Path(__file__).parent / "tests" / "data" / name) as data:
+    with np.load(STORED_FILES / name) as data:
         return {key: torch.from_numpy(data[key]) for key in data.files}
 
 

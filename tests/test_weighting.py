@@ -1,6 +1,6 @@
 """Weightings: each on paper, their common laws, what is known of some, and one's own.
 
-What the estimators answer with them: test_weighted_answers.py.
+What the estimators answer with them: inference/test_each_weighting.py.
 """
 
 import math

@@ -47,7 +47,7 @@ from nona_sklearn._inference.tiles import BankStatistics, Extremes, Partial
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import sharded as sharded_module
 
-SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
+SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
