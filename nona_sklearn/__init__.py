@@ -1,20 +1,8 @@
 """Deep nearest neighbours for scikit-learn.
 
-Glossary
---------
-query       a row that we want a prediction for
-neighbour   a labelled row that may take part in the prediction
-bank        all neighbours: embeddings and targets, stored at fit
-id          the number of a row of the bank, which no other has or will have
-name        what the index of a DataFrame calls a row; without one, its id
-pool        the neighbours of one training step
-embedding   where a row lies in the space in which neighbours are compared
-similarity  how near a neighbour is to a query; larger is nearer
-step        SoftStep's learned mask on the similarities: a differentiable k
-weighting   how a similarity becomes a weight
-weight      the share of a neighbour's target in a prediction; a row of weights sums to 1
-NONA        Nearness of Neighbors Attention: weights are a softmax of similarities
-excluded    pairs of query and neighbour that must not meet: a row and itself in training
+A network embeds rows so that neighbours have similar targets. A prediction is a weighted mean of
+the targets of real training rows, each adjusted for how its row differs from the query, so that
+the rows behind every prediction can be listed. Terms are explained in ``docs/glossary.md``.
 """
 
 from ._data.rows import Rows

@@ -16,6 +16,8 @@ from nona_sklearn.attention import AverageHead, L2Attention
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.fixture
 def problem():

@@ -19,6 +19,7 @@ from nona_sklearn import (
     ranking,
     similarity,
     softstep,
+    targets,
     weighting,
 )
 
@@ -31,7 +32,7 @@ FLOORS = [
     {"datasets", "embedding", "losses", "softstep", "weighting"},
     {"attention"},
     {"_data"},
-    {"_inference", "_network"},
+    {"_inference", "_network", "targets"},
     {"_training"},
     {"_estimators"},
     {"_inspection", "_persistence"},
@@ -137,6 +138,7 @@ def public_objects():
         attention,
         embedding,
         datasets,
+        targets,
     ):
         for name in module.__all__:
             if callable(getattr(module, name)):

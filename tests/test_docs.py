@@ -36,6 +36,7 @@ def skip_without_tweets():
         pytest.skip("needs the archive of vaderSentiment")
 
 
+@pytest.mark.first
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs_and_ships_with_its_output(path, monkeypatch):
@@ -59,6 +60,7 @@ def test_links_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.first
 @pytest.mark.slow
 def test_sdist_and_wheel_build_and_install(tmp_path):
     """The sdist holds what the tests read; the wheel, made from it, every module, and imports."""
@@ -73,8 +75,8 @@ def test_sdist_and_wheel_build_and_install(tmp_path):
     assert {path for path in paths if path.suffix != ".pyc"} <= names
     assert not {Path("docs/_build"), Path("docs/generated")} & names
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nona_sklearn/")}
-    source = {f"nona_sklearn/{p.name}" for p in (ROOT / "nona_sklearn").iterdir() if p.is_file()}
-    assert held == source
+    files = [path for path in (ROOT / "nona_sklearn").rglob("*") if path.is_file()]
+    assert held == {p.relative_to(ROOT).as_posix() for p in files if p.suffix != ".pyc"}
 
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", site]

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.first
+
 ROOT = Path(__file__).parents[1]
 LADDER = ["default", "avx2", "avx512"]  # each processor has all up to its own highest
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.first
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -1,6 +1,6 @@
 """Weightings: each on paper, their common laws, what is known of some, and one's own.
 
-What the estimators answer with them: test_weighted_answers.py.
+What the estimators answer with them: inference/test_each_weighting.py.
 """
 
 import math
@@ -31,6 +31,8 @@ from nona_sklearn.weighting import (
     make_weighting,
     softmax,
 )
+
+pytestmark = pytest.mark.numeric
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 MANY = 1000  # more than there are neighbours in any test

@@ -35,6 +35,13 @@ class RegressionTargets:
     loss : type of Module
         What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
         so that rows may count differently.
+
+    Examples
+    --------
+    >>> from nona_sklearn.targets import RegressionTargets
+    >>> targets = RegressionTargets().fit([1.0, 3.0])
+    >>> targets.encode(targets.values([5.0]))
+    tensor([3.])
     """
 
     loss: Callable[..., nn.Module] = nn.MSELoss
@@ -142,7 +149,7 @@ class RegressionTargets:
     ) -> list[Split]:
         """Split row numbers into training and validation rows, once for each network.
 
-        Groups stay together. See :func:`split_in_turns`.
+        Groups stay together. A quarter of the validation rows are also those of the next network.
         """
         units = np.arange(len(values)) if groups is None else groups
         order = random_state.permutation(np.max(units) + 1)

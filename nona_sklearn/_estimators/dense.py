@@ -54,7 +54,7 @@ class DenseHead(nn.Module):
         targets=None,
         excluded=None,
         log_prior=None,
-        unit=None,
+        adjustment_scale=None,
     ) -> Tensor:
         prediction = self.linear(query.relu())
         if self.sizes is not None:

@@ -6,7 +6,6 @@ Each function reads a snapshot of the estimator: another thread may edit the ban
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,12 +85,12 @@ def explanation(estimator: Any, X: Any, n_neighbors: int) -> Explanation:
     fitted, evaluation = evaluate(estimator, X)
     bank = fitted.bank_
     check_n_neighbors(n_neighbors, len(bank) - (X is None))
-    found = Explanation.of(evaluation, n_neighbors)
-    queries = bank.names_of(slice(None)) if X is None else labels_of(X)
-    return replace(
-        found,
-        names=bank.names_of(found.positions),
-        queries=found.queries if queries is None else queries,
+    names = bank.names_of(slice(None))
+    return Explanation.of(
+        evaluation,
+        n_neighbors,
+        names=names,
+        queries=names if X is None else labels_of(X),
         others=free_name(OTHERS, set() if bank.names is None else {*bank.names}),
         target_names=bank.target_names,
     )

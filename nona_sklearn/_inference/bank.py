@@ -18,41 +18,41 @@ from .distribution import Calibration
 from .evaluation import Evaluation
 from .neighbors import Exclusion, Neighbors
 
-AS_THEY_ARE = "names", "numbered", "target_names", "calibration", "weight_unit"  # in a pickle
+PLAIN_FIELDS = "names", "numbered", "target_names", "calibration", "weight_unit"  # in a pickle
 
 
 @storable
 @dataclass(frozen=True, eq=False)
 class NeighborBank:
-    """Labelled rows by id. An edit makes a new bank, so that whoever reads the old may go on.
+    """Labelled rows by id: all that a prediction depends on beside the network.
 
-    All that an answer depends on beside the network is here, to be read at once.
+    Edits return a new bank, so that threads may still read the old one.
 
     Parameters
     ----------
     neighbors : Neighbors
-        Where the rows are and what they are worth.
+        Embeddings, targets and priors of the rows.
     ids : int Tensor of shape (n,), optional
-        Their numbers, ascending; those of the rows given to fit by default.
+        Their ids, ascending; by default the row numbers of fit.
     next_id : int Tensor of shape (), optional
-        The number of the next row. None is given twice.
+        The id of the next row. No id is used twice.
     groups : int Tensor of shape (n,), optional
-        Which of them belong together.
+        Their groups.
     names : object ndarray of shape (n,), optional
-        What they are called; None: all go by their ids.
+        Their names; None: their ids.
     numbered : bool, default=True
-        Whether rows whose table says no name go by their ids, as the first ones did; otherwise
-        they are "added <id>", since the first ones may have numbers for names.
+        Whether added rows without a name are named by their ids, as the rows of fit; otherwise
+        they are named "added <id>", since the rows of fit may have numbers as names.
     target_names : tuple of str, optional
-        What the columns of their targets are called.
+        Names of the target columns.
     calibration : Calibration, optional
-        How their weighted targets become a predictive distribution.
+        How weighted targets become a predictive distribution.
     weight_unit : float, default=1.0
-        What a row weighs, as fit takes weights, whose log prior is 0.
+        The sample weight of fit that has a log prior of 0.
     """
 
     neighbors: Neighbors
-    ids: Tensor = None  # type: ignore[assignment]  # never None once it is made
+    ids: Tensor = None  # type: ignore[assignment]  # set after init
     next_id: Tensor = None  # type: ignore[assignment]
     groups: Tensor | None = None
     names: np.ndarray | None = None
@@ -75,20 +75,20 @@ class NeighborBank:
 
     @property
     def embeddings(self) -> Tensor:
-        """Where the rows are, (n, d)."""
+        """Embeddings of the rows, (n, d)."""
         return self.neighbors.embeddings
 
     @property
     def targets(self) -> Tensor:
-        """What they are worth, (n,) or (n, n_outputs)."""
+        """Their targets, (n,) or (n, n_outputs)."""
         return self.neighbors.values
 
     @property
     def n_units(self) -> int:
-        """How many rows, or groups of rows, can be left out."""
+        """Number of rows, or of groups, that can be left out."""
         return len(self) if self.groups is None else len(self.groups.unique())
 
-    # -- asking --------------------------------------------------------------------------
+    # -- evaluation ----------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -96,16 +96,10 @@ class NeighborBank:
         query: Tensor | None = None,
         leave_out: str = "itself",
     ) -> Evaluation:
-        """Ask about queries, or about the bank's own rows.
+        """Evaluate a head for queries (q, d), or for the bank's own rows by default.
 
-        Parameters
-        ----------
-        head : NONAHead or AverageHead
-            Gives the weights.
-        query : Tensor of shape (q, d), optional
-            Embeddings of the queries, who meet everybody. None: the bank's own rows.
-        leave_out : {'itself', 'group'}, default='itself'
-            Whom the bank's own rows do not meet: themselves, or their group, if they have one.
+        `leave_out` ("itself" or "group") determines which neighbours are excluded for the bank's
+        own rows: themselves, or their group, if they have one.
         """
         if query is not None:
             return Evaluation(head, self.neighbors, query)
@@ -115,43 +109,28 @@ class NeighborBank:
     # -- editing -------------------------------------------------------------------------
 
     def positions(self, ids: np.ndarray) -> np.ndarray:
-        """Where the rows of these ids are in the bank, shape of `ids`.
-
-        Raises
-        ------
-        ValueError
-            If there is no such row, naming up to ten that are not.
-        """
-        known = self.ids.cpu().numpy()
-        unknown = np.setdiff1d(ids, known)
+        """Positions of ids in the bank, shape of `ids`; a ValueError names unknown ids."""
+        own = self.ids.cpu().numpy()
+        unknown = np.setdiff1d(ids, own)
         if len(unknown):
             raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
-        return np.searchsorted(known, ids)
+        return np.searchsorted(own, ids)
 
     def positions_of_names(self, names: Sequence[Hashable]) -> np.ndarray:
-        """Where all rows that are called so are in the bank, ascending.
-
-        Raises
-        ------
-        ValueError
-            If there is no such row, naming up to ten that are not.
-        """
-        known, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
-        borne = {*known}
-        if unknown := [name for name in wanted if name not in borne]:
+        """Ascending positions of all rows with these names; a ValueError lists unknown names."""
+        own, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
+        distinct = {*own}
+        if unknown := [name for name in wanted if name not in distinct]:
             raise ValueError(f"names must be in the bank, got unknown {unknown[:10]}")
-        return np.flatnonzero([name in wanted for name in known])
+        return np.flatnonzero([name in wanted for name in own])
 
     def names_of(self, positions: np.ndarray | slice) -> np.ndarray:
-        """What the rows at these positions are called, shape of `positions`."""
+        """Names of the rows at these positions, shape of `positions`."""
         names = self.ids.cpu().numpy() if self.names is None else self.names
         return names[positions]
 
     def add(self, neighbors: Neighbors, labels: np.ndarray | None = None) -> NeighborBank:
-        """Return a bank with more rows, after those it has; each is a group by itself.
-
-        Labels are what their table calls them; a row keeps its name from then on.
-        """
+        """Return a bank with further rows, each a group by itself, named by `labels` if any."""
         new = self.next_id + torch.arange(len(neighbors))
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
         if self.names is None and names.tolist() == new.tolist():
@@ -172,7 +151,7 @@ class NeighborBank:
         )
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
-        """Return a bank of the rows at these positions, in the order they have now."""
+        """Return a bank of the rows at these positions, in their present order."""
         return self.in_order(np.sort(positions))
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
@@ -189,30 +168,27 @@ class NeighborBank:
     def with_targets(
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
     ) -> NeighborBank:
-        """Return a bank of the same rows, worth something else.
-
-        Neither their adjustments nor their calibration hold any more.
-        """
+        """Return a bank with other targets, whose adjustments and calibration are invalid."""
         neighbors = self.neighbors.with_values(targets)
         return replace(self, neighbors=neighbors, target_names=target_names, calibration=None)
 
     # -- pickling ------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle from the CPU, as arrays: joblib maps those from disk with ``mmap_mode``."""
+        """Store tensors as arrays, which joblib maps from disk with ``mmap_mode``."""
         tensors = {
             "embeddings": self.embeddings,
             "values": self.targets,
             "log_prior": self.neighbors.log_prior,
-            "unit": self.neighbors.unit,
+            "unit": self.neighbors.adjustment_scale,
             "groups": self.groups,
         }
-        if len(self) != self.next_id:  # else no row was removed: ids are row numbers
+        if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
             name: torch.as_tensor(t).cpu().numpy() for name, t in tensors.items() if t is not None
         }
-        others = {name: getattr(self, name) for name in AS_THEY_ARE}
+        others = {name: getattr(self, name) for name in PLAIN_FIELDS}
         return {"arrays": arrays, **others}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -223,13 +199,13 @@ class NeighborBank:
             tensors.pop("log_prior", None),
             tensors.pop("unit", None),
         )
-        others: dict[str, Any] = {name: state[name] for name in AS_THEY_ARE}
+        others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()
         vars(self).update(vars(made))
 
     def _check_shapes(self) -> None:
-        """Refuse arrays that do not fit together, as those of a forged file."""
+        """Reject arrays of inconsistent shapes, as in a forged file."""
         if self.embeddings.ndim != 2 or self.ids.dtype != torch.int64 or self.next_id.ndim != 0:
             raise ValueError(
                 "a bank has embeddings of shape (n, d), integers as ids and a next_id"
@@ -241,9 +217,9 @@ class NeighborBank:
             "groups": self.groups,
             "names": self.names,
         }
-        for name, of in each_row.items():
+        for name, array in each_row.items():
             n_axes = (1, 2) if name == "values" else (1,)
-            if of is not None and (of.ndim not in n_axes or len(of) != len(self)):
+            if array is not None and (array.ndim not in n_axes or len(array) != len(self)):
                 raise ValueError(
-                    f"{name} of a bank of {len(self)} rows cannot have shape {tuple(of.shape)}"
+                    f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"
                 )

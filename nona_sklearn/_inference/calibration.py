@@ -1,8 +1,8 @@
-"""Calibration: how wide the distributions must be, learned on rows that were not trained on.
+"""Calibration: the widths of distributions, learned on held-out rows.
 
-The power of the weights and the noise are chosen by the continuous ranked probability score
-(CRPS), and among those that it cannot tell apart by the coverage of intervals. The score is so
-flat that its minimum alone would leave coverage to chance.
+The power of the weights and the noise minimise the continuous ranked probability score (CRPS), and
+among those with about the lowest score, the miscoverage of intervals: the score is so flat that
+its minimum alone would leave coverage to chance.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .distribution import (
     Calibration,
     Noise,
     Smoothed,
-    reaches_of,
+    max_distances,
     weighted_mean,
 )
 from .evaluation import Evaluation
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
-LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals whose coverage counts
-# Errors take a prediction of each row, the score a look at each candidate of the grid.
+LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
+# Errors take one prediction for each row, scores one for each candidate of the grid.
 ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a second
 
 
@@ -40,28 +40,22 @@ def fit_calibration(
 
     Parameters
     ----------
-    question : Question
-        Rows whose errors are known.
+    evaluation : Evaluation
+        Of held-out rows.
     residual : Tensor of shape (q, n_outputs)
         Truth minus prediction.
     sample_weight : Tensor of shape (q,), optional
-        How much the rows count, with a mean of 1; None: all the same.
-
-    Returns
-    -------
-    Calibration
-        The best of a grid.
+        Weights of the rows, with a mean of 1; None: all 1.
     """
     columns = evaluation.neighbors.columns.T
     scales = _scales(residual, sample_weight, columns)
     errors = tuple(
         shape_of(weighted_quantiles(column, sample_weight)) for column in residual.T.cpu().numpy()
     )
+    distances = max_distances(evaluation.extents())
     noises = [
-        Noise(scale or 1.0, error, reach)
-        for scale, error, reach in zip(
-            scales, errors, reaches_of(evaluation.extents()), strict=True
-        )
+        Noise(scale or 1.0, error, distance)
+        for scale, error, distance in zip(scales, errors, distances, strict=True)
     ]
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
@@ -72,28 +66,25 @@ def fit_calibration(
     if sample_weight is not None:
         sample_weight = sample_weight[scored] / sample_weight[scored].mean()
 
-    def score_block(queries, behind):
-        laws = [
-            Smoothed(values, weighted_mean(behind.weights(), values), noise, known)
-            for values, noise, known in zip(
-                behind.values.unbind(2), noises, at_points, strict=True
-            )
+    def score_block(queries, weighted):
+        arguments = zip(weighted.values.unbind(2), noises, at_points, strict=True)
+        distributions = [
+            Smoothed(values, weighted_mean(weighted.weights(), values), noise, matrix)
+            for values, noise, matrix in arguments
         ]
+        residuals = residual[queries].T[..., None]
         counts = None if sample_weight is None else sample_weight[queries]
         scores, covered = [], []
         for power in POWERS:
-            weights, sums = behind.weights(power), 0.0
-            for law, column in zip(laws, residual[queries].T, strict=True):
-                # The truth moves rather than the distribution's mean.
-                truth = weighted_mean(weights, law.values) - law.center + column[:, None]
-                reached = law.reached(weights).unflatten(1, (len(NOISES), -1))
-                sums += apply_weights(crps(law, reached, truth), counts) / law.noise.scale
-                within = _level_of_interval(law, reached, truth) <= LEVELS.to(truth)[:, None, None]
-                covered.append(apply_weights(within.to(truth), counts).sum(dim=1))
+            weights, sums = weighted.weights(power), 0.0
+            for distribution, column in zip(distributions, residuals, strict=True):
+                score, within = _score(distribution, weights, column)
+                sums += apply_weights(score, counts) / distribution.noise.scale
+                covered.append(apply_weights(within, counts).sum(dim=1))
             scores.append(sums)
         return torch.stack(scores, dim=1), torch.stack(covered, dim=1)
 
-    scores, covered = zip(*evaluation.behind(score_block), strict=True)
+    scores, covered = zip(*evaluation.map_weighted_values(score_block), strict=True)
     coverage = (sum(covered) / len(evaluation)).unflatten(1, (len(POWERS), -1))
     miss = torch.where(_as_low(torch.cat(scores)), _miscoverage(coverage), torch.inf).cpu().numpy()
     power, noise = np.unravel_index(np.argmin(miss), miss.shape)
@@ -101,40 +92,47 @@ def fit_calibration(
 
 
 def _scales(residual: Tensor, sample_weight: Tensor | None, columns: Tensor) -> list[float]:
-    """Root mean squared errors of each output, 0 where there is nothing but rounding."""
+    """Root mean squared error of each output, 0 if it is only rounding."""
     scales = apply_weights(residual.square(), sample_weight).mean(dim=0).sqrt()
     rounding = 16 * torch.finfo(columns.dtype).eps * columns.abs().amax(dim=1)
     return torch.where(scales > rounding, scales, 0.0).tolist()
 
 
 def _as_low(scores: Tensor) -> Tensor:
-    """Which scores (q, powers, noises) are as low as the best ones, but for chance.
-
-    They differ, on average, by no more than one standard error of the difference.
-    """
+    """Which mean scores of (q, powers, noises) are within one standard error of the lowest."""
     best = scores.mean(dim=0).argmin()
     excess = scores - scores.flatten(1)[:, best, None, None]
     return excess.mean(dim=0) <= excess.std(dim=0, correction=0) / len(scores) ** 0.5
 
 
 def _miscoverage(coverage: Tensor) -> Tensor:
-    """How far the coverage (levels, powers, outputs, noises) is off, (powers, noises).
+    """Squared error of the coverage (levels, powers, outputs, noises), (powers, noises).
 
-    In units of chance: the variance of a coverage is in proportion to level * (1 - level).
+    Relative to its variance, which is in proportion to level * (1 - level).
     """
     levels = LEVELS.to(coverage)[:, None, None, None]
     return ((coverage - levels).square() / (levels * (1 - levels))).mean(dim=(0, 2))
 
 
-def crps(law: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
-    """Scores (q, NOISES) of distributions whose truth is so far from their center, (q, 1)."""
-    missed = (truth <= law.points).to(reached)  # (q, points)
-    return torch.trapezoid((reached - missed[:, None]).square(), law.points)
+def _score(distribution: Smoothed, weights: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """CRPS (q, NOISES), and 1 where the truth is in an interval, (levels, q, NOISES)."""
+    # The truth is shifted rather than the distribution's mean.
+    truth = weighted_mean(weights, distribution.values) - distribution.center + residual
+    reached = distribution.reached(weights).unflatten(1, (len(NOISES), -1))
+    level = _level_of_interval(distribution, reached, truth)
+    within = level <= LEVELS.to(truth)[:, None, None]
+    return crps(distribution, reached, truth), within.to(truth)
 
 
-def _level_of_interval(law: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
-    """Level of the narrowest central interval that the truth (q, 1) is in, (q, NOISES)."""
-    return (2 * law.interpolated(reached, truth[:, None])[..., 0] - 1).abs()
+def crps(distribution: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
+    """Scores (q, NOISES) of distributions for a truth minus their center, (q, 1)."""
+    missed = (truth <= distribution.points).to(reached)  # (q, points)
+    return torch.trapezoid((reached - missed[:, None]).square(), distribution.points)
+
+
+def _level_of_interval(distribution: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
+    """Level of the narrowest central interval that contains the truth (q, 1), (q, NOISES)."""
+    return (2 * distribution.interpolated(reached, truth[:, None])[..., 0] - 1).abs()
 
 
 def shape_of(errors: np.ndarray) -> tuple[float, ...]:
@@ -149,55 +147,49 @@ def calibrate_on_held_out(
     bank: NeighborBank,
     splits: list[tuple[np.ndarray, np.ndarray | None]],
 ) -> Calibration:
-    """Calibrate on validation rows, each predicted by a network that did not train on it.
+    """Calibrate the average on validation rows, each predicted by a network not trained on it.
 
-    One network errs more than the average of all does: by the part of its error that it does
-    not share with the others, which averages out. How large that is follows from rows that two
-    networks did not train on.
+    A single network has larger errors than the average of all: the part that it does not share
+    with the others averages out. Its size is estimated on rows that two networks did not train on.
 
     Parameters
     ----------
     head : NONAHead or AverageHead
         The trained heads.
     bank : NeighborBank
-        All rows given to fit. A row's group, if it has one, says nothing of how far new groups
-        are from the bank, so it is left out with the row.
+        All training rows. A row's group, if it has one, is left out with the row, since new groups
+        are farther from the bank.
     splits : list of tuple (ndarray, ndarray or None)
         Training and validation rows of each network.
-
-    Returns
-    -------
-    Calibration
-        For the distributions of all networks together.
     """
-    networks = one_by_one(head, bank)
-    most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
+    networks = split_networks(head, bank)
+    n_most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
     held_out, residuals = [], []
     for (own_head, own_bank), (_, valid) in zip(networks, splits, strict=True):
-        assert valid is not None  # where one network has validation rows, all have
-        rows = np.sort(valid[:most])
-        # Of the whole bank, as queries will be; each without itself.
-        mean = ask_of_rows(own_head, own_bank, rows).mean()
+        assert valid is not None  # either all networks have validation rows or none
+        rows = np.sort(valid[:n_most])
+        # From the whole bank, as for queries, each without itself.
+        mean = evaluate_rows(own_head, own_bank, rows).mean()
         held_out.append(rows)
         residuals.append((bank.targets[rows] - mean).reshape(len(rows), -1))
-    rows, first = np.unique(np.concatenate(held_out), return_index=True)  # rows may be shared
+    rows, first = np.unique(np.concatenate(held_out), return_index=True)  # some are shared
     residual, log_prior = torch.cat(residuals)[first], bank.neighbors.log_prior
     sample_weight = _sample_weight(log_prior, rows)
     error = _mean_size(residual, sample_weight).square().clamp_min(1e-300)
     share = 1 - _averaged_out(held_out, residuals, log_prior) / error
-    residual = residual * share.clamp(1 / len(networks), 1).sqrt()  # if nothing is shared, 1 / K
-    return fit_calibration(ask_of_rows(head, bank, rows), residual, sample_weight)
+    residual = residual * share.clamp(1 / len(networks), 1).sqrt()  # 1 / K if nothing is shared
+    return fit_calibration(evaluate_rows(head, bank, rows), residual, sample_weight)
 
 
 def _averaged_out(
     held_out: list[np.ndarray], residuals: list[Tensor], log_prior: Tensor | None = None
 ) -> Tensor:
-    """What an average of K networks spares of one network's error, squared, (c,).
+    """By how much the average of K networks reduces the squared error of one, (c,).
 
-    If v is the variance of what a network does not share with another, two differ by 2 v in the
-    mean square, and the average of K keeps ``v / K``. Where all errors have the same shape, the
-    same holds of mean absolute values, squared. They are used since the rows that two networks
-    share are few, and in a mean square of few rows outliers decide.
+    If v is the variance that a network does not share with another, the mean squared difference
+    of two is 2 v, and the average of K keeps ``v / K``. If all errors have the same shape, the
+    same holds for squared mean absolute values. They are used since two networks share few rows,
+    and outliers would dominate a mean square.
     """
     shared, differences = [held_out[0][:0]], [residuals[0][:0]]
     for k in range(len(held_out) - 1):
@@ -216,35 +208,36 @@ def _mean_size(errors: Tensor, sample_weight: Tensor | None) -> Tensor:
 
 
 def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calibration:
-    """Calibrate on the bank's own rows, each without itself, or without its group."""
+    """Calibrate on the bank's own rows, each without itself or its group."""
     rows = np.random.RandomState(0).permutation(len(bank))[: _n_rows(len(bank), ERROR_PAIRS)]
-    evaluation = ask_of_rows(head, bank, rows)
+    evaluation = evaluate_rows(head, bank, rows)
     residual = bank.targets[rows] - evaluation.mean()
     sample_weight = _sample_weight(bank.neighbors.log_prior, rows)
     return fit_calibration(evaluation, residual.reshape(len(rows), -1), sample_weight)
 
 
-def ask_of_rows(head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray) -> Evaluation:
-    """Ask about some of the bank's rows, each without itself or its group."""
+def evaluate_rows(
+    head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray
+) -> Evaluation:
+    """Evaluate some of the bank's rows, each without itself or its group."""
     return bank.evaluate(head, leave_out="group")[rows]
 
 
 def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
-    """How much some of the bank's rows count, with a mean of 1; None: all the same."""
+    """Weights of some of the bank's rows, with a mean of 1; None: all 1."""
     return None if log_prior is None else normalize_mean(log_prior[rows])
 
 
-def one_by_one(
+def split_networks(
     head: NONAHead | AverageHead, bank: NeighborBank
 ) -> list[tuple[NONAHead, NeighborBank]]:
-    """Take an average of networks apart: each one's head, and the bank as it sees it."""
-    parts = head.parts(bank.embeddings[:0], bank.embeddings)
+    """Each network's head, and the bank in its space."""
     return [
         (own, replace(bank, neighbors=replace(bank.neighbors, embeddings=embeddings)))
-        for own, _, embeddings in parts
+        for own, _, embeddings in head.parts(bank.embeddings[:0], bank.embeddings)
     ]
 
 
 def _n_rows(n_neighbors: int, n_pairs: int) -> int:
-    """How many rows to ask about, so that there are so many pairs."""
+    """Number of rows to evaluate for about `n_pairs` pairs."""
     return max(LEAST_ROWS, n_pairs // n_neighbors)

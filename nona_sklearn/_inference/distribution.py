@@ -1,16 +1,17 @@
-"""The distribution behind a prediction: the neighbours' adjusted values, with their weights.
+"""Predictive distributions: the neighbours' adjusted values, with their weights.
 
-The values as they are, weighted as they are, have the prediction as their mean, but not the
-spread of its error: a network learns weights for the mean alone. So a predictive distribution
-takes the weights to a `power`, which sharpens or flattens them, moves what comes of it back to
-the prediction, and adds `noise` of the shape that errors have on rows that were not trained on.
-All are chosen after training, in :mod:`~nona_sklearn._inference.calibration`.
+Their mean is the prediction, but their spread is not that of its error: a network learns weights
+for the mean alone. So a predictive distribution takes the weights to a `power`, which sharpens or
+flattens them, shifts the result back to the prediction, and adds `noise` with the shape of the
+errors on held-out rows. Both are chosen after training (:mod:`.calibration`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ from torch import Tensor
 
 from .._utils.settings import cached_property
 from .._utils.storable import storable
-from .evaluation import Evaluation
+from .evaluation import Evaluation, WeightedValues
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error
-N_POINTS = 256  # where a distribution with noise is looked at
-N_ERRORS = 101  # quantiles that say what shape errors have
-NORMAL = (0.0,)  # the shape of errors of which nothing is known
+N_POINTS = 256  # at which a distribution with noise is evaluated
+N_ERRORS = 101  # quantiles that describe the shape of errors
+NORMAL = (0.0,)  # the shape of unknown errors
+N_THRESHOLDS = 64  # at which parts of a bank are evaluated at a time
+PRECISION = 1e-9  # of their quantiles without noise, as a share of the values' range
 
 
 @storable
@@ -37,7 +40,7 @@ class Calibration:
     power : float, default=1.0
         Exponent of the weights: below 1, more rows count.
     noise : tuple of float, default=()
-        Standard deviation of what is added to each output's values; none by default.
+        Standard deviation of the noise added to each output's values; none by default.
     errors : tuple of tuple of float, default=()
         The shape of the noise, for each output: quantiles of errors of deviation 1, at equally
         spaced levels. Normal by default.
@@ -55,14 +58,9 @@ class Calibration:
 
 
 class Empirical:
-    """Distributions of weighted values of one output, as they are.
+    """Distributions of weighted values of one output, without noise.
 
-    Every method takes weights of shape (q, n) that sum to 1, and returns (q, k).
-
-    Parameters
-    ----------
-    values : Tensor of shape (q, n) or (1, n)
-        The values that the weights are of, for each query or for all.
+    Methods take weights (q, n) that sum to 1 and return (q, k). Values are (q, n) or (1, n).
     """
 
     def __init__(self, values: Tensor):
@@ -78,17 +76,17 @@ class Empirical:
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
-        tiny = torch.finfo(levels.dtype).tiny  # a quantile of level 0 has a weight
+        tiny = torch.finfo(levels.dtype).tiny  # a quantile of level 0 has positive weight
         levels = levels.clamp_min(tiny).expand(len(weights), -1).contiguous()
-        places = torch.searchsorted(self._cumulated(weights), levels)
-        return self._sorted[0].expand(len(weights), -1).gather(1, places)
+        ranks = torch.searchsorted(self._cumulated(weights), levels)
+        return self._sorted[0].expand(len(weights), -1).gather(1, ranks)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         """Probabilities not to exceed the points (q, k)."""
         return self._below(self._cumulated(weights), points)
 
     def reached(self, weights: Tensor, points: Tensor) -> Tensor:
-        """Weights of values that do not exceed the points (q, k), whatever all sum to."""
+        """Sums of weights of values that do not exceed the points (q, k), not normalised."""
         return self._below(self._sums(weights), points)
 
     def _below(self, cumulated: Tensor, points: Tensor) -> Tensor:
@@ -105,30 +103,22 @@ class Empirical:
 
 
 class Noise:
-    """Normal distributions of one width around the quantiles of some errors, all alike.
+    """A mixture of normal distributions of one width around the quantiles of some errors.
 
-    It knows the distribution function of whatever it is added to at N_POINTS points, close
-    together where the noise is and farther apart outside.
-
-    Parameters
-    ----------
-    scale : float
-        Its standard deviation.
-    errors : sequence of float
-        Quantiles of standardised errors.
-    reach : float
-        How far from their prediction values may be; those beyond count as if they were there.
+    `scale` is its standard deviation, `errors` are quantiles of standardised errors. Distribution
+    functions of values with noise are evaluated at N_POINTS points, which are closest together
+    near the prediction. Distances of values from it are clipped to `max_distance`.
     """
 
-    def __init__(self, scale: float, errors: Sequence[float], reach: float):
-        self.scale, self.reach = scale, reach
+    def __init__(self, scale: float, errors: Sequence[float], max_distance: float):
+        self.scale, self.max_distance = scale, max_distance
         quantiles = np.asarray(errors)
         spread = min(quantiles.std(), np.subtract(*np.quantile(quantiles, [0.75, 0.25])) / 1.34)
-        # Silverman's rule of thumb; a distribution without errors is a normal one.
+        # Silverman's rule of thumb; without errors, a normal distribution.
         self.width = 0.9 * spread * len(quantiles) ** -0.2 if spread > 0 else 1.0
         self.shrink = np.hypot(quantiles.std(), self.width)  # to a deviation of 1
         self.quantiles = quantiles
-        self.end = np.arcsinh(10 + reach / scale)
+        self.end = np.arcsinh(10 + max_distance / scale)
 
     @cached_property
     def points(self) -> Tensor:
@@ -137,41 +127,32 @@ class Noise:
         return self.scale * steps.sinh()
 
     def at_points(self, share: float = 1.0) -> Tensor:
-        """Distribution function of each point plus a share of the noise, at the points.
+        """Distribution functions, at the points, of each point plus a share of the noise.
 
-        Of shape (N_POINTS, N_POINTS): a row for each point that the noise is added to.
+        Of shape (N_POINTS, N_POINTS), a row for each point that noise is added to.
         """
         difference = (self.points - self.points[:, None]).numpy() / self.scale
         if share == 0:
             return torch.from_numpy(np.where(difference < 0, 0.0, 1.0))
-        return torch.from_numpy(np.interp(difference / share, *self._known))
+        return torch.from_numpy(np.interp(difference / share, *self._cdf))
 
     @cached_property
-    def _known(self) -> tuple[np.ndarray, np.ndarray]:
+    def _cdf(self) -> tuple[np.ndarray, np.ndarray]:
         """Distances in units of the scale, and the distribution function there."""
-        x = np.linspace(-10, 10, 2001)  # beyond, there is nothing
-        places = (x[:, None] * self.shrink - self.quantiles) / self.width
-        return x, ndtr(places).mean(axis=1)
+        x = np.linspace(-10, 10, 2001)  # beyond, it is 0 or 1
+        standardized = (x[:, None] * self.shrink - self.quantiles) / self.width
+        return x, ndtr(standardized).mean(axis=1)
 
     def draw(self, random: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-        """Draw from it."""
+        """Draw samples."""
         centers = random.choice(self.quantiles, size=shape)
         return self.scale * (centers + self.width * random.normal(size=shape)) / self.shrink
 
 
 class Smoothed:
-    """Distributions of weighted values of one output plus noise. As :class:`Empirical`.
+    """Distributions of weighted values of one output plus noise, as :class:`Empirical`.
 
-    Parameters
-    ----------
-    values : Tensor of shape (q, n) or (1, n)
-        The values that the weights are of, for each query or for all.
-    center : Tensor of shape (q, 1)
-        Where they are looked at most closely: the predictions.
-    noise : Noise
-        What is added.
-    at_points : Tensor
-        What :meth:`Noise.at_points` says of it.
+    `center` (q, 1) are the predictions, `at_points` is the result of :meth:`Noise.at_points`.
     """
 
     def __init__(self, values: Tensor, center: Tensor, noise: Noise, at_points: Tensor):
@@ -185,7 +166,7 @@ class Smoothed:
         return self.quantiles_of(self.mass(weights), levels)
 
     def quantiles_of(self, mass: Tensor, levels: Tensor) -> Tensor:
-        """Quantiles of levels (k,) from what :meth:`mass` says, (q, k)."""
+        """Quantiles of levels (k,), (q, k), from the result of :meth:`mass`."""
         cdf = mass @ self.at_points
         levels = levels.expand(len(cdf), -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
@@ -196,52 +177,53 @@ class Smoothed:
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         return self.interpolated(self.reached(weights), points - self.center)
 
-    def interpolated(self, reached: Tensor, places: Tensor) -> Tensor:
-        """Probabilities at places (..., k), from those at the noise's points, (..., N_POINTS)."""
-        after = torch.searchsorted(self.points, places.contiguous()).clamp(1, N_POINTS - 1)
+    def interpolated(self, reached: Tensor, distances: Tensor) -> Tensor:
+        """Probabilities at distances (..., k) from those at the points, (..., N_POINTS)."""
+        after = torch.searchsorted(self.points, distances.contiguous()).clamp(1, N_POINTS - 1)
         low, high = self.points[after - 1], self.points[after]
-        share = ((places - low) / (high - low)).clamp(0, 1)
+        share = ((distances - low) / (high - low)).clamp(0, 1)
         after = after.expand(*reached.shape[:-1], -1)
         found = torch.lerp(reached.gather(-1, after - 1), reached.gather(-1, after), share)
-        return found.clamp_(0, 1)  # sums of weights may round beyond
+        return found.clamp_(0, 1)  # sums of weights may round to more than 1
 
     def reached(self, weights: Tensor) -> Tensor:
         """Probabilities not to exceed the noise's points, (q, N_POINTS)."""
         return self.mass(weights) @ self.at_points
 
     def mass(self, weights: Tensor) -> Tensor:
-        """Weights of the points, (q, N_POINTS): each value's, shared by its two neighbours."""
-        before, share = self._places
+        """Weights of the points, (q, N_POINTS): each value's is split between two points."""
+        before, share = self._positions
         after = weights * share
         mass = weights.new_zeros(len(weights), len(self.points))
         mass.scatter_add_(1, before, weights - after)
         return mass.scatter_add_(1, before + 1, after)
 
     @cached_property
-    def _places(self) -> tuple[Tensor, Tensor]:
-        """The point before each value, and how far it is towards the next, (q, n) each."""
-        place = (self.values - self.center).clamp_(-self.noise.reach, self.noise.reach)  # (q, n)
+    def _positions(self) -> tuple[Tensor, Tensor]:
+        """The point before each value, and its relative distance to it, (q, n) each."""
+        largest = self.noise.max_distance
+        distance = (self.values - self.center).clamp_(-largest, largest)  # (q, n)
         step = 2 * self.noise.end / (len(self.points) - 1)
-        before = ((place / self.noise.scale).asinh_() + self.noise.end).div_(step)
+        before = ((distance / self.noise.scale).asinh_() + self.noise.end).div_(step)
         before = before.long().clamp_(0, len(self.points) - 2)
         low = self.points[before]
-        share = (place - low).div_(self.points[before + 1] - low)
+        share = (distance - low).div_(self.points[before + 1] - low)
         return before, share.clamp_(0, 1)
 
 
-def reaches_of(extents: Tensor) -> list[float]:
-    """How far from its prediction a value of each output may be, of :meth:`Question.extents`."""
+def max_distances(extents: Tensor) -> list[float]:
+    """Largest distance of each output's values from a prediction, from `Evaluation.extents`."""
     least, largest = extents
     return (largest - least).amax(dim=0).tolist()
 
 
-def noises_of(calibration: Calibration, reaches: Sequence[float]) -> list[Noise | None]:
-    """The noise that a calibration adds to each output, whose values are so far apart."""
-    scales = calibration.noise or (0.0,) * len(reaches)
-    errors = calibration.errors or (NORMAL,) * len(reaches)
-    return [
-        Noise(*noise) if noise[0] else None for noise in zip(scales, errors, reaches, strict=True)
-    ]
+def output_noises(calibration: Calibration, extents: Tensor) -> list[Noise | None]:
+    """The noise that a calibration adds to each output."""
+    distances = max_distances(extents)
+    scales = calibration.noise or (0.0,) * len(distances)
+    errors = calibration.errors or (NORMAL,) * len(distances)
+    triples = zip(scales, errors, distances, strict=True)
+    return [Noise(*triple) if triple[0] else None for triple in triples]
 
 
 def variance(weights: Tensor, values: Tensor) -> Tensor:
@@ -256,48 +238,44 @@ def weighted_mean(weights: Tensor, values: Tensor) -> Tensor:
 
 
 class Distribution:
-    """Predictive distributions of some queries.
+    """Predictive distributions of the queries of an evaluation.
 
-    Every answer is an array of shape (q, k) or (q, k, n_outputs): a single output has no axis
-    of its own.
-
-    Parameters
-    ----------
-    question : Question
-        The queries, and the neighbours whose adjusted values their targets are drawn from.
-    calibration : Calibration
-        How weighted values become a distribution.
+    Results are of shape (q, k) or (q, k, n_outputs): a single output has no axis of its own.
     """
 
     def __init__(self, evaluation: Evaluation, calibration: Calibration):
         self.evaluation, self.power = evaluation, calibration.power
         extents = evaluation.extents()
-        self.noises = noises_of(calibration, reaches_of(extents))
+        self.noises = output_noises(calibration, extents)
         self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
 
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1."""
-        return self._describe(lambda law, weights, _: law.std(weights))
+        return self._describe(lambda distribution, weights, _: distribution.std(weights))
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         return self._describe(
-            lambda law, weights, shift: shift + law.quantiles(weights, levels.to(weights))
+            lambda distribution, weights, shift: (
+                shift + distribution.quantiles(weights, levels.to(weights))
+            )
         )
 
     def cdf(self, points: Tensor) -> np.ndarray:
         """Probabilities not to exceed the points (k,)."""
 
-        def reached(law, weights, shift):
+        def reached(distribution, weights, shift):
             given = points.to(weights)
-            # A quantile is a value plus the shift: rounded, it is not to lie below the value.
+            # A quantile is a value plus the shift: rounded, it must not be below the value.
             rounding = 2 * torch.finfo(given.dtype).eps * torch.maximum(given.abs(), shift.abs())
-            return law.cdf(weights, given - shift + torch.where(shift == 0, 0.0, rounding))
+            return distribution.cdf(
+                weights, given - shift + torch.where(shift == 0, 0.0, rounding)
+            )
 
         return self._describe(reached)
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
-        """Draw values: (q, k) or (q, n_outputs, k). The outputs of a draw are of one neighbour."""
+        """Samples, (q, k) or (q, n_outputs, k). The outputs of a sample are of one neighbour."""
         shape = len(self.evaluation), n_samples
         uniform = torch.from_numpy(random_state.uniform(size=shape))
         noise = torch.stack(
@@ -310,46 +288,155 @@ class Distribution:
             dim=2,
         )
 
-        def draw(queries, behind):
-            weights, values = behind.weights(self.power), behind.values
+        def draw(queries, weighted):
+            weights, values = weighted.weights(self.power), weighted.values
             cumulated = weights.cumsum(dim=1)
             height = uniform[queries].to(cumulated) * cumulated[:, -1:]
             drawn = torch.searchsorted(cumulated, height, right=True)
-            last = (weights > 0).cumsum(dim=1).argmax(dim=1, keepdim=True)  # rounding beyond it
+            last = (weights > 0).cumsum(dim=1).argmax(dim=1, keepdim=True)  # despite rounding
             drawn = drawn.minimum(last)[..., None].expand(-1, -1, values.shape[2])
-            shift = _means(behind.weights(), values) - _means(weights, values)
+            shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
 
-        return self._join(self.evaluation.behind(draw), output_axis=1)
+        return self._join(self.evaluation.map_weighted_values(draw), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
-        """Ask each output for (q, k), by its law, weights (q, n) and a shift (q, 1)."""
+        """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
 
-        def answer(_, behind):
-            weights = behind.weights(self.power)
-            means = _means(behind.weights(), behind.values)
-            # Zero without calibration, so that values are targets to the last bit.
-            shifts = means - _means(weights, behind.values)
-            answers = []
+        def describe_outputs(_, weighted):
+            weights = weighted.weights(self.power)
+            means = _means(weighted.weights(), weighted.values)
+            # Zero without calibration, so that values are exactly those of targets.
+            shifts = means - _means(weights, weighted.values)
+            results = []
             for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
-                values, mean = behind.values[..., j], means[:, [j]]
-                law = (
+                values, mean = weighted.values[..., j], means[:, [j]]
+                distribution = (
                     Empirical(values)
                     if noise is None
                     else Smoothed(values, mean, noise, at_points)
                 )
-                answers.append(describe(law, weights, shifts[:, [j]]))
-            return torch.stack(answers, dim=2)
+                results.append(describe(distribution, weights, shifts[:, [j]]))
+            return torch.stack(results, dim=2)
 
-        return self._join(self.evaluation.behind(answer), output_axis=2)
+        return self._join(self.evaluation.map_weighted_values(describe_outputs), output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
-        answers = torch.cat(blocks).cpu().numpy()
+        results = torch.cat(blocks).cpu().numpy()
         single = self.evaluation.neighbors.values.ndim == 1
-        return answers.squeeze(output_axis) if single else answers
+        return results.squeeze(output_axis) if single else results
 
 
 def _means(weights: Tensor, values: Tensor) -> Tensor:
     """Means (q, c) of values (q, n, c) or (1, n, c) with weights (q, n)."""
     return torch.cat([weighted_mean(weights, column) for column in values.unbind(dim=2)], dim=1)
+
+
+# -- banks in parts: every sum is over a part's rows, and parts add up ---------------------------
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and ranges of a part's adjusted values."""
+
+    means: Tensor  # (q, 2, c): with the weights, and with the weights to a power
+    lowest: Tensor  # (q, c)
+    highest: Tensor  # (q, c)
+    extents: Tensor  # (2, k, c), from Evaluation.extents
+
+    def merge(self, other: Moments) -> Moments:
+        """Merge with those of another part."""
+        least, largest = torch.stack([self.extents, other.extents], dim=1)
+        return Moments(
+            self.means + other.means,
+            torch.minimum(self.lowest, other.lowest),
+            torch.maximum(self.highest, other.highest),
+            torch.stack([least.amin(dim=0), largest.amax(dim=0)]),
+        )
+
+
+def moments(evaluation: Evaluation, power: float) -> Moments:
+    """Moments of a part, its weights as shares of the whole bank's."""
+
+    def summarize(_: slice, weighted: WeightedValues) -> tuple[Tensor, ...]:
+        values = weighted.values.expand(len(weighted), -1, -1)
+        both = torch.stack([weighted.weights(), weighted.weights(power)], dim=1)
+        return both @ values, values.amin(dim=1), values.amax(dim=1)
+
+    blocks = evaluation.map_weighted_values(summarize)
+    means, lowest, highest = map(torch.cat, zip(*blocks, strict=True))
+    return Moments(means, lowest, highest, evaluation.extents())
+
+
+def mass(
+    evaluation: Evaluation, power: float, output: int, center: Tensor, noise: Noise
+) -> Tensor:
+    """Sum a part's weights around the points of an output's noise, (q, N_POINTS)."""
+
+    def sum_weights(queries: slice, weighted: WeightedValues) -> Tensor:
+        values = weighted.values[..., output]
+        return Smoothed(values, center[queries], noise, at_points).mass(weighted.weights(power))
+
+    at_points = noise.at_points().to(center)
+    return torch.cat(evaluation.map_weighted_values(sum_weights))
+
+
+def reached(evaluation: Evaluation, power: float, output: int, points: Tensor) -> Tensor:
+    """Sum the weights of a part's values that do not exceed points (q, k)."""
+
+    def sum_weights(queries: slice, weighted: WeightedValues) -> Tensor:
+        distribution = Empirical(weighted.values[..., output])
+        return distribution.reached(weighted.weights(power), points[queries])
+
+    return torch.cat(evaluation.map_weighted_values(sum_weights))
+
+
+@dataclass(frozen=True)
+class MergedDistribution:
+    """Predictive distributions of some queries, from sums over each part of a bank.
+
+    `evaluate` takes a function of an :class:`~.evaluation.Evaluation` and its other arguments, and
+    returns its result for each part.
+    """
+
+    evaluate: Callable[..., list[Any]]
+    calibration: Calibration
+
+    def quantiles(self, levels: Tensor) -> Tensor:
+        """Smallest values not exceeded with probabilities of at least `levels` (k,), (q, k, c).
+
+        Without noise, at most PRECISION of the values' range above them.
+        """
+        merged = reduce(Moments.merge, self.evaluate(moments, self.calibration.power))
+        mean, powered = merged.means.unbind(dim=1)
+        noises = output_noises(self.calibration, merged.extents)
+        quantiles = [
+            self._between(levels.to(mean), j, merged.lowest[:, [j]], merged.highest[:, [j]])
+            if noise is None
+            else self._around(levels.to(mean), j, mean[:, [j]], noise)
+            for j, noise in enumerate(noises)
+        ]
+        return torch.stack(quantiles, dim=2) + (mean - powered)[:, None]
+
+    def _around(self, levels: Tensor, output: int, center: Tensor, noise: Noise) -> Tensor:
+        each = self.evaluate(mass, self.calibration.power, output, center, noise)
+        distribution = Smoothed(center, center, noise, noise.at_points().to(center))
+        return distribution.quantiles_of(reduce(torch.add, each), levels)
+
+    def _between(self, levels: Tensor, output: int, low: Tensor, high: Tensor) -> Tensor:
+        """Narrow the interval of values (q, 1) that contains the quantiles."""
+        width = PRECISION * (high - low)
+        levels = levels.clamp_min(torch.finfo(levels.dtype).tiny)
+        low, high = (end.expand(-1, len(levels)) for end in (low - width, high))
+        steps = torch.linspace(0, 1, N_THRESHOLDS + 1).to(low)[1:]
+        while (high - low > width).any():
+            points = torch.lerp(low[..., None], high[..., None], steps)  # (q, k, N_THRESHOLDS)
+            points[..., -1] = high
+            each = self.evaluate(reached, self.calibration.power, output, points.flatten(1))
+            sums = reduce(torch.add, each).reshape(points.shape)
+            first = (sums < levels[:, None]).sum(dim=2, keepdim=True)
+            first = first.clamp_max(N_THRESHOLDS - 1)  # sums of weights may round to less
+            before = torch.cat([low[..., None], points], dim=2)
+            low, high = before.gather(2, first)[..., 0], points.gather(2, first)[..., 0]
+        return high

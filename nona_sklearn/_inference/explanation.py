@@ -1,4 +1,4 @@
-"""The rows behind a prediction, as a table: what each says, adjusted, and how much it counts."""
+"""The rows behind a prediction, as a table of targets, adjusted targets and contributions."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ from .._utils.frames import table
 from .evaluation import Evaluation
 
 OTHERS = "others"
-NOTHING = 1e-6  # of the weight: what rounding leaves where all neighbours are named
+NEGLIGIBLE = 1e-6  # weight of the others that is only rounding
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The heaviest neighbours of some queries and, last of each query, all others together.
+    """The heaviest neighbours of some queries and, last for each query, all others together.
 
     Parameters
     ----------
     positions : int ndarray of shape (q, k)
-        Where the neighbours are in the bank, heaviest first.
+        Positions of the neighbours in the bank, heaviest first.
     weights : ndarray of shape (q, k + 1)
-        What they weigh.
+        Their weights.
     targets, adjusted : ndarray of shape (q, k + 1, n_outputs)
-        Their values, as they are and as they were moved for this query. NaN for others that
-        weigh nothing.
+        Their targets and adjusted targets. NaN for others without weight.
     contributions : ndarray of shape (q, k + 1, n_outputs)
-        Their share in the prediction, which is the sum of them.
+        Their contributions to the prediction, which is the sum of them.
     names : ndarray of shape (q, k)
-        What the neighbours are called.
+        Names of the neighbours.
     queries : ndarray of shape (q,)
-        What the queries are called.
+        Names of the queries.
     others : str, default='others'
-        What all others together are called.
+        Name of all others together.
     target_names : tuple of str, optional
-        What the outputs are called.
+        Names of the outputs.
     """
 
     positions: np.ndarray
@@ -53,8 +52,16 @@ class Explanation:
     target_names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, evaluation: Evaluation, k: int) -> Explanation:
-        """Ask for the k heaviest neighbours of each query; all rows go by their numbers."""
+    def of(
+        cls,
+        evaluation: Evaluation,
+        k: int,
+        *,
+        names: np.ndarray | None = None,
+        queries: np.ndarray | None = None,
+        **labels: Any,
+    ) -> Explanation:
+        """Explain predictions by k neighbours each; `names` are those of all rows."""
         neighbors = evaluation.neighbors
         shape = len(evaluation), 1, neighbors.columns.shape[1]
         weights, positions, adjusted = evaluation.heaviest(k)
@@ -63,40 +70,38 @@ class Explanation:
         prediction = evaluation.mean().reshape(shape)
 
         left = 1 - weights.sum(dim=1, keepdim=True)  # (q, 1)
-        left = torch.where(left > NOTHING, left, 0.0)
-        shares = weights[..., None]
-        contributions = shares * adjusted
+        left = torch.where(left > NEGLIGIBLE, left, 0.0)
+        contributions = weights[..., None] * adjusted
         others = prediction - contributions.sum(dim=1, keepdim=True)
-        mean = plain - (shares * targets).sum(dim=1, keepdim=True)
-        mean, moved = (
+        others_target = plain - (weights[..., None] * targets).sum(dim=1, keepdim=True)
+        target, moved = (
             torch.where(left[..., None] > 0, total / left[..., None], torch.nan)
-            for total in (mean, others)
+            for total in (others_target, others)
         )
-        rows = [
-            (weights, left),
-            (targets, mean),
-            (adjusted, moved),
-            (contributions, others),
-        ]
+        pairs = [(weights, left), (targets, target), (adjusted, moved), (contributions, others)]
         where = positions.cpu().numpy()
-        parts = (torch.cat(row, dim=1).cpu().numpy() for row in rows)
-        return cls(where, *parts, names=where, queries=np.arange(len(evaluation)))
+        return cls(
+            where,
+            *(torch.cat(pair, dim=1).cpu().numpy() for pair in pairs),
+            names=where if names is None else names[where],
+            queries=np.arange(len(evaluation)) if queries is None else queries,
+            **labels,
+        )
 
-    def in_units(self, back: Callable[[np.ndarray], np.ndarray]) -> Explanation:
-        """Say it in other units, to which `back` turns values of shape (..., n_outputs).
+    def in_units(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Explanation:
+        """Transform values of shape (..., n_outputs) to other units by `inverse`.
 
-        Contributions are weights times adjusted targets, as before. The others' is the rest of
-        the prediction.
+        Contributions remain weights times adjusted targets, and sum to the prediction.
         """
-        adjusted = back(self.adjusted)
+        adjusted = inverse(self.adjusted)
         contributions = self.weights[..., None] * adjusted
         named = contributions[:, :-1].sum(axis=1)
-        contributions[:, -1] = back(self.contributions.sum(axis=1)) - named
-        targets = back(self.targets)
+        contributions[:, -1] = inverse(self.contributions.sum(axis=1)) - named
+        targets = inverse(self.targets)
         return replace(self, targets=targets, adjusted=adjusted, contributions=contributions)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Name the rows of a table: columns query, neighbor, weight, each (q * (k + 1),)."""
+        """Columns query, neighbor and weight of a table, each (q * (k + 1),)."""
         n_queries, n_rows = self.weights.shape
         named = np.full((n_queries, n_rows), self.others, dtype=object)
         named[:, :-1] = self.names
@@ -107,13 +112,10 @@ class Explanation:
         }
 
     def table(self) -> Any:
-        """A row for each query and neighbour.
+        """A DataFrame, or a Bunch without pandas, with a row for each query and neighbour.
 
-        Returns
-        -------
-        DataFrame, or Bunch of arrays without pandas
-            Columns query, neighbor, weight, target, adjusted_target, contribution. With several
-            outputs the last three end in their names, or numbers.
+        Its columns are query, neighbor, weight, target, adjusted_target and contribution. With
+        several outputs the last three end in their names or numbers.
         """
         columns, n_outputs = self.columns(), self.targets.shape[2]
         outputs = self.target_names or range(n_outputs)

@@ -1,4 +1,4 @@
-"""Labelled neighbours, and who must not meet whom."""
+"""Labelled neighbours, and pairs of query and neighbour that are excluded."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .._utils.settings import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """Labelled neighbours: what a pool hands to a training step, and what a bank holds.
+    """Labelled neighbours, as a pool passes them to a training step and a bank stores them.
 
     Parameters
     ----------
     embeddings : Tensor of shape (n, d)
-        Where they are.
+        Their embeddings.
     values : Tensor of shape (n,) or (n, n_outputs)
-        What is averaged.
+        Their targets, of which weighted means are taken.
     log_prior : Tensor of shape (n,), optional
-        Logarithm of what each weighs before its similarity is looked at; None: all the same.
-    unit : Tensor of shape () or (n_outputs,), or None
-        What one of a head's adjustments is worth in units of the values; 1 in training. None:
-        they were learned for other values, and leave these alone.
+        Logarithm of their sample weights; None: all the same.
+    adjustment_scale : Tensor of shape () or (n_outputs,), or None
+        Factor of a head's adjustments g, in units of the values; 1 in training. None: g was
+        learned for other values, and these are not adjusted.
     """
 
     embeddings: Tensor
     values: Tensor
     log_prior: Tensor | None = None
-    unit: Tensor | float | None = 1.0
-    # What others prepare of the embeddings, from call to call; of no other embeddings.
-    kept: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+    adjustment_scale: Tensor | float | None = 1.0
+    # What evaluations precompute from the embeddings.
+    cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -40,26 +40,22 @@ class Neighbors:
     def __getitem__(self, rows: Tensor | slice) -> Neighbors:
         """Select some of them."""
         prior = None if self.log_prior is None else self.log_prior[rows]
-        return Neighbors(self.embeddings[rows], self.values[rows], prior, self.unit)
+        return Neighbors(self.embeddings[rows], self.values[rows], prior, self.adjustment_scale)
 
     def join(self, others: Neighbors) -> Neighbors:
-        """Put others behind these."""
+        """Append others."""
         prior = None
         if self.log_prior is not None or others.log_prior is not None:
-            prior = torch.cat([self._prior, others._prior])
+            prior = torch.cat([self._prior(), others._prior()])
         return Neighbors(
             torch.cat([self.embeddings, others.embeddings]),
             torch.cat([self.values, others.values]),
             prior,
-            self.unit,
+            self.adjustment_scale,
         )
 
-    @property
     def _prior(self) -> Tensor:
-        """Logarithms of what they weigh beforehand: 0 where nobody says."""
-        if self.log_prior is None:
-            return self.embeddings.new_zeros(len(self))
-        return self.log_prior
+        return self.embeddings.new_zeros(len(self)) if self.log_prior is None else self.log_prior
 
     @property
     def columns(self) -> Tensor:
@@ -69,53 +65,43 @@ class Neighbors:
 
     @cached_property
     def summands(self) -> Tensor:
-        """What predictions sum, :func:`with_ones` of the columns, (1 + n_outputs, n)."""
+        """:func:`with_ones` of the columns, (1 + n_outputs, n)."""
         return with_ones(self.columns)
 
     def with_values(self, values: Tensor) -> Neighbors:
-        """Give them other values, not to be adjusted. What was kept of where they are holds."""
-        others = replace(self, values=values, unit=None)
-        others.kept.update(self.kept)
+        """The same neighbours with other values, not adjusted; the cache stays valid."""
+        others = replace(self, values=values, adjustment_scale=None)
+        others.cache.update(self.cache)
         return others
 
 
 def with_ones(values: Tensor) -> Tensor:
-    """Ones, whose weighted sum is that of the weights, and columns of values: (1 + c, n)."""
+    """Ones, for the sum of the weights, and c rows of values: (1 + c, n)."""
     return torch.cat([values.new_ones(1, len(values)), values.T])
 
 
 @dataclass(frozen=True, eq=False)
 class Exclusion:
-    """Who must not meet whom: a query, no neighbour that bears its label.
+    """Excluded pairs: of queries (q,) and neighbours (n,) with the same integer label.
 
-    With row numbers or ids as labels nobody is its own neighbour, twins of it may be; with
-    groups nobody meets its own group.
-
-    Parameters
-    ----------
-    queries : int Tensor of shape (q,)
-        Labels of the queries.
-    neighbors : int Tensor of shape (n,)
-        Labels of the neighbours.
+    Row numbers or ids as labels exclude each row from its own neighbours, but not its twins;
+    groups exclude all rows of its group.
     """
 
     queries: Tensor
     neighbors: Tensor
 
     @cached_property
-    def _in_order(self) -> tuple[Tensor, Tensor]:
+    def _sorted(self) -> tuple[Tensor, Tensor]:
         return self.neighbors.sort()
 
     def pairs(self, queries: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Positions (p,) of a block's queries, and of the neighbours that each must not meet.
-
-        Few as a rule, and found without a look at all pairs.
-        """
-        labels, order = self._in_order
-        asked = self.queries[queries].contiguous()
-        first = torch.searchsorted(labels, asked)
-        count = torch.searchsorted(labels, asked, right=True) - first
-        query = torch.arange(len(asked), device=asked.device).repeat_interleave(count)
-        before = count.cumsum(0) - count  # pairs of the queries before
-        place = torch.arange(len(query), device=asked.device) + (first - before)[query]
-        return query, order[place]
+        """Positions (p,) of a block's queries and of neighbours, found without all pairs."""
+        labels, order = self._sorted
+        wanted = self.queries[queries].contiguous()
+        first = torch.searchsorted(labels, wanted)
+        count = torch.searchsorted(labels, wanted, right=True) - first
+        query = torch.arange(len(wanted), device=wanted.device).repeat_interleave(count)
+        before = count.cumsum(0) - count  # pairs of previous queries
+        rank = torch.arange(len(query), device=wanted.device) + (first - before)[query]
+        return query, order[rank]

@@ -1,16 +1,15 @@
-"""Evaluation: what each tile of a bank says of a block of queries, and how tiles add up.
+"""Tiles: the statistics of a block of queries by a block of the bank, and how they merge.
 
-A tile is a block of queries by a block of the bank, small enough for the processor's cache, so
-that memory does not grow with either. What a tile says is its :class:`Extremes`, the nearest and
-the farthest similarity, and its :class:`Partial`, sums of weights relative to its largest logit.
-Both merge in any order and grouping: tiles, threads and shards are the same thing. Whoever wants
-the weights themselves walks over the tiles once more, knowing their sum.
+A tile fits the processor's cache, so that memory grows neither with the queries nor with the
+bank. Its :class:`Extremes` are the nearest and the farthest similarity, its :class:`Partial` holds
+sums of weights relative to the largest logit. Both merge in any order and grouping: tiles, threads
+and shards are treated alike. The weights themselves take a second pass, after that of the sums.
 
 The formulas are those of :mod:`~nona_sklearn.similarity`, :mod:`~nona_sklearn.softstep` and
 :mod:`~nona_sklearn.attention`, in the fewest passes over the pairs and without gradients; tests
-tie each to its definition. Of torch's functions we take only those that give an entry the same
-digits wherever it lies: ``exp2``, ``sigmoid``, ``logit`` and ``pow`` round differently in a
-SIMD register's body and in its tail.
+compare each with its definition. Only functions of torch are used that round an entry alike at
+every position: ``exp2``, ``sigmoid``, ``logit`` and ``pow`` round differently in the body and in
+the tail of a SIMD register.
 """
 
 from __future__ import annotations
@@ -32,18 +31,17 @@ from ..softstep import SoftStep, equally_near
 from ..weighting import LEAST_LOGIT, exp_below_
 from .neighbors import Neighbors
 
-#: Queries by rows of the bank in a tile, which fits a processor's cache: 4 MB in float32.
+#: Queries by rows of the bank in a tile: 4 MB in float32.
 TILE = {"cpu": (2**7, 2**13), "cuda": (2**8, 2**16)}
-KEPT_BYTES = 2**27  # of a bank's side of a product, all networks together, from call to call
-ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
+CACHE_BYTES = 2**27  # for the bank's side of the product, of all networks together
+LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed
 LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
-
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
 
 def mask_pairs_(tile: Tensor, excluded: Pairs | None, value: float) -> Tensor:
-    """Write a value into a tile (q, b) wherever two must not meet."""
+    """Write a value into a tile (q, b) at the excluded pairs."""
     if excluded is not None:
         tile[excluded] = value
     return tile
@@ -57,15 +55,15 @@ class Extremes:
     farthest: Tensor
 
     @classmethod
-    def of_tile(cls, similarity: Tensor, excluded: Pairs | None = None) -> Extremes:
-        """Look at one tile, (q, b), which is overwritten. Of no admitted one: -inf and inf."""
+    def from_tile(cls, similarity: Tensor, excluded: Pairs | None = None) -> Extremes:
+        """Extremes of a tile, (q, b), which is overwritten; -inf and inf if all are excluded."""
         mask_pairs_(similarity, excluded, -math.inf)
         nearest = similarity.amax(dim=1, keepdim=True)
         mask_pairs_(similarity, excluded, math.inf)
         return cls(nearest, similarity.amin(dim=1, keepdim=True))
 
     def merge(self, other: Extremes) -> Extremes:
-        """What both say together."""
+        """Merge with those of another tile."""
         return Extremes(
             torch.maximum(self.nearest, other.nearest),
             torch.minimum(self.farthest, other.farthest),
@@ -74,41 +72,30 @@ class Extremes:
 
 @dataclass(frozen=True)
 class Partial:
-    """Sums of weights, and of weighted values, relative to the largest logit.
+    """Sums of weights ``exp(logit - peak)``, and of their products with c values, in float64."""
 
-    Parameters
-    ----------
-    peak : Tensor of shape (q, 1)
-        The largest logit; the least finite number where nobody is admitted.
-    sums : Tensor of shape (q, 1 + c)
-        Sum of ``exp(logit - peak)``, and of its products with the c values, in float64.
-    """
-
-    peak: Tensor
-    sums: Tensor
+    peak: Tensor  # (q, 1), the largest logit; the least finite number where all are excluded
+    sums: Tensor  # (q, 1 + c)
 
     @classmethod
-    def of_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
-        """Sum one tile, (q, b), of weights over the exponential of a peak (q, 1).
-
-        `values` are of shape (1 + c, b), in float64, the first of them ones: :func:`with_ones`.
-        """
+    def from_weights(cls, peak: Tensor, weights: Tensor, values: Tensor) -> Partial:
+        """Sum a tile of weights (q, b) relative to a peak; `values` (1 + c, b): with_ones."""
         return cls(peak, (values @ weights.to(values).T).T)
 
     def merge(self, other: Partial) -> Partial:
-        """What both say together."""
+        """Merge with those of another tile."""
         peak = torch.maximum(self.peak, other.peak)
         ours, theirs = ((part.peak - peak).double().exp() for part in (self, other))
         return Partial(peak, self.sums * ours + other.sums * theirs)
 
     @property
     def total(self) -> Tensor:
-        """Sum of the weights, (q, 1); not 0, so that who is alone has weights of 0."""
+        """Sum of the weights, (q, 1), not 0: without neighbours, weights are 0."""
         return self.sums[:, :1].clamp_min(torch.finfo(torch.float32).tiny)
 
     @property
     def share(self) -> Tensor:
-        """Sum of the weights after they are normalised, (q, 1): 1, or 0 of nobody."""
+        """Sum of the normalised weights, (q, 1): 1, or 0 without neighbours."""
         return self.sums[:, :1] / self.total
 
     @property
@@ -118,64 +105,52 @@ class Partial:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What one network's head knows of some queries from a bank of which tiles are a part.
-
-    Parameters
-    ----------
-    extremes : Extremes, optional
-        The nearest and the farthest similarity.
-    partial : Partial, optional
-        The sums of weights and values.
-    nearest : Tensor of shape (q, 1), optional
-        Similarity l2 of the nearest neighbour, where adjustments fade with it.
-    powered : Partial, optional
-        The sum of the weights to a power, of logits relative to `partial`'s peak.
-    """
+class BankStatistics:
+    """Statistics of a bank, for one network's head and some queries; None: not computed."""
 
     extremes: Extremes | None = None
     partial: Partial | None = None
-    nearest: Tensor | None = None
-    powered: Partial | None = None
+    nearest: Tensor | None = None  # similarity l2 of the nearest, where adjustments fade with it
+    powered: Partial | None = None  # of weights to a power, logits relative to `partial`'s peak
 
-    def __getitem__(self, queries: slice | Tensor) -> Known:
+    def __getitem__(self, queries: slice | Tensor) -> BankStatistics:
         """Select some of the queries."""
-        return Known._of_each(lambda tensors: tensors[0][queries], [self])
+        return BankStatistics._map(lambda tensors: tensors[0][queries], [self])
 
     @classmethod
-    def join(cls, blocks: Sequence[Known]) -> Known:
-        """Put blocks of queries one behind the other."""
-        return cls._of_each(torch.cat, blocks)
+    def concatenate(cls, blocks: Sequence[BankStatistics]) -> BankStatistics:
+        """Concatenate blocks of queries."""
+        return cls._map(torch.cat, blocks)
 
     @classmethod
-    def _of_each(cls, make: Callable[[list[Tensor]], Tensor], several: Sequence[Known]) -> Known:
-        """Make each tensor from those of several that know the same."""
+    def _map(
+        cls, function: Callable[[list[Tensor]], Tensor], several: Sequence[BankStatistics]
+    ) -> BankStatistics:
+        """Apply a function to each tensor of several statistics with the same fields."""
 
-        def made(parts: Sequence[Any]) -> Any:
-            if parts[0] is None:
+        def mapped(field: Sequence[Any]) -> Any:
+            if field[0] is None:
                 return None
-            if isinstance(parts[0], Tensor):
-                return make(list(parts))
-            return type(parts[0])(*map(made, _fields(parts)))
+            if isinstance(field[0], Tensor):
+                return function(list(field))
+            return type(field[0])(*map(mapped, _fields(field)))
 
-        fields: list[Any] = [made(parts) for parts in _fields(several)]
-        return cls(*fields)
+        return cls(*map(mapped, _fields(several)))
 
-    def merge(self, other: Known) -> Known:
-        """What both say together, of parts of one bank."""
+    def merge(self, other: BankStatistics) -> BankStatistics:
+        """Merge the statistics of two disjoint parts of a bank."""
 
-        def both(mine: Any, their: Any) -> Any:
+        def merged(mine: Any, their: Any) -> Any:
             if mine is None:
                 return None
             return torch.maximum(mine, their) if isinstance(mine, Tensor) else mine.merge(their)
 
-        fields: list[Any] = [both(mine, their) for mine, their in _fields([self, other])]
-        return Known(*fields)
+        return BankStatistics(*(merged(*field) for field in _fields([self, other])))
 
-    def updated(self, more: Known) -> Known:
-        """Add what was not known."""
-        fields: list[Any] = [old if new is None else new for old, new in _fields([self, more])]
-        return Known(*fields)
+    def combine(self, more: BankStatistics) -> BankStatistics:
+        """Add statistics of the same bank that were not computed before."""
+        fields = _fields([self, more])
+        return BankStatistics(*(old if new is None else new for old, new in fields))
 
 
 def _fields(several: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -184,13 +159,13 @@ def _fields(several: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Tensor, Tensor]:
-    """Largest logits of a tile, (q, 1), and weights over their exponentials, in place."""
+    """Largest logits of a tile, (q, 1), and weights relative to their exponentials, in place."""
     peak = logits.amax(dim=1, keepdim=True)
-    nobody = peak[:, 0] == -math.inf
+    without_neighbors = peak[:, 0] == -math.inf
     peak = peak.clamp_min_(torch.finfo(logits.dtype).min)
     weights = mask_pairs_(exp_below_(logits, peak), excluded, 0.0)
-    if nobody.any():
-        weights[nobody] = 0.0
+    if without_neighbors.any():
+        weights[without_neighbors] = 0.0
     return peak, weights
 
 
@@ -198,127 +173,118 @@ def relative_to_peak_(logits: Tensor, excluded: Pairs | None = None) -> tuple[Te
 
 
 class BufferPool:
-    """Memory for one tile after another: new memory for each would cost as much as a product."""
+    """Memory reused from tile to tile: to allocate it would take as long as a product."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
+        self.cache: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 
-    def of(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Give memory of a shape, of a tensor's dtype and device, with whatever is in it."""
+    def get(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Uninitialised memory of a shape, of a tensor's dtype and device."""
         key = shape, like.dtype
-        if key not in self.kept:
-            self.kept[key] = like.new_empty(shape)
-        return self.kept[key]
+        if key not in self.cache:
+            self.cache[key] = like.new_empty(shape)
+        return self.cache[key]
 
 
-class Comparison:
-    """Similarities between blocks of queries and one slice of a bank after another.
-
-    Parameters
-    ----------
-    similarity : callable
-        One of :mod:`~nona_sklearn.similarity`'s functions, or another of that kind.
-    neighbors : Tensor of shape (n, d)
-        Embeddings of all neighbours.
-    """
+class SimilarityComputer:
+    """Similarities of queries to all neighbours (n, d), by a function of their embeddings."""
 
     def __init__(self, similarity: Similarity, neighbors: Tensor):
         self.similarity, self.neighbors = similarity, neighbors
 
-    def evaluate(self, query: Tensor) -> Similarities:
-        """Prepare a block of queries (q, d)."""
+    def bind(self, query: Tensor) -> Similarities:
+        """Bind a block of queries (q, d)."""
         return Similarities(self.similarity, query, self.neighbors)
 
 
 class Similarities:
     """Similarities of one block of queries to slices of the neighbours.
 
-    What they return lasts until the next slice only, for its memory is used again.
+    A result is valid until the next slice, which reuses its memory.
     """
 
     def __init__(self, function: Similarity, query: Tensor, neighbors: Tensor):
         self.function, self.query, self.neighbors = function, query, neighbors
-        self.room = BufferPool()
+        self.buffers = BufferPool()
 
-    def of(self, rows: slice) -> Tensor:
+    def compute(self, rows: slice) -> Tensor:
         """Similarities to some of the neighbours, (q, b)."""
         return self.function(self.query, self.neighbors[rows])
 
-    def order(self, rows: slice) -> Tensor:
-        """Stand-ins, (q, b), that order neighbours alike, where there are any at less cost."""
-        return self.of(rows)
+    def sort_keys(self, rows: slice) -> Tensor:
+        """Keys (q, b) that sort neighbours as similarities do, at less cost if possible."""
+        return self.compute(rows)
 
-    def from_sort_keys(self, order: Tensor) -> Tensor:
-        """Turn stand-ins into the similarities that they stand for."""
-        return order
+    def from_sort_keys(self, keys: Tensor) -> Tensor:
+        """Turn sort keys into similarities."""
+        return keys
 
 
-class EuclideanComparison(Comparison):
-    """:class:`Comparison` of l2 and log_l2 in float32, by one matrix product in float64.
+class EuclideanComputer(SimilarityComputer):
+    """:class:`SimilarityComputer` of l2 and log_l2 in float32, by one matrix product in float64.
 
-    The neighbours' side of the product is prepared once, and kept if it takes no more than
-    `kept_bytes`.
+    The neighbours' side of the product is computed once, if it takes at most `cache_bytes`.
     """
 
-    def __init__(self, similarity: Similarity, neighbors: Tensor, kept_bytes: int = KEPT_BYTES):
+    def __init__(self, similarity: Similarity, neighbors: Tensor, cache_bytes: int = CACHE_BYTES):
         super().__init__(similarity, neighbors)
-        # So that very long or short rows do not leave float32. A power of two rounds nothing.
+        # Keeps very long or short rows in float32's range. A power of two rounds nothing.
         self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
         n, d = neighbors.shape
-        self.kept: Tensor | None = None
-        if 8 * n * (d + 2) <= kept_bytes:
-            kept = neighbors.new_empty(n, d + 2, dtype=torch.float64)
-            for rows in spans(n, TILE["cpu"][1]):  # in one piece, it would take thrice the memory
-                kept[rows] = self._prepare(rows)
-            self.kept = kept
+        self.cache: Tensor | None = None
+        if 8 * n * (d + 2) <= cache_bytes:
+            cache = neighbors.new_empty(n, d + 2, dtype=torch.float64)
+            for rows in spans(n, TILE["cpu"][1]):  # at once, it would take three times the memory
+                cache[rows] = self._prepare(rows)
+            self.cache = cache
 
-    def evaluate(self, query: Tensor) -> EuclideanSimilarities:
+    def bind(self, query: Tensor) -> EuclideanSimilarities:
         return EuclideanSimilarities(self, query)
 
     def side(self, rows: slice) -> Tensor:
         """The neighbours' side of the product, (b, d + 2)."""
-        return self._prepare(rows) if self.kept is None else self.kept[rows]
+        return self._prepare(rows) if self.cache is None else self.cache[rows]
 
     def _prepare(self, rows: slice) -> Tensor:
-        # The whole formula as one product of longer rows: two passes over the pairs less.
+        # The whole formula as one product of longer rows saves two passes over the pairs.
         neighbors = self.neighbors[rows].double() / self.scale
         square = neighbors.square().sum(dim=1, keepdim=True)
         return torch.cat([neighbors, torch.ones_like(square), square], dim=1)
 
 
 class EuclideanSimilarities(Similarities):
-    """What :class:`EuclideanComparison` says of one block of queries."""
+    """:class:`Similarities` of :class:`EuclideanComputer`."""
 
-    def __init__(self, comparison: EuclideanComparison, query: Tensor):
-        super().__init__(comparison.similarity, query, comparison.neighbors)
-        self.comparison = comparison
+    def __init__(self, computer: EuclideanComputer, query: Tensor):
+        super().__init__(computer.similarity, query, computer.neighbors)
+        self.computer = computer
         length = torch.linalg.vector_norm(query.double(), dim=1, keepdim=True)
-        self.scale = torch.maximum(_power_of_two(length), comparison.scale)  # (q, 1)
+        self.scale = torch.maximum(_power_of_two(length), computer.scale)  # (q, 1)
         self.near = (NEAR * length / self.scale).square()
-        query = query.double() / comparison.scale
+        query = query.double() / computer.scale
         square = query.square().sum(dim=1, keepdim=True)
         left = torch.cat([-2 * query, square, torch.ones_like(square)], dim=1)
-        self.left = left * (comparison.scale / self.scale).square()
+        self.left = left * (computer.scale / self.scale).square()
 
-    def of(self, rows: slice) -> Tensor:
+    def compute(self, rows: slice) -> Tensor:
         squares = self._squares(rows)
-        squares = self.room.of(squares.shape, self.query).copy_(squares)
+        squares = self.buffers.get(squares.shape, self.query).copy_(squares)
         return self._to_similarity_(self._recompute_near_pairs_(squares, rows))
 
-    def order(self, rows: slice) -> Tensor:
-        """Squared distances over the squared scale, in float64, negative."""
+    def sort_keys(self, rows: slice) -> Tensor:
+        """Negative squared distances over the squared scale, in float64."""
         return self._recompute_near_pairs_(self._squares(rows), rows).neg_()
 
-    def from_sort_keys(self, order: Tensor) -> Tensor:
-        return self._to_similarity_(-order.to(self.query.dtype))
+    def from_sort_keys(self, keys: Tensor) -> Tensor:
+        return self._to_similarity_(-keys.to(self.query.dtype))
 
     def _squares(self, rows: slice) -> Tensor:
-        side = self.comparison.side(rows)
-        out = self.room.of((len(self.left), len(side)), self.left)
+        side = self.computer.side(rows)
+        out = self.buffers.get((len(self.left), len(side)), self.left)
         return torch.mm(self.left, side.T, out=out)
 
     def _recompute_near_pairs_(self, squares: Tensor, rows: slice) -> Tensor:
-        """Find anew, from differences, what the product's rounding would decide."""
+        """Recompute from differences the distances that the product's rounding would decide."""
         for i, j in near_pairs(squares, self.near):
             difference = self.query[i].double() - self.neighbors[rows][j].double()
             distance = torch.linalg.vector_norm(difference, dim=1) / self.scale[i, 0]
@@ -333,12 +299,14 @@ class EuclideanSimilarities(Similarities):
         return distance.clamp_min_(torch.finfo(distance.dtype).tiny).log_().neg_()
 
 
-def compare(similarity: str, neighbors: Tensor, kept_bytes: int = KEPT_BYTES) -> Comparison:
-    """Choose the quickest way to compare with these neighbours (n, d), by a registered name."""
+def similarity_computer(
+    similarity: str, neighbors: Tensor, cache_bytes: int = CACHE_BYTES
+) -> SimilarityComputer:
+    """The fastest computer of a registered similarity to these neighbours (n, d)."""
     function = SIMILARITIES[similarity]
     if function in (l2, log_l2) and neighbors.dtype == torch.float32 and len(neighbors):
-        return EuclideanComparison(function, neighbors, kept_bytes)
-    return Comparison(function, neighbors)
+        return EuclideanComputer(function, neighbors, cache_bytes)
+    return SimilarityComputer(function, neighbors)
 
 
 def _power_of_two(length: Tensor) -> Tensor:
@@ -353,41 +321,27 @@ def _power_of_two(length: Tensor) -> Tensor:
 def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
     """:func:`~nona_sklearn.softstep.log_s1` of ``x = gap * slope``, in place of `gap`.
 
-    Parameters
-    ----------
-    gap : Tensor of shape (q, n)
-        How much nearer than the farthest neighbour each one is; overwritten.
-    slope : Tensor of shape (q, 1) or ()
-        One over the gap of the nearest.
-    a, b, t : Tensor of shape (q, 1) or ()
-        As for :func:`~nona_sklearn.softstep.log_s1`.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        Log step, in [-inf, 0].
+    `gap` (q, n) is each similarity minus that of the farthest neighbour, `slope` (q, 1) one over
+    the gap of the nearest.
     """
     limits = torch.finfo(gap.dtype)
     width = (b - a).clamp_min(limits.tiny)  # rounding may leave nothing between them
     u = gap.mul_(slope).sub_(a).div_(width)
-    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would cost
-    # ten times as much.
+    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would take
+    # ten times as long.
     odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
     odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
     return torch.minimum(odds.log1p_().neg_(), torch.threshold_(u, 0.0, -math.inf))
 
 
 def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.softstep.log_s2` of ``x = gap * slope``, in place of `gap`.
-
-    Parameters and return value as for :func:`log_s1_`.
-    """
+    """:func:`~nona_sklearn.softstep.log_s2` of ``x = gap * slope``, as :func:`log_s1_`."""
     ratio = gap.mul_(slope / b).clamp_(0, 1)
     logarithm = ratio.log()
     return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
 
 
-#: What stands in for :data:`~nona_sklearn.softstep.STEPS` where no gradient is asked for.
+#: Replace :data:`~nona_sklearn.softstep.STEPS` where no gradient is needed.
 EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s2_}
 
 
@@ -397,20 +351,8 @@ EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s
 class Tiles:
     """The tiles of one network's head and one block of queries.
 
-    Parameters
-    ----------
-    head : NONAHead
-        Gives the weights.
-    query : Tensor of shape (q, d)
-        The queries, where this head looks.
-    neighbors : Neighbors
-        All of them, where this head looks.
-    comparison : Comparison
-        Of this head's similarity, with what it compares of their embeddings.
-    excluded : tuple of two int Tensor, optional
-        Positions of these queries, and of the neighbours that each must not meet.
-    known : Known, optional
-        What a larger bank says of the queries, of which these neighbours are a part.
+    Queries (q, d) and neighbours are in the head's space, and the similarity computer is that of
+    its metric part. `statistics` are those of a larger bank, of which the neighbours are a part.
     """
 
     def __init__(
@@ -418,21 +360,21 @@ class Tiles:
         head: NONAHead,
         query: Tensor,
         neighbors: Neighbors,
-        comparison: Comparison,
+        computer: SimilarityComputer,
         excluded: Pairs | None = None,
-        known: Known | None = None,
+        statistics: BankStatistics | None = None,
     ):
         self.head, self.query, self.neighbors = head, head.metric_part(query), neighbors
-        self.similarities = comparison.evaluate(self.query)
+        self.similarities = computer.bind(self.query)
         self._excluded = excluded
         self.temperature = float(head.temperature)
-        self.unit = neighbors.unit if head.n_adjusted else None
-        self._whole_query = query
-        self._known = known or Known()
-        if self._known.extremes is not None:
-            self.extremes = self._known.extremes
-        if self._known.nearest is not None:
-            self.nearest = self._known.nearest
+        self.adjustment_scale = neighbors.adjustment_scale if head.n_adjusted else None
+        self._query_embeddings = query
+        self._statistics = statistics or BankStatistics()
+        if self._statistics.extremes is not None:
+            self.extremes = self._statistics.extremes
+        if self._statistics.nearest is not None:
+            self.nearest = self._statistics.nearest
 
     @cached_property
     def spans(self) -> list[slice]:
@@ -441,7 +383,7 @@ class Tiles:
         return spans(n_neighbors, tile_shape(self.query.device, n_neighbors)[1])
 
     def excluded(self, rows: slice) -> Pairs | None:
-        """Positions in a tile of those that must not meet."""
+        """Positions in a tile of its excluded pairs."""
         if self._excluded is None:
             return None
         query, neighbor = self._excluded
@@ -450,24 +392,24 @@ class Tiles:
 
     @cached_property
     def extremes(self) -> Extremes:
-        """The nearest and the farthest neighbour of each query."""
-        order = reduce(
+        """The nearest and the farthest similarity of each query."""
+        keys = reduce(
             Extremes.merge,
             (
-                Extremes.of_tile(self.similarities.order(rows), self.excluded(rows))
+                Extremes.from_tile(self.similarities.sort_keys(rows), self.excluded(rows))
                 for rows in self.spans
             ),
         )
         return Extremes(
             *(
                 self.similarities.from_sort_keys(values).to(self.query)
-                for values in (order.nearest, order.farthest)
+                for values in (keys.nearest, keys.farthest)
             )
         )
 
     @cached_property
-    def _scale(self) -> tuple[Tensor, Tensor]:
-        """Where the step's scale begins, and one over its span, (q, 1)."""
+    def _step_scale(self) -> tuple[Tensor, Tensor]:
+        """Start of the step's scale, and one over its length, (q, 1)."""
         nearest, farthest = self.extremes.nearest, self.extremes.farthest
         tied = equally_near(nearest, farthest)  # all nearest, x = 1, as in scale_similarity
         slope = (nearest - farthest).reciprocal().masked_fill(tied, 1.0)
@@ -476,7 +418,7 @@ class Tiles:
     def logits(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield (rows of the bank, logarithms of their weights (q, b)), tile by tile.
 
-        They are not normalised, are to be overwritten, and last until the next tile.
+        They are not normalised, may be overwritten, and are valid until the next tile.
         """
         if self.head.needs_whole_rows:
             yield slice(0, len(self.neighbors)), self._whole_row_logits()
@@ -487,10 +429,10 @@ class Tiles:
                 logits = logits.add_(self.neighbors.log_prior[rows])
             yield rows, mask_pairs_(logits, self.excluded(rows), -math.inf)
 
-    def relative(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield (rows of the bank, peaks (q, 1), weights (q, b) over their exponentials).
+    def relative_weights(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield (rows of the bank, peaks (q, 1), weights (q, b) relative to their exponentials).
 
-        Weights are to be overwritten, and last until the next tile.
+        Weights may be overwritten, and are valid until the next tile.
         """
         head = self.head
         if head.needs_whole_rows or head.step is not None or self.neighbors.log_prior is not None:
@@ -498,30 +440,30 @@ class Tiles:
                 yield rows, *relative_to_peak_(logits, self.excluded(rows))
             return
         tops = []
-        for rows in self.spans:  # without logarithms, which some weightings would take in vain
+        for rows in self.spans:  # without logarithms, which some weightings do not need
             excluded = self.excluded(rows)
-            s = mask_pairs_(self._tempered(self.similarities.of(rows)), excluded, -math.inf)
+            s = mask_pairs_(self._scaled(self.similarities.compute(rows)), excluded, -math.inf)
             top = s.amax(dim=1, keepdim=True).clamp_min_(torch.finfo(s.dtype).min)
             tops.append(top)
-            peak = head.weighting.logits(top, self._tempered_nearest)
+            peak = head.weighting.logits(top, self._scaled_nearest)
             peak = peak.clamp_min(torch.finfo(s.dtype).min)
-            weights = head.weighting.relative_(s, top, self._tempered_nearest)
+            weights = head.weighting.relative_(s, top, self._scaled_nearest)
             yield rows, peak, mask_pairs_(weights, excluded, 0.0)
-        if head.similarity == "l2" and self._known.nearest is None:  # spares another look
+        if head.similarity == "l2" and self._statistics.nearest is None:  # saves another pass
             self.nearest = torch.cat(tops, dim=1).amax(dim=1, keepdim=True) * self.temperature
 
     def _tile_logits(self, rows: slice) -> Tensor:
-        similarity = self.similarities.of(rows)
+        similarity = self.similarities.compute(rows)
         log_step = None if self.head.step is None else self._log_step(self.head.step, similarity)
-        logits = self.head.weighting.logits(self._tempered(similarity), self._tempered_nearest)
+        logits = self.head.weighting.logits(self._scaled(similarity), self._scaled_nearest)
         return logits if log_step is None else log_step.add_(logits)
 
-    def _tempered(self, similarity: Tensor) -> Tensor:
-        """Similarities over the temperature, in their place."""
+    def _scaled(self, similarity: Tensor) -> Tensor:
+        """Similarities over the temperature, in place."""
         return self.head.apply_nugget(similarity).mul_(1 / self.temperature)
 
     @cached_property
-    def _tempered_nearest(self) -> Tensor | None:
+    def _scaled_nearest(self) -> Tensor | None:
         """Similarity of the nearest neighbour over the temperature, if a weighting needs it."""
         if not self.head.weighting.needs_nearest:
             return None
@@ -533,7 +475,7 @@ class Tiles:
         return self.head.step.thresholds(self.query)
 
     def _log_step(self, step: SoftStep, similarity: Tensor) -> Tensor:
-        farthest, slope = self._scale
+        farthest, slope = self._step_scale
         return EVALUATION_STEPS[step.step](similarity - farthest, slope, *self._thresholds)
 
     def _whole_row_logits(self) -> Tensor:
@@ -543,78 +485,79 @@ class Tiles:
         return self.head.weigh(similarity, self.query, neighbors, excluded, log_prior).log_()
 
     def whole(self) -> tuple[Tensor, Tensor | None]:
-        """Similarities to all neighbours, (q, n), and who must not meet."""
-        # In one piece from the start: small ones kept between tiles would split the heap.
+        """Similarities to all neighbours, (q, n), and a mask of excluded pairs."""
+        # Allocated at once: small pieces kept between tiles would fragment the heap.
         similarity = self.query.new_empty(len(self.query), len(self.neighbors))
         for rows in self.spans:
-            similarity[:, rows] = self.similarities.of(rows)
+            similarity[:, rows] = self.similarities.compute(rows)
         if self._excluded is None:
             return similarity, None
         return similarity, mask_pairs_(torch.zeros_like(similarity).bool(), self._excluded, True)
 
     def step_sum(self) -> Tensor:
-        """Sum of each query's steps over the bank, (q,): how many neighbours it learned."""
+        """Sum of each query's steps over the bank, (q,): its learned number of neighbours."""
         assert self.head.step is not None
         similarity, excluded = self.whole()
         return self.head.step(similarity, self.query, excluded).double().exp().sum(dim=1)
 
     def partial(self, values: Tensor | None = None) -> Partial:
-        """Sums over the whole bank.
+        """Sums over all tiles, of values (as :func:`with_ones`) and then of any adjustments.
 
-        Of :func:`with_ones` of some values and, behind them, of the adjustments, if there are
-        any; by default of the weights alone.
+        By default of the weights alone.
         """
 
-        def summed(rows):
+        def summands(rows):
             if values is None:
                 return self.query.new_ones(1, rows.stop - rows.start, dtype=torch.float64)
-            return self._summed(values[:, rows], rows)
+            return self._with_adjustments(values[:, rows], rows)
 
         return reduce(
             Partial.merge,
             (
-                Partial.of_weights(peak, self._double(weights), summed(rows))
-                for rows, peak, weights in self.relative()
+                Partial.from_weights(peak, self._to_float64(weights), summands(rows))
+                for rows, peak, weights in self.relative_weights()
             ),
         )
 
-    def _double(self, weights: Tensor) -> Tensor:
+    def _to_float64(self, weights: Tensor) -> Tensor:
         """Weights of a tile (q, b) in float64."""
-        room = self.similarities.room.of(weights.shape, weights.new_empty(0).double())
-        return room.copy_(weights)
+        buffer = self.similarities.buffers.get(weights.shape, weights.new_empty(0).double())
+        return buffer.copy_(weights)
 
-    def _summed(self, values: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Some rows' values and, behind them, their adjustments, if there are any."""
+    def _with_adjustments(self, values: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Some rows' values and then their adjustments, if there are any."""
         if not self.sums_adjustments:
             return values
         return torch.cat([values, self._adjustments(self.neighbors.embeddings, rows).T])
 
     def mean(self, values: Tensor) -> Tensor:
-        """Weighted means of values, (q, c), given as :func:`with_ones` of them; adjusted."""
+        """Adjusted weighted means of values, (q, c), passed as :func:`with_ones`."""
         partial = self._whole_partial(values)
-        return self._answer(partial.mean, partial.share)
+        return self._prediction(partial.mean, partial.share)
 
     def _whole_partial(self, values: Tensor | None = None) -> Partial:
-        """:meth:`partial`, of the larger bank where that is known."""
-        return self.partial(values) if self._known.partial is None else self._known.partial
+        """:meth:`partial`, of the larger bank if there is one."""
+        whole = self._statistics.partial
+        return self.partial(values) if whole is None else whole
 
-    def known(self, values: Tensor) -> Known:
-        """What these neighbours say to whoever merges it with what others say."""
+    def partial_sums(self, values: Tensor) -> BankStatistics:
+        """Statistics to be merged with those of other neighbours."""
         partial = self.partial(values)
         fades = self.adjusts and bool(self.head.reach.isfinite())
-        return Known(partial=partial, nearest=self.nearest if fades else None)
+        return BankStatistics(partial=partial, nearest=self.nearest if fades else None)
 
-    def _answer(
+    def _prediction(
         self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
     ) -> Tensor:
-        """What weighted means of values and adjustments say of some queries, (q, c)."""
+        """Predictions (q, c) from weighted means of values and adjustments."""
         if not self.adjusts:
             return means
         plain, expected = means.chunk(2, dim=1)
-        return adjusted_mean(plain, expected, share, self.own[queries], self._fade[queries])
+        own, attenuation = self.query_adjustments[queries], self._attenuation[queries]
+        return adjusted_mean(plain, expected, share, own, attenuation)
 
     def plain_mean(self, values: Tensor) -> Tensor:
-        """Weighted means of values as they are, (q, c), given as :func:`with_ones` of them."""
+        """Weighted means of values, (q, c), not adjusted, passed as :func:`with_ones`."""
         return self.partial(values).mean[:, : len(values) - 1]
 
     @property
@@ -623,34 +566,23 @@ class Tiles:
         return self.adjusts
 
     def adjusted(self, rows: slice | Tensor) -> Tensor:
-        """Some rows' values, as they count for each query: moved by ``g(q) - g(j)``, faded.
+        """Adjusted values of rows, (q, b, c), or (1, b, c) if nothing is adjusted.
 
-        Parameters
-        ----------
-        rows : slice or int Tensor of shape (q, b)
-            The same b rows for all queries, or b for each.
-
-        Returns
-        -------
-        Tensor of shape (q, b, c) or (1, b, c)
+        `rows` are a slice, the same for all queries, or positions of shape (q, b).
         """
         values = self.neighbors.columns[rows]
         if not self.adjusts:
             return values.reshape(-1, *values.shape[-2:])
         theirs = self._adjustments(self.neighbors.embeddings, rows)
-        return values + self._fade[:, :, None] * (self.own[:, None] - theirs)
+        return values + self._attenuation[:, :, None] * (self.query_adjustments[:, None] - theirs)
 
-    def changes(self, rows: slice, weights: Tensor, mean: Tensor) -> Iterator[Tensor]:
-        """By how much each output's answer changes if one of some rows leaves, (q, b) each.
+    def leave_one_out_changes(
+        self, rows: slice, weights: Tensor, mean: Tensor
+    ) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction without one of some rows, (q, b).
 
-        Parameters
-        ----------
-        rows : slice
-            The b rows; all of them, where the others do not keep their proportions.
-        weights : Tensor of shape (q, b)
-            What they weigh.
-        mean : Tensor of shape (q, c)
-            The answer, from :meth:`mean`.
+        `weights` (q, b) are those of the rows, `mean` (q, c) is the prediction. Rows must be all
+        rows if a head does not keep the proportions of the others' weights.
         """
         changes = self._proportional_changes(rows, weight_odds(weights), mean)
         if self.head.keeps_proportions:
@@ -666,15 +598,15 @@ class Tiles:
     def _leave_one_out_means(
         self, leaving: Tensor, similarity: Tensor, excluded: Tensor | None
     ) -> Tensor:
-        """Answers to queries of which one neighbour leaves, (p, c), by the definition.
+        """Predictions without one neighbour, (p, c), by the definition, for p pairs of `leaving`.
 
-        `leaving`, (q, n), is True at p pairs. Who has no other neighbour keeps it.
+        A query's only neighbour is kept.
         """
-        values = self._summed(self.neighbors.summands)[1:]
+        values = self._with_adjustments(self.neighbors.summands)[1:]
         neighbors = self.head.metric_part(self.neighbors.embeddings)
         queries, rows = leaving.nonzero(as_tuple=True)
-        answers = [values.new_zeros(0, self.neighbors.columns.shape[1])]
-        for pairs in spans(len(queries), max(1, ENTRIES_WITHOUT // len(neighbors))):
+        means = [values.new_zeros(0, self.neighbors.columns.shape[1])]
+        for pairs in spans(len(queries), max(1, LEAVE_ONE_OUT_PAIRS // len(neighbors))):
             query, row = queries[pairs], rows[pairs, None]
             itself = torch.zeros_like(leaving[query]).scatter_(1, row, True)
             out = itself if excluded is None else itself | excluded[query]
@@ -683,38 +615,38 @@ class Tiles:
             )
             total = weights.double().sum(dim=1, keepdim=True)
             weights = torch.where(total > 0, weights / total, itself.double())
-            answers.append(self._answer(weights @ values.T, 1.0, query))
-        return torch.cat(answers)
+            means.append(self._prediction(weights @ values.T, 1.0, query))
+        return torch.cat(means)
 
     def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
-        """:meth:`changes` where the others take a row's `share`, (q, b), in proportion.
+        """:meth:`leave_one_out_changes` if others take a row's weight in proportion to theirs.
 
-        That is its weight over the weight of all others.
+        `share` (q, b) is its weight over the weight of all others.
         """
         adjusted = self.adjusted(rows)
         for j in range(adjusted.shape[2]):
             yield share * (mean[:, j, None] - adjusted[..., j])
 
     def _adjustments(self, embeddings: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
-        """What the network holds of some rows' values, (n, c), in their units."""
-        assert self.unit is not None
-        return self.unit * self.head.adjustments(embeddings)[rows].double()
+        """Adjustments g of some rows, (n, c), in units of the values."""
+        assert self.adjustment_scale is not None
+        return self.adjustment_scale * self.head.adjustments(embeddings)[rows].double()
 
     @cached_property
-    def own(self) -> Tensor:
-        """What the network holds of the queries' values, (q, c)."""
-        return self._adjustments(self._whole_query)
+    def query_adjustments(self) -> Tensor:
+        """Adjustments g of the queries, (q, c)."""
+        return self._adjustments(self._query_embeddings)
 
     @property
     def adjusts(self) -> bool:
-        """Whether values are moved."""
-        return self.unit is not None
+        """Whether values are adjusted."""
+        return self.adjustment_scale is not None
 
     @cached_property
-    def _fade(self) -> Tensor:
-        """How much of each query's shift is left, (q, 1)."""
+    def _attenuation(self) -> Tensor:
+        """Factor of each query's adjustments, (q, 1), less than 1 far from the bank."""
         if not self.head.reach.isfinite():
-            return self.own.new_ones(len(self.own), 1)
+            return self.query_adjustments.new_ones(len(self.query_adjustments), 1)
         return self.head.fade(-self.nearest.double())
 
     @cached_property
@@ -722,33 +654,33 @@ class Tiles:
         """Similarity l2 of the nearest neighbour, (q, 1)."""
         if self.head.similarity == "l2":
             return self.extremes.nearest
-        compared = self.head.metric_part(self.neighbors.embeddings)
+        metric = self.head.metric_part(self.neighbors.embeddings)
         nearest = [
-            mask_pairs_(l2(self.query, compared[rows]), self.excluded(rows), -math.inf).amax(dim=1)
+            mask_pairs_(l2(self.query, metric[rows]), self.excluded(rows), -math.inf).amax(dim=1)
             for rows in self.spans
         ]
         return torch.stack(nearest, dim=1).amax(dim=1, keepdim=True)
 
     def weights(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 below what counts.
+        """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 if negligible.
 
-        They last until the next tile.
+        They are valid until the next tile.
         """
         partial = self._whole_partial()
-        for rows, peak, weights in self.relative():
+        for rows, peak, weights in self.relative_weights():
             share = (peak - partial.peak).double().exp() / partial.total
             weights = torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
             yield rows, weights.mul_(share.to(weights.dtype))
 
     def whole_logits(self) -> Tensor:
         """Logarithms of all weights, (q, n), relative to the largest in the whole bank."""
-        logits, whole = in_one_piece(self.logits()), self._known.partial
+        logits, whole = concatenate_tiles(self.logits()), self._statistics.partial
         return logits.sub_(logits.amax(dim=1, keepdim=True) if whole is None else whole.peak)
 
     def powered(self, logits: Tensor, power: float) -> Tensor:
         """Logarithms of weights to a power, (q, n), from :meth:`whole_logits`.
 
-        What rows weigh beforehand is not taken to the power: a row of weight 2 stays two rows.
+        The prior is not taken to the power: a row of weight 2 stays two rows.
         """
         log_prior = self.neighbors.log_prior
         logits = logits * power
@@ -756,28 +688,29 @@ class Tiles:
 
     def normalized(self, logits: Tensor, power: float = 1.0) -> Tensor:
         """Weights to a power, (q, n) in float64, as shares of their sum in the whole bank."""
-        whole = self._known_sum(power)
+        whole = self._whole_sum(power)
         logits = self.powered(logits, power)
         peak = logits.amax(dim=1, keepdim=True) if whole is None else whole.peak
         weights = _exp_(logits.sub_(peak)).double()
         return weights / (weights.sum(dim=1, keepdim=True) if whole is None else whole.total)
 
-    def _known_sum(self, power: float) -> Partial | None:
+    def _whole_sum(self, power: float) -> Partial | None:
         """Sum of weights to a power in the larger bank, of logits relative to the largest."""
-        if power != 1 or self._known.partial is None:
-            return self._known.powered
-        return replace(self._known.partial, peak=torch.zeros_like(self._known.partial.peak))
+        if power != 1 or self._statistics.partial is None:
+            return self._statistics.powered
+        partial = self._statistics.partial
+        return replace(partial, peak=torch.zeros_like(partial.peak))
 
-    def known_powered(self, power: float) -> Known:
-        """What these neighbours say of the sum of weights to a power."""
+    def powered_sums(self, power: float) -> BankStatistics:
+        """Sums of weights to a power, to be merged with those of other neighbours."""
         logits = self.powered(self.whole_logits(), power)
         ones = logits.new_ones(1, logits.shape[1], dtype=torch.float64)
-        return Known(powered=Partial.of_weights(*relative_to_peak_(logits), ones))
+        return BankStatistics(powered=Partial.from_weights(*relative_to_peak_(logits), ones))
 
 
-def in_one_piece(tiles: Iterable[tuple[slice, Tensor]]) -> Tensor:
-    """Tiles (q, b) of all rows, one after another, as one tensor (q, n)."""
-    return torch.cat([tile.clone() for _, tile in tiles], dim=1)  # each lasts until the next
+def concatenate_tiles(tiles: Iterable[tuple[slice, Tensor]]) -> Tensor:
+    """Tiles (q, b) of all rows as one tensor (q, n)."""
+    return torch.cat([tile.clone() for _, tile in tiles], dim=1)  # the next overwrites each
 
 
 class ClassTiles(Tiles):
@@ -787,12 +720,12 @@ class ClassTiles(Tiles):
 
     @property
     def sums_adjustments(self) -> bool:
-        return False  # `h` is the query's alone
+        return False  # `h` depends on the query alone
 
     @property
     def smoothing(self) -> Tensor | float:
         """Share of the classes' frequencies in each probability."""
-        return self.head.share_of_prior(self.neighbors.unit)
+        return self.head.share_of_prior(self.neighbors.adjustment_scale)
 
     @cached_property
     def masses(self) -> Tensor:
@@ -801,23 +734,23 @@ class ClassTiles(Tiles):
 
     @cached_property
     def odds(self) -> Tensor:
-        """How many times a neighbour of each class counts, (q, C)."""
+        """Factor of the weight of each class, (q, C)."""
         if not self.adjusts:
             return torch.ones_like(self.masses)
-        return self.head.odds(self.own, self._fade)
+        return self.head.odds(self.query_adjustments, self._attenuation)
 
     def mean(self, values: Tensor) -> Tensor:
         """Probabilities, (q, C)."""
         self.masses = self._whole_partial(values).mean
-        return self._answer(self.masses, 1.0)
+        return self._prediction(self.masses, 1.0)
 
-    def _answer(
+    def _prediction(
         self, means: Tensor, share: Tensor | float, queries: Tensor | slice = slice(None)
     ) -> Tensor:
         return self.head.probabilities(means, self.smoothing, self.odds[queries])
 
     def adjusted(self, rows: slice | Tensor) -> Tensor:
-        """What one weight of some rows adds to each probability, (q, b, C)."""
+        """What a unit of weight of some rows adds to each probability, (q, b, C)."""
         total = self.head.totals(self.head.smoothed(self.masses, self.smoothing) * self.odds)
         scale = (1 - self.smoothing) * self.odds / total
         return self.neighbors.columns[rows] * scale[:, None]
@@ -829,7 +762,7 @@ class ClassTiles(Tiles):
         for output in spans_of(self.head.sizes):
             labels, cast, theirs = columns[:, output], votes[:, output], of_rows[:, output]
             own = kept * (self.odds[:, output] @ labels.T)  # (q, b), of each row by itself
-            # A row leaves, and the others' weights grow by its share.
+            # Without the row, the others' weights grow by its share.
             left = cast.sum(dim=1, keepdim=True) + share * (theirs.sum(dim=1, keepdim=True) - own)
             for c in range(labels.shape[1]):
                 still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[:, c])
@@ -838,24 +771,24 @@ class ClassTiles(Tiles):
 
 def weight_odds(weights: Tensor) -> Tensor:
     """Weight over the weight of all others, ``w / (1 - w)``."""
-    # Nobody can say what a prediction would be without the only neighbour that it has.
+    # Without its only neighbour, a prediction is undefined.
     weights = weights.double().clamp_max(1 - torch.finfo(torch.float32).eps)
     return weights / (1 - weights)
 
 
-def tiles_of(head: NONAHead, *arguments) -> Tiles:
-    """Make the tiles of a head, whatever it answers."""
+def make_tiles(head: NONAHead, *arguments) -> Tiles:
+    """Make the tiles of a head of numbers or of classes."""
     return (ClassTiles if isinstance(head, ClassHead) else Tiles)(head, *arguments)
 
 
 def _exp_(logits: Tensor) -> Tensor:
-    """Weights, in place of their logits; zero below what counts."""
+    """Weights, in place of their logits; 0 if negligible."""
     weights = logits.clamp_min_(LEAST_LOGIT).exp_()
     return torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
 
 
 def tile_shape(device: torch.device, n_neighbors: int) -> tuple[int, int]:
-    """How many queries, and how many rows of the bank, are looked at together."""
+    """Numbers of queries and of rows of the bank in a tile: more queries if rows are few."""
     n_queries, width = TILE.get(device.type, TILE["cpu"])
     few = min(4, max(1, width // max(1, n_neighbors)))
-    return n_queries * few, width  # more queries, if rows are few
+    return n_queries * few, width

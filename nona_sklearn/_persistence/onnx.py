@@ -135,7 +135,10 @@ class Graph(nn.Module):
         self.says = "probabilities" if hasattr(estimator, "classes_") else "prediction"
         prior = neighbors.log_prior
         self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
-        self.register_buffer("unit", None if neighbors.unit is None else neighbors.unit.cpu())
+        self.register_buffer(
+            "unit",
+            None if neighbors.adjustment_scale is None else neighbors.adjustment_scale.cpu(),
+        )
         self.register_buffer("ids", bank.ids.cpu())
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())

@@ -88,7 +88,7 @@ class Candidates:
     def _mean_of_network(
         self, head: NONAHead, query: Tensor, neighbors: Tensor, rows: Tensor
     ) -> Tensor:
-        values, unit = self.neighbors.columns.cpu(), self.neighbors.unit
+        values, unit = self.neighbors.columns.cpu(), self.neighbors.adjustment_scale
         q, z = head.metric_part(query), head.metric_part(neighbors)
         blocks = [
             _weigh(head, q[block], z, rows[block].to(q.device), self.neighbors.log_prior)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
-from .._inference.tiles import Known
+from .._inference.tiles import BankStatistics
 from ..attention import AverageHead, NONAHead
 from .index import Candidates
 from .shard_folder import Entry, Shard
@@ -40,7 +40,7 @@ class ShardQuery:
     no_rows: Neighbors  # an empty bank
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
-    known: tuple[Known, ...] | None = None  # for each network
+    known: tuple[BankStatistics, ...] | None = None  # for each network
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
@@ -60,15 +60,15 @@ class ShardQuery:
     def learn(self, function: Callable, *arguments: Any) -> None:
         """Merge statistics of all shards' rows, and add them to what is known."""
         each_network = zip(*self.evaluate(function, *arguments), strict=True)
-        more = [reduce(Known.merge, each) for each in each_network]
-        old = self.known or [Known()] * len(more)
-        self.known = tuple(known.updated(new) for known, new in zip(old, more, strict=True))
+        more = [reduce(BankStatistics.merge, each) for each in each_network]
+        old = self.known or [BankStatistics()] * len(more)
+        self.known = tuple(known.combine(new) for known, new in zip(old, more, strict=True))
 
     def learn_weights(self) -> None:
         """Learn what the weights depend on, and their sums."""
         if self._of_known().needs_extremes:
             self.learn(Evaluation.extremes)
-        self.learn(Evaluation.said)
+        self.learn(Evaluation.partial_sums)
 
     def mean(self) -> Tensor:
         """Weighted means over all shards, (q,) or (q, c)."""
@@ -80,7 +80,7 @@ class ShardQuery:
         return Evaluation(self.head, shard.bank.neighbors, self.query, exclusion, self.known)
 
     def _of_known(self) -> Evaluation:
-        return Evaluation(self.head, self.no_rows, self.query, known=self.known)
+        return Evaluation(self.head, self.no_rows, self.query, statistics=self.known)
 
 
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:

@@ -18,9 +18,8 @@ from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
 from .._estimators.queries import input_blocks
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration
+from .._inference.distribution import Calibration, MergedDistribution
 from .._inference.evaluation import Evaluation
-from .._inference.merged import MergedDistribution
 from .._persistence.file import decoding, read
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
@@ -133,7 +132,7 @@ def shard_of(bank: NeighborBank, estimator: Any) -> Shard:
 def _check_streams(estimator: NeighborEstimator) -> None:
     """Refuse weights that depend on other neighbours than the nearest and the farthest."""
     evaluation = estimator.bank_.evaluate(estimator.network_.head, estimator.bank_.embeddings[:0])
-    if any(head.needs_whole_rows for head, _, _ in evaluation.parts):
+    if any(head.needs_whole_rows for head, _, _ in evaluation.split_by_head):
         raise ValueError(
             "a neighbour's weight must depend on its similarity alone, got "
             f"weighting={estimator.weighting!r}, and a step on ranks or a number of neighbours"
@@ -322,7 +321,7 @@ class ShardedNeighbors:
 
         def of_all_shards(query):
             if calibration.power != 1:
-                query.learn(Evaluation.powered, calibration.power)
+                query.learn(Evaluation.powered_sums, calibration.power)
             return MergedDistribution(query.evaluate, calibration).quantiles(levels)
 
         found = torch.cat(self._evaluate(X, of_all_shards)).numpy()

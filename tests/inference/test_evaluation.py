@@ -15,6 +15,8 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
+pytestmark = pytest.mark.numeric
+
 
 def make_bank(embeddings, targets):
     return NeighborBank(Neighbors(embeddings, targets))
@@ -235,28 +237,32 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     changes = bank.evaluate(head, query).influence()
     monkeypatch.setitem(tiles_module.TILE, "cpu", (4, 8))
     evaluation = bank.evaluate(head, query)
-    behind = torch.cat(evaluation.behind(lambda _, behind: behind.weights()))
+    behind = torch.cat(evaluation.map_weighted_values(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
 
 
 def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ENTRIES", 2 * len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ROW_PAIRS", 2 * len(bank))
     ranked = SoftStep("s1", on="rank")
     for head, most in [(NONAHead(step=ranked), 2), (NONAHead(), 9)]:
-        sizes = bank.evaluate(head, queries(9))._blocks(lambda block, _: block.stop - block.start)
+        sizes = bank.evaluate(head, queries(9))._map_blocks(
+            lambda block, _: block.stop - block.start
+        )
         assert max(sizes) == most
 
 
 def test_so_few_queries_are_not_asked_by_several_threads(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ENTRIES", len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ROW_PAIRS", len(bank))
     seen = []
     monkeypatch.setattr(
         "nona_sklearn._inference.evaluation.WORKERS",
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.evaluate(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._blocks(lambda *_: None)
+    bank.evaluate(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._map_blocks(
+        lambda *_: None
+    )
     assert seen == [1]
 
 
@@ -274,12 +280,12 @@ def test_another_head_of_as_many_networks_compares_by_itself(bank):
 def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
     one = 8 * 40 * 5
     for room, kept in [(2 * one, True), (2 * one - 1, False)]:
-        monkeypatch.setattr("nona_sklearn._inference.evaluation.KEPT_BYTES", room)
+        monkeypatch.setattr("nona_sklearn._inference.evaluation.CACHE_BYTES", room)
         fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
         head = AverageHead([NONAHead(), NONAHead()])
         evaluation = fresh.evaluate(head, torch.cat([queries(5)] * 2, dim=1))
-        comparisons = evaluation._comparisons(evaluation.parts)
-        assert [each.kept is not None for each in comparisons] == [kept] * 2
+        computers = evaluation._similarity_computers(evaluation.split_by_head)
+        assert [each.cache is not None for each in computers] == [kept] * 2
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -30,6 +30,8 @@ from nona_sklearn import (
     TableEncoder,
 )
 
+pytestmark = pytest.mark.first
+
 # Two networks are an average as five are.
 DEFAULTS = [
     NONARegressor(n_estimators=2, max_iter=20),

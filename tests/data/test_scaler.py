@@ -1,10 +1,13 @@
 import hypothesis.extra.numpy as hnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from nona_sklearn._data.scaler import SmoothClipScaler
+
+pytestmark = pytest.mark.numeric
 
 
 def test_the_formula():

@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,7 +131,7 @@ def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_ou
     ).eval()
     embeddings = torch.randn(60, 10, generator=generator)
     values = torch.randn(60, 2, generator=generator).double()
-    neighbors = Neighbors(embeddings, values, unit=torch.tensor([3.0, 0.5]).double())
+    neighbors = Neighbors(embeddings, values, adjustment_scale=torch.tensor([3.0, 0.5]).double())
     query = embeddings[:30] if leave_one_out else 2 * torch.randn(30, 10, generator=generator)
     labels = torch.arange(60)
     evaluation = Evaluation(
@@ -147,7 +146,7 @@ def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_ou
     torch.testing.assert_close(
         (weights[..., None] * adjusted).sum(dim=1), expected, rtol=0, atol=2e-5
     )
-    [behind] = evaluation.behind(
+    [behind] = evaluation.map_weighted_values(
         lambda _, behind: (behind.weights()[..., None] * behind.values).sum(1)
     )
     torch.testing.assert_close(behind, expected, rtol=0, atol=2e-5)
@@ -295,7 +294,7 @@ def test_reach_is_that_of_the_rows_that_were_set_aside(plane):
 def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
     """Of rows at a distance of 1 and of 3 from the bank: full at 6, a quarter at 12."""
     head = NONAHead(n_adjusted=1).eval()
-    neighbors = Neighbors(torch.tensor([[0.0, 1.0]]), torch.tensor([10.0]), unit=1.0)
+    neighbors = Neighbors(torch.tensor([[0.0, 1.0]]), torch.tensor([10.0]), adjustment_scale=1.0)
     fit_trust_radius(Evaluation(head, neighbors, torch.tensor([[1.0, 0.0], [-3.0, 0.0]])))
     for distance, left in [(5.9, 1.0), (6.0, 1.0), (12.0, 0.25)]:
         query = torch.tensor([[distance, 5.0]])
@@ -345,8 +344,8 @@ def test_the_table_on_paper():
         torch.tensor([[1.0, 3.0], [-1.0, 9.0]]), torch.tensor([10.0, 20.0]).double()
     )
     evaluation = Evaluation(NONAHead(n_adjusted=1), neighbors, torch.tensor([[0.1, 5.0]]))
-    names = {"queries": np.array(["house"]), "names": np.array([["sold"]])}
-    table = replace(Explanation.of(evaluation, 1), **names).table()
+    names = {"queries": np.array(["house"]), "names": np.array(["sold", "let"])}
+    table = Explanation.of(evaluation, 1, **names).table()
     near = 1 / (1 + np.exp(-0.2))
     assert list(table["neighbor"]) == ["sold", "others"]
     assert list(table["query"]) == ["house", "house"]
@@ -429,12 +428,14 @@ def test_a_number_of_neighbours_that_there_is_not(reg, plane, n_neighbors):
 
 
 def test_a_bank_keeps_its_names_and_unit():
-    neighbors = Neighbors(torch.randn(3, 2), torch.arange(3.0), unit=torch.tensor([2.0]))
+    neighbors = Neighbors(
+        torch.randn(3, 2), torch.arange(3.0), adjustment_scale=torch.tensor([2.0])
+    )
     names = np.array(["a", "b", "c"], dtype=object)
     bank = NeighborBank(neighbors, names=names, numbered=False)
     smaller = pickle.loads(pickle.dumps(bank.keep(np.array([0, 2]))))
     assert smaller.names.tolist() == ["a", "c"]
-    assert smaller.neighbors.unit.tolist() == [2.0]
+    assert smaller.neighbors.adjustment_scale.tolist() == [2.0]
     larger = smaller.add(Neighbors(torch.randn(1, 2), torch.zeros(1)))
     assert larger.names.tolist() == ["a", "c", "added 3"]
-    assert larger.with_targets(torch.zeros(3)).neighbors.unit is None
+    assert larger.with_targets(torch.zeros(3)).neighbors.adjustment_scale is None

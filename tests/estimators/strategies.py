@@ -51,7 +51,7 @@ WIDTHS = st.sampled_from([(), 1, 4, (4,), [3, 3], np.array([2, 5]), np.int64(6)]
 #: Parameters of which a constraint gives the type alone. Those that depend on the data are in
 #: :func:`cases`.
 BEYOND_CONSTRAINTS = {
-    "accelerator": st.none(),  # one for the whole process; test_extractor.py has it
+    "accelerator": st.none(),  # one for the whole process; network/test_extractor.py has it
     "callbacks": st.sampled_from([None, [], (), [LRScheduler()], (("rate", LRScheduler),)]),
     "device": st.sampled_from(["auto", "cpu", torch.device("cpu")]),
     "hidden_layer_sizes": WIDTHS,

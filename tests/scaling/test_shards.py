@@ -41,15 +41,14 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators import inputs
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.distribution import Empirical
-from nona_sklearn._inference.merged import MergedDistribution
+from nona_sklearn._inference.distribution import Empirical, MergedDistribution
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.tiles import Extremes, Known, Partial
+from nona_sklearn._inference.tiles import BankStatistics, Extremes, Partial
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import shard_folder, shard_query
 from nona_sklearn._scaling import sharded as sharded_module
 
-SCALING = Path(__file__).parents[1] / "docs" / "scaling.md"
+SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
 POINTWISE = {"step": "s2", "params": "pointwise"}
 ONE = {"n_estimators": 1, **QUICK}
@@ -244,13 +243,17 @@ def test_what_shards_say_merges_in_any_order(order, seed):
     said = []
     for _ in range(5):
         near, far = torch.stack([draw(3, 1), draw(3, 1)]).sort(dim=0, descending=True).values
-        said.append(Known(Extremes(near, far), Partial(draw(3, 1), draw(3, 2).exp()), near))
-    one, other = (reduce(Known.merge, [said[i] for i in some]) for some in (range(5), order))
+        said.append(
+            BankStatistics(Extremes(near, far), Partial(draw(3, 1), draw(3, 2).exp()), near)
+        )
+    one, other = (
+        reduce(BankStatistics.merge, [said[i] for i in some]) for some in (range(5), order)
+    )
     torch.testing.assert_close(one.partial.mean, other.partial.mean)
     assert torch.equal(one.extremes.nearest, other.extremes.nearest)
     assert torch.equal(one.extremes.farthest, other.extremes.farthest)
     assert torch.equal(one.nearest, other.nearest)
-    joined = Known.join([one[:2], one[2:]])
+    joined = BankStatistics.concatenate([one[:2], one[2:]])
     assert torch.equal(joined.partial.sums, one.partial.sums)
     assert torch.equal(joined.nearest, one.nearest)
 
@@ -258,9 +261,9 @@ def test_what_shards_say_merges_in_any_order(order, seed):
 def test_known_parts_that_one_lacks_stay_unknown():
     bank = NeighborBank(Neighbors(torch.zeros(2, 1), torch.zeros(2)))
     assert len(bank) == 2
-    nothing = Known()
+    nothing = BankStatistics()
     assert nothing.merge(nothing) == nothing
-    assert Known.join([nothing, nothing]) == nothing
+    assert BankStatistics.concatenate([nothing, nothing]) == nothing
     assert nothing[:1] == nothing
 
 

@@ -62,6 +62,7 @@ BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona
 # -- predictions are weighted means of training targets -----------------------------------
 
 
+@pytest.mark.numeric
 @EACH
 def test_prediction_is_weights_times_targets(estimator, plane):
     X, X_test, y, _ = plane
@@ -96,6 +97,7 @@ def test_prediction_is_weights_times_adjusted_targets(estimator, plane):
         assert (adjusted == target).all() == (not getattr(reg, "adjust", False))
 
 
+@pytest.mark.numeric
 @EACH
 def test_kneighbors_are_the_heaviest(estimator, plane):
     X, X_test, y, _ = plane
@@ -118,6 +120,7 @@ def test_kneighbors_of_a_training_row_never_hold_itself(plane):
         assert (indices != np.arange(120)[:, None]).all()
 
 
+@pytest.mark.numeric
 @EACH
 def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     X, _, y, _ = plane
@@ -131,6 +134,7 @@ def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     assert reg.score(None, y) < 1
 
 
+@pytest.mark.numeric
 def test_leave_one_out_equals_a_bank_without_the_row(plane):
     """The network fixed: `LeaveOneOut` by hand."""
     X, _, y, _ = plane
@@ -143,6 +147,7 @@ def test_leave_one_out_equals_a_bank_without_the_row(plane):
         np.testing.assert_allclose(smaller.predict(X[[row]]), ours[[row]], rtol=1e-5)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("learn_feature_weights", [False, True])
 @pytest.mark.parametrize("k", [1, 3, 20])
 def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_weights):
@@ -416,6 +421,7 @@ def test_extreme_features_work(plane):
             assert np.isfinite(reg.predict(scale * X_test)).all()
 
 
+@pytest.mark.numeric
 @EACH
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
 def test_a_constant_target_is_predicted(estimator, plane, value):
@@ -457,6 +463,7 @@ def test_the_estimator_owns_its_data(plane):
         np.testing.assert_array_equal(reg.predict(X_test), before)
 
 
+@pytest.mark.numeric
 @BOTH
 def test_predictions_do_not_depend_on_who_else_is_asked_for(estimator, plane):
     X, X_test, y, _ = plane
@@ -862,6 +869,7 @@ def test_each_estimator_has_its_own_validation_rows(plane, monkeypatch):
     assert [epoch["estimator"] for epoch in reg.history_] == [0] * 5 + [1] * 5 + [2] * 5
 
 
+@pytest.mark.first
 @pytest.mark.slow
 def test_parallel_estimators_change_nothing(plane):
     X, X_test, y, _ = plane

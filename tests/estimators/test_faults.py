@@ -41,7 +41,7 @@ from nona_sklearn._estimators import base
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import tiles as tiles_module
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.calibration import ask_of_rows, fit_calibration
+from nona_sklearn._inference.calibration import evaluate_rows, fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training import trainer
@@ -64,6 +64,7 @@ BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona
 # -- not a number ------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_pointwise_steps_at_the_end_of_their_range_predict():
     """B - a rounds to 0 in float32."""
     X, y = load_diabetes(return_X_y=True, scaled=False)
@@ -78,6 +79,7 @@ def test_pointwise_steps_at_the_end_of_their_range_predict():
 LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1000.0])
 
 
+@pytest.mark.numeric
 @given(
     step=st.sampled_from(["s1", "s2"]),
     similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
@@ -116,6 +118,7 @@ def test_streamed_weights_are_numbers_at_both_ends(
 # -- duplicates --------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_a_query_between_two_equal_rows_is_their_mean():
     B = np.random.default_rng(0).normal(size=(20, 20))
     X, y = np.r_[B, B], np.r_[np.zeros(20), np.ones(20)]
@@ -127,6 +130,7 @@ def test_a_query_between_two_equal_rows_is_their_mean():
         np.testing.assert_allclose(reg.predict(B[[row]]), 0.5, atol=1e-6)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "params",
     [
@@ -148,6 +152,7 @@ def test_duplicates_do_not_depend_on_their_company(params):
     np.testing.assert_allclose(reg.predict(asked), one_by_one, rtol=0, atol=1e-4)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("step", ["s1", "s2"])
 @pytest.mark.parametrize("n", [7, 300, 2500])
 @pytest.mark.parametrize("distance", [0.0, 1.0, 1e6])
@@ -220,7 +225,7 @@ def edit_once(reg, X, y):
     return edit
 
 
-@pytest.mark.parametrize("answer", ["mean", "behind"])
+@pytest.mark.parametrize("answer", ["mean", "map_weighted_values"])
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -638,7 +643,7 @@ def test_each_added_row_is_a_group_by_itself(plane):
     assert len({*groups[120:]} - {*groups[:120]}) == 3
     assert reg.bank_.n_units == 33
     # Each meets all rows but itself where a row's group is left out.
-    weights = ask_of_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
+    weights = evaluate_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
     np.testing.assert_array_equal(weights.toarray()[1:, 116:] == 0, np.eye(3, 7, 4) == 1)
 
 
@@ -647,7 +652,7 @@ def test_calibration_leaves_out_the_group(plane):
     groups = np.arange(120) // 4
     reg = nona(n_estimators=2).fit(X, y, groups=groups)
     rows = np.array([7, 50, 119])
-    weights = ask_of_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
+    weights = evaluate_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
     assert (weights[groups[rows][:, None] == groups] == 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert reg.neighbor_weights(None).toarray()[7, 6] > 0  # answers leave out the row alone
@@ -671,7 +676,7 @@ def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
     [valid], bank, head = reg.validation_indices_, reg.bank_, reg.network_.head
     rows = np.sort(valid)
     residual = torch.from_numpy((y - reg.predict(None))[rows])
-    expected = fit_calibration(ask_of_rows(head, bank, rows), residual[:, None])
+    expected = fit_calibration(evaluate_rows(head, bank, rows), residual[:, None])
     assert reg.calibration_.power == expected.power
     np.testing.assert_allclose(reg.calibration_.noise, expected.noise, rtol=1e-5)
 
@@ -899,6 +904,7 @@ def test_an_embedding_whose_distances_overflow_is_refused(plane):
         reg.kneighbors([[1e9, 1e9]])
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("far", [1e6, 1e12, 1e18])
 def test_weights_of_a_very_far_query_sum_to_1(plane, far):
     X, _, y, _ = plane
@@ -916,9 +922,9 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
 def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     X, X_test, y, _ = plane
     reg, prepared = nona(n_estimators=2).fit(X, y), []
-    prepare = tiles_module.EuclideanComparison._prepare
+    prepare = tiles_module.EuclideanComputer._prepare
     monkeypatch.setattr(
-        tiles_module.EuclideanComparison,
+        tiles_module.EuclideanComputer,
         "_prepare",
         lambda self, rows: prepared.append(rows) or prepare(self, rows),
     )
@@ -931,10 +937,10 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     reg.predict(X_test)
     assert len(prepared) == 2  # once for each network
     expected = reg.predict(X_test)
-    monkeypatch.setattr(evaluation_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(evaluation_module, "CACHE_BYTES", 0)
     reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
     np.testing.assert_array_equal(reg.predict(X_test), expected)
-    assert all(c.kept is None for c in next(iter(reg.bank_.neighbors.kept.values())))
+    assert all(c.cache is None for c in next(iter(reg.bank_.neighbors.cache.values())))
 
 
 # -- smaller -----------------------------------------------------------------------------------

@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from nona_sklearn._inference.neighbors import Exclusion, with_ones
 from nona_sklearn._inference.tiles import (
     EVALUATION_STEPS,
-    Comparison,
-    EuclideanComparison,
+    EuclideanComputer,
     Extremes,
     Partial,
-    compare,
+    SimilarityComputer,
     relative_to_peak_,
+    similarity_computer,
 )
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
+
+pytestmark = pytest.mark.numeric
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -51,7 +53,7 @@ def merge_all(said, merges):
 
 
 def partial_of(logits, values, excluded=None):
-    return Partial.of_weights(*relative_to_peak_(logits, excluded), values)
+    return Partial.from_weights(*relative_to_peak_(logits, excluded), values)
 
 
 def pairs_of(excluded):
@@ -89,9 +91,9 @@ def test_tiles_merge_in_any_order_and_grouping(order, seed, scale, share):
     expected = alone.double() @ values
     torch.testing.assert_close(ours.mean, expected, rtol=0, atol=60 * EPS)
 
-    whole = Extremes.of_tile(logits.clone(), pairs_of(excluded))
+    whole = Extremes.from_tile(logits.clone(), pairs_of(excluded))
     ours = merge_all(
-        (Extremes.of_tile(logits[:, t].clone(), pairs_of(excluded[:, t])) for t in tiles), merges
+        (Extremes.from_tile(logits[:, t].clone(), pairs_of(excluded[:, t])) for t in tiles), merges
     )
     assert torch.equal(ours.nearest, whole.nearest)
     assert torch.equal(ours.farthest, whole.farthest)
@@ -129,22 +131,22 @@ def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
     """Also of twins, of rows nearly the same, and whatever the unit."""
     query, neighbors = scale * (numbers(9, 5) + offset), scale * (numbers(30, 5, seed=1) + offset)
     neighbors[3], neighbors[4] = query[2], query[2] * (1 + 4 * EPS)
-    comparison = compare(similarity, neighbors, kept_bytes)
-    assert (comparison.kept is None) == (kept_bytes == 0)
+    computer = similarity_computer(similarity, neighbors, kept_bytes)
+    assert (computer.cache is None) == (kept_bytes == 0)
     exact = SIMILARITIES[similarity](query.double(), neighbors.double())
     if similarity == "log_l2":  # float64 knows smaller distances
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
-    ours = comparison.evaluate(query).of(slice(0, 30)).double()
+    ours = computer.bind(query).compute(slice(0, 30)).double()
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=4 * EPS * scale)
-    order = comparison.evaluate(query).order(slice(0, 30))
+    order = computer.bind(query).sort_keys(slice(0, 30))
     assert torch.equal(order.argsort(dim=1, stable=True)[:, -1], exact.argmax(dim=1))
-    torch.testing.assert_close(comparison.evaluate(query).from_sort_keys(order).double(), ours)
+    torch.testing.assert_close(computer.bind(query).from_sort_keys(order).double(), ours)
 
 
 def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
     neighbors = numbers(10, 3)
-    assert compare("l2", neighbors, 8 * 10 * 5).kept is not None
-    assert compare("l2", neighbors, 8 * 10 * 5 - 1).kept is None
+    assert similarity_computer("l2", neighbors, 8 * 10 * 5).cache is not None
+    assert similarity_computer("l2", neighbors, 8 * 10 * 5 - 1).cache is None
 
 
 @pytest.mark.parametrize(("of_query", "of_neighbors"), [(1e25, 1.0), (1.0, 1e25), (1e-25, 1e25)])
@@ -152,14 +154,14 @@ def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
 def test_lengths_far_apart_stay_in_range(of_query, of_neighbors, sign):
     query = of_query * numbers(9, 5)
     neighbors = sign * of_neighbors * (1 + numbers(30, 5, seed=1).abs())
-    ours = compare("l2", neighbors).evaluate(query).of(slice(0, 30)).double()
+    ours = similarity_computer("l2", neighbors).bind(query).compute(slice(0, 30)).double()
     exact = SIMILARITIES["l2"](query.double(), neighbors.double())
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=0)
 
 
 def test_memory_of_one_tile_serves_the_next():
-    similarities = compare("l2", numbers(20, 3)).evaluate(numbers(4, 3, seed=1))
-    first, second = (similarities.of(slice(i, i + 10)) for i in (0, 10))
+    similarities = similarity_computer("l2", numbers(20, 3)).bind(numbers(4, 3, seed=1))
+    first, second = (similarities.compute(slice(i, i + 10)) for i in (0, 10))
     assert first.data_ptr() == second.data_ptr()
 
 
@@ -167,7 +169,7 @@ def test_memory_of_one_tile_serves_the_next():
 def test_as_many_queries_as_rows_as_columns(n):
     """Pieces of memory of one shape are still several."""
     query, neighbors = numbers(n, 3), numbers(n, 3, seed=1)
-    ours = compare("l2", neighbors).evaluate(query).of(slice(0, n))
+    ours = similarity_computer("l2", neighbors).bind(query).compute(slice(0, n))
     torch.testing.assert_close(ours, SIMILARITIES["l2"](query, neighbors))
 
 
@@ -176,19 +178,19 @@ def test_similarities_do_not_depend_on_company(similarity):
     """To the rounding of float64 beside float32: hardly ever another last digit."""
     query, neighbors = numbers(40, 7), numbers(61, 7, seed=1)
     neighbors[5:9] = query[3]
-    comparison = compare(similarity, neighbors)
-    whole = comparison.evaluate(query).of(slice(0, 61))
+    computer = similarity_computer(similarity, neighbors)
+    whole = computer.bind(query).compute(slice(0, 61))
     for i in range(40):
-        alone = comparison.evaluate(query[i : i + 1]).of(slice(0, 61))
+        alone = computer.bind(query[i : i + 1]).compute(slice(0, 61))
         torch.testing.assert_close(alone, whole[i : i + 1], rtol=2 * EPS, atol=2 * EPS)
-    parts = [comparison.evaluate(query).of(slice(a, a + 7)).clone() for a in range(0, 61, 7)]
+    parts = [computer.bind(query).compute(slice(a, a + 7)).clone() for a in range(0, 61, 7)]
     torch.testing.assert_close(torch.cat(parts, dim=1)[:, :61], whole, rtol=2 * EPS, atol=2 * EPS)
 
 
 def test_other_types_take_the_definition():
-    assert type(compare("l2", numbers(3, 2).double())) is Comparison
-    assert type(compare("l1", numbers(3, 2))) is Comparison
-    assert type(compare("l2", numbers(3, 2))) is EuclideanComparison
+    assert type(similarity_computer("l2", numbers(3, 2).double())) is SimilarityComputer
+    assert type(similarity_computer("l1", numbers(3, 2))) is SimilarityComputer
+    assert type(similarity_computer("l2", numbers(3, 2))) is EuclideanComputer
 
 
 ENDS = st.sampled_from([0.0, 1e-7, 1e-3, 0.3, 0.5, 0.9, 1 - 1e-3, 1 - 1e-7, 1.0])

@@ -571,6 +571,7 @@ def train_in_two_processes(folder):
     assert [epoch.get("stopped") for epoch in short.history_] == ["max_time"]
 
 
+@pytest.mark.first
 @pytest.mark.slow
 def test_two_processes_train_one_network(tmp_path):
     """Each takes half of every batch, and both have the same network in the end.

@@ -105,6 +105,7 @@ def test_rows_may_be_given():
     np.testing.assert_allclose(rows["nona"], array["nona"])
 
 
+@pytest.mark.first
 @pytest.mark.slow
 def test_extractors_groups_and_parallel_runs():
     rng = np.random.default_rng(0)

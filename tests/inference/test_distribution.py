@@ -19,10 +19,10 @@ from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
     _as_low,
     _averaged_out,
-    ask_of_rows,
     calibrate_on_bank,
     calibrate_on_held_out,
     crps,
+    evaluate_rows,
     fit_calibration,
     shape_of,
 )
@@ -39,6 +39,8 @@ from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
+
+pytestmark = pytest.mark.numeric
 
 
 def nona(**params):
@@ -77,7 +79,7 @@ def tensors(*values):
 def blur(weights, values, scale, errors=NORMAL, share=1.0):
     """The law of values (n,) or (q, n) with noise, seen from their means."""
     values = values.expand(len(weights), -1)
-    noise = Noise(scale, errors, reach=float(values.max() - values.min()))
+    noise = Noise(scale, errors, max_distance=float(values.max() - values.min()))
     center = (weights * values).sum(dim=1, keepdim=True)
     return Smoothed(values, center, noise, noise.at_points(share))
 
@@ -103,7 +105,7 @@ def test_a_value_without_weight_is_no_quantile():
 
 def test_more_errors_have_narrower_kernels():
     """As 1 / n^(1/5), Silverman's rule: 32 times as many errors, half as wide."""
-    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times, reach=0.0) for times in (1, 32))
+    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times, max_distance=0.0) for times in (1, 32))
     assert many.width == pytest.approx(few.width / 2)
 
 
@@ -322,8 +324,8 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(evaluation_module, "WHOLE_ENTRIES", 500)
-    pairs = reg.bank_.evaluate(reg.network_.head).behind(
+    monkeypatch.setattr(evaluation_module, "WHOLE_ROW_PAIRS", 500)
+    pairs = reg.bank_.evaluate(reg.network_.head).map_weighted_values(
         lambda rows, behind: behind.weights().numel()
     )
     assert len(pairs) > 1
@@ -469,7 +471,7 @@ def test_a_row_is_asked_about_without_its_group():
     places, values = (torch.randn(12, d, generator=generator) for d in (2, 1))
     bank = NeighborBank(Neighbors(places, values[:, 0].double()), groups=groups)
     head, rows = NONAHead().eval(), np.array([7, 2, 9])
-    answers = ask_of_rows(head, bank, rows).mean()
+    answers = evaluate_rows(head, bank, rows).mean()
     for row, ours in zip(rows, answers, strict=True):
         others = bank.keep(np.flatnonzero(groups != groups[row]))
         expected = others.evaluate(head, places[[row]]).mean().item()
@@ -527,8 +529,10 @@ def test_calibration_scores_some_rows_and_knows_the_errors_of_all(monkeypatch):
     neighbors = Neighbors(torch.randn(60, 2, generator=generator), torch.arange(60.0))
     evaluation = Evaluation(NONAHead().eval(), neighbors, torch.randn(60, 2, generator=generator))
     residual = torch.randn(60, 1, generator=generator).double()
-    asked, behind = [], Evaluation.behind
-    monkeypatch.setattr(Evaluation, "behind", lambda q, *a: asked.append(len(q)) or behind(q, *a))
+    asked, method = [], Evaluation.map_weighted_values
+    monkeypatch.setattr(
+        Evaluation, "map_weighted_values", lambda q, *a: asked.append(len(q)) or method(q, *a)
+    )
     everything = fit_calibration(evaluation, residual)
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)
     monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)

@@ -364,6 +364,7 @@ def test_a_few_random_cases(kind, tmp_path):
     try_cases(kind, FEW_EXAMPLES, tmp_path)
 
 
+@pytest.mark.first
 @pytest.mark.slow
 @SILENCED
 @EACH

@@ -32,6 +32,7 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 
 import nona_sklearn
+from conftest import STORED_FILES
 from nona_sklearn import (
     ApproximateNeighborsRegressor,
     FeatureExtractor,
@@ -51,7 +52,7 @@ from nona_sklearn._utils import storable
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, Softmax, SparseSoftmax, Weighting
 
-STORED = Path(__file__).parent / "data" / "format_1.safetensors"
+STORED = STORED_FILES / "format_1.safetensors"
 QUICK = {"max_iter": 2, "random_state": 0}
 ONE = {"n_estimators": 1, **QUICK}
 
@@ -1200,7 +1201,7 @@ def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
 
 
 def test_bounds_are_those_that_are_documented():
-    said = " ".join((Path(__file__).parents[1] / "SECURITY.md").read_text().split())
+    said = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
     assert (
         f"at most {memory.FREE_BYTES >> 20} MiB and {memory.MAX_EXPANSION} times the file's size"
         in said
@@ -1361,7 +1362,7 @@ def test_shards_of_version_0_2_0_predict_as_they_did():
 
 
 def write_stored_file():
-    """Write the file that later versions must load: ``python tests/test_persistence.py``."""
+    """Write the file that later versions must load: ``PYTHONPATH=. python`` this file."""
     reg = NONARegressor(n_estimators=2, embedding_dim=4, hidden_layer_sizes=(8,), **QUICK)
     reg.fit(TABLE[:40], RENT[:40], groups=np.arange(40) // 2, sample_weight=1 + np.arange(40) % 3)
     nona_sklearn.save(reg, STORED)
