@@ -25,7 +25,8 @@ from nona_sklearn import (
 from nona_sklearn._estimators import base
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module
-from nona_sklearn._training.budget import Budget, Deadline
+from nona_sklearn._training.budget import Budget
+from nona_sklearn._training.callbacks import Deadline
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
 EACH = pytest.mark.parametrize(

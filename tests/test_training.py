@@ -20,7 +20,7 @@ from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import trainer
-from nona_sklearn._training.averaging import WeightAveraging
+from nona_sklearn._training.callbacks import WeightAveraging
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import (
     REACH,

@@ -1,6 +1,6 @@
 """The columns of a table: what each holds, and its values as plain arrays.
 
-Frames of any library that narwhals reads, and arrays, become the same few kinds of column.
+Arrays, and DataFrames of any library that narwhals reads, have the same few kinds of column.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .._utils.storable import storable
 from .._utils.validation import is_missing
 
 SHOWN = 80  # characters of a value in a message
-INEXACT = 2.0**53  # from here on float64 does not know all whole numbers
+INEXACT = 2.0**53  # from here on float64 does not represent all integers
 SECOND = np.timedelta64(1, "s")
 
-#: What Python's objects in a column may be. NumPy's durations are integers, too: they come first.
+#: Types of Python's objects in a column. NumPy's durations are integers, too: they come first.
 KINDS: dict[str, Any] = {
     "strings": str,
     "durations": datetime.timedelta | np.timedelta64,
@@ -33,12 +33,11 @@ KINDS: dict[str, Any] = {
     "dates": datetime.date | np.datetime64,  # a datetime is a date, too
 }
 OF_A_ZONE = "dates of a time zone"
-#: A date as ISO 8601 writes it at length, perhaps with a time: no category looks like that.
+#: A date of ISO 8601's extended format, perhaps with a time: no category looks like that.
 ISO_DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
-
-#: Which of these levels may be, and what pandas.cut makes; in words.
+#: Descriptions of categories, by the kind of their levels: pandas.cut makes intervals.
 LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
 
 
@@ -54,14 +53,14 @@ class Column:
     kind : {'number', 'duration', 'category', 'date', 'empty'}
         What it holds. Truth values are numbers.
     values : ndarray of shape (n,)
-        Numbers as float64, NaN where there are gaps; categories as objects, None where there
-        are gaps; dates as datetime64[us], by the clock of their time zone.
+        Numbers as float64, with NaN for gaps; categories as objects, with None for gaps; dates
+        as datetime64[us], in the local time of their time zone.
     levels : tuple, optional
-        The categories in their order, where they have one; else None.
+        Ordered categories, in their order.
     time_zone : str, optional
-        Of dates that have one.
+        Name of the dates' time zone.
     texts : object ndarray of shape (n,), optional
-        Of dates that were written as strings: these, None where there are gaps.
+        The strings that dates were read from, with None for gaps.
     """
 
     name: Any
@@ -73,18 +72,31 @@ class Column:
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"column {self.name!r}"
+
+    @property
+    def contents(self) -> str:
+        """What it holds, in words."""
+        given = next((value for value in self.values if value is not None), None)
+        if self.kind == "empty" or (self.kind == "category" and given is None):
+            return "nothing"
+        if self.kind == "category":
+            return LEVELS[_kind_of(given)]
+        if self.kind == "date":
+            return "dates without a time zone" if self.time_zone is None else OF_A_ZONE
+        return f"{self.kind}s"
+
+    @property
+    def example(self) -> str:
+        """The end of a message: its first value that is not missing, if there is one."""
+        given = [value for value in self.values.tolist() if value is not None and value == value]
+        return f", such as {given[0]!r:.{SHOWN}}" if given else ""
 
     def as_category(self) -> Column:
         """The same values as categories.
 
-        Raises
-        ------
-        TypeError
-            If it holds dates or durations.
-        ValueError
-            If it holds numbers so large that float64 may have made one of two.
+        Refuses dates, durations, and integers that float64 may not distinguish.
         """
         if self.texts is not None:
             return Column(self.name, "category", self.texts)
@@ -95,26 +107,12 @@ class Column:
             )
         if self.kind == "number" and len(large := self.values[abs(self.values) >= INEXACT]):
             raise ValueError(
-                f"{self.label} holds {large[0]:.0f} as a category, and whole numbers are told "
-                "apart below 2^53 only: convert them to strings first"
+                f"{self.label} holds {large[0]:.0f} as a category, and integers are distinguished "
+                "below 2^53 only: convert them to strings first"
             )
         values = self.values.astype(object)
         values[[is_missing(value) for value in values]] = None
         return replace(self, kind="category", values=values)
-
-
-def is_frame(X: Any) -> bool:
-    """Whether X is a table with typed columns: a DataFrame of any library that narwhals reads.
-
-    Raises
-    ------
-    TypeError
-        If it is a plan of one, whose rows nobody has collected.
-    """
-    table = nw.from_native(X, pass_through=True)
-    if isinstance(table, nw.LazyFrame):
-        raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
-    return isinstance(table, nw.DataFrame)
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
@@ -125,7 +123,7 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
     X : DataFrame, or ndarray of shape (n, n_features)
         The table.
     time_zones : sequence of str or None, optional
-        By which clock to read the dates of each column that have a time zone. None: their own.
+        Time zones to convert the dates of each column to, if they have one. None: their own.
 
     Raises
     ------
@@ -147,7 +145,7 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
     for name, values, zone in zip(names, columns, zones, strict=False):
         try:
             yield read(name, values, zone)
-        except ArithmeticError as error:  # a date that another zone does not have, Decimal("sNaN")
+        except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
 
@@ -193,7 +191,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
-    """Convert moments whose time zone narwhals does not read from pandas' dtype, and name it."""
+    """Convert moments of pandas that have a time zone which narwhals can't read, and name it."""
     native = series.to_native()
     zone = getattr(getattr(native, "dtype", None), "tz", None)
     if series.dtype != nw.Unknown or zone is None:
@@ -202,7 +200,7 @@ def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
 
 
 def _levels(series: nw.Series) -> tuple | None:
-    """The categories in their order: pandas' ordered ones; polars' Enum only lists them."""
+    """Ordered categories, which only pandas has: polars' Enum merely lists its categories."""
     if isinstance(series.dtype, nw.Enum) and series.implementation.is_pandas_like():
         return tuple(series.dtype.categories)
     return None
@@ -216,7 +214,7 @@ def _to_objects(series: nw.Series) -> np.ndarray:
 
 
 def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """What Python's objects are, if they are all of one kind."""
+    """Read Python's objects, which must be of one kind."""
     values = values.copy()
     values[[is_missing(value) for value in values]] = None
     kinds = set(_examples(values))
@@ -237,32 +235,28 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
 
 
 def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Categories or, where all strings write one, dates."""
+    """Read strings as dates, if all of them are, else as categories."""
     category, dates = _of_categories(name, values), _read_dates(values)
     if dates is None:
         return category
     try:
         return replace(_of_objects(name, dates, time_zone), texts=category.values)
-    except OverflowError:  # a date that the time zone does not have
+    except OverflowError:  # a date that the time zone lacks
         return category
 
 
 def _read_dates(texts: np.ndarray) -> np.ndarray | None:
-    """Dates that strings write; None if one is no date, or only some have a time zone."""
+    """Dates in strings; None if one is no date, or only some have a time zone."""
     dates = np.full(len(texts), None)
     try:
         for i, text in enumerate(texts):
             if text is not None:
-                dates[i] = _read_date(text)
-    except ValueError:
+                if not ISO_DATE.fullmatch(text):
+                    return None
+                dates[i] = datetime.datetime.fromisoformat(text)
+    except ValueError:  # such as February 30
         return None
     return dates if len(_examples(dates)) == 1 else None
-
-
-def _read_date(text: str) -> datetime.datetime:
-    if not ISO_DATE.fullmatch(text):
-        raise ValueError(f"{text!r} is no date")
-    return datetime.datetime.fromisoformat(text)
 
 
 def _of_nothing(name: Any, n_rows: int) -> Column:
@@ -294,7 +288,7 @@ def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Co
 
 
 def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
-    """Refuse categories of several types, and of such as have no order."""
+    """Read categories, which must be of one of the kinds in :data:`LEVELS`."""
     examples = _examples(values)
     if len(examples) < 2 and examples.keys() <= LEVELS.keys():
         return Column(name, "category", values, levels)
@@ -314,15 +308,15 @@ def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -
 
 
 def _examples(values: np.ndarray) -> dict[str, Any]:
-    """List the kinds of the values that are not None: the first of each."""
+    """The first value of each kind, by its kind; None has no kind."""
     examples: dict[str, Any] = {}
     for value in values:
         if value is not None:
-            examples.setdefault(kind_of(value), value)
+            examples.setdefault(_kind_of(value), value)
     return examples
 
 
-def kind_of(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     """Which of :data:`KINDS` an object is, in words; its type, if none."""
     kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
     if kind is None:
@@ -331,7 +325,7 @@ def kind_of(value: Any) -> str:
 
 
 def _known_zone(name: str) -> str:
-    """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
+    """A time zone that all libraries have; UTC in place of pandas' fixed offsets."""
     try:
         return ZoneInfo(name).key
     except ZoneInfoNotFoundError:
@@ -345,7 +339,7 @@ def _common_zone(values: np.ndarray) -> str:
 
 
 def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:
-    """What the clock of a time zone shows."""
+    """A moment in the local time of a time zone."""
     if value is None:
         return None
     zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)

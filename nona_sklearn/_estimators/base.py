@@ -30,19 +30,22 @@ from .._data.names import Names, labels_of
 from .._data.rows import Rows
 from .._data.sample_weight import RowSelection
 from .._data.scaler import SmoothClipScaler
-from .._data.table_encoder import TableEncoder, check_table, rows_of
+from .._data.table_encoder import TableEncoder
+from .._data.tables import check_table, rows_of
 from .._data.targets import Split, Targets, check_lengths, refuse_tiny_spread
 from .._network.network import NeighborNetwork, average
 from .._network.state import from_data, to_data
 from .._training.budget import Budget
+from .._training.callbacks import ReportEpochs
+from .._training.parallel import CountedParallel, train_in_threads
 from .._training.pools import NEIGHBOR_POOLS
-from .._training.progress import CountedParallel, Progress, ReportEpochs
+from .._training.progress import Progress
 from .._training.trainer import train_network
-from .._training.turns import train_in_threads
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.docs import Documented
-from .._utils.settings import EDITING, local_seed, plain_torch
-from .._utils.validation import is_missing, is_whole, replaced_when_done, snapshot, unmasked
+from .._utils.random import local_seed, plain_torch
+from .._utils.snapshots import EDITING, replaced_when_done, snapshot
+from .._utils.validation import is_missing, is_whole, unmasked
 from ..embedding import ACTIVATIONS, MLPEmbedding
 from ..similarity import SIMILARITIES
 from ..weighting import WEIGHTINGS, Weighting
@@ -419,7 +422,7 @@ class NetworkEstimator(
         """Validate queries: blocks of rows for the network."""
         X = check_table(self, X, reset=False)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
-            block = self.features_._transform(rows_of(X, rows))
+            block = self.features_.transform_validated(rows_of(X, rows))
             yield _to_tensor(block, self.scaler_, rows.start)
 
     def _embed(self, X: Tensor | Rows) -> Tensor:

@@ -18,7 +18,7 @@ from .._data.sample_weight import check_sample_weight
 from .._data.targets import ClassTargets, check_lengths
 from .._inference.explanation import Explanation
 from .._utils.frames import table
-from .._utils.validation import snapshot
+from .._utils.snapshots import snapshot
 from .neighbors import NeighborEstimator
 
 

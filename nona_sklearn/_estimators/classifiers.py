@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._data.targets import ClassTargets
-from .._utils.docs import with_parameters_of
+from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from .classification import NeighborClassifier
 from .families import NONAClassNetworks, SoftStepClassNetworks

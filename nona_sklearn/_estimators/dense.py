@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .._data.targets import RegressionTargets
 from .._inference.neighbors import Neighbors
-from .._utils.validation import snapshot
+from .._utils.snapshots import snapshot
 from .classification import ClassPredictor
 from .families import NONAClassNetworks, NONANetworks
 

@@ -20,8 +20,8 @@ from .._network.network import NeighborNetwork
 from .._training.pools import NEIGHBOR_POOLS
 from .._training.trainer import check_callbacks, count_networks
 from .._utils.chunks import EMBED_BLOCK, spans
-from .._utils.settings import local_seed
-from .._utils.validation import snapshot
+from .._utils.random import local_seed
+from .._utils.snapshots import snapshot
 from ..embedding import FeatureWeights, PeriodicEmbedding
 from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS, SoftStep

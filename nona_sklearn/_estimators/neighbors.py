@@ -23,15 +23,8 @@ from .._inference.explanation import OTHERS, Explanation
 from .._inference.neighbors import Neighbors
 from .._training.trainer import check_convergence
 from .._utils.frames import table
-from .._utils.settings import EDITING
-from .._utils.validation import (
-    check_choice,
-    check_flag,
-    check_ids,
-    check_n_neighbors,
-    is_real,
-    snapshot,
-)
+from .._utils.snapshots import EDITING, snapshot
+from .._utils.validation import check_choice, check_flag, check_ids, check_n_neighbors, is_real
 from .base import NetworkEstimator
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit

@@ -11,7 +11,8 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
 from .._data.names import labels_of, target_names_of
-from .._utils.validation import is_whole, snapshot
+from .._utils.snapshots import snapshot
+from .._utils.validation import is_whole
 from ..attention import NONAHead
 from ..similarity import l2
 from ..softstep import STEPS

@@ -26,8 +26,9 @@ from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
 from .._utils.chunks import spans
 from .._utils.docs import Documented
+from .._utils.snapshots import snapshot
 from .._utils.storable import storable_estimator
-from .._utils.validation import is_whole, snapshot
+from .._utils.validation import is_whole
 from ..attention import AverageHead, NONAHead, adjusted_mean
 from ..ranking import largest
 from ..similarity import SIMILARITIES

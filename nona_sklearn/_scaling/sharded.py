@@ -37,15 +37,9 @@ from .._inference.tiles import Known
 from .._persistence.file import decoding, read, write
 from .._utils.chunks import spans
 from .._utils.files import as_path, put_in_place
-from .._utils.settings import ForkSafeLock, cached_property
-from .._utils.validation import (
-    check_flag,
-    check_ids,
-    check_levels,
-    check_n_neighbors,
-    is_whole,
-    snapshot,
-)
+from .._utils.snapshots import snapshot
+from .._utils.threads import ForkSafeLock, cached_property
+from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
 from ..attention import AverageHead, NONAHead
 from .approximate import ApproximateNeighborsRegressor, Candidates, Index, read_graphs
 

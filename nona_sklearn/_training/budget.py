@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
-
-from skorch.callbacks import Callback
 
 
 @dataclass(frozen=True)
@@ -45,18 +42,3 @@ class Budget:
         """
         n_rounds = math.ceil((self.n_networks - network) / self.n_workers)
         return time.time() + self.left() / n_rounds
-
-
-class Deadline(Callback):
-    """End training as early stopping does, with the first epoch that ends after a deadline."""
-
-    def __init__(self, deadline: float):
-        self.deadline = deadline
-
-    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        self.passed_ = False
-
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self.passed_ = net.agree(time.time() >= self.deadline)
-        if self.passed_:
-            raise KeyboardInterrupt

@@ -6,8 +6,6 @@ import math
 import threading
 from typing import Any
 
-from joblib import Parallel
-from skorch.callbacks import Callback
 from tqdm import tqdm
 
 from .budget import Budget
@@ -84,35 +82,3 @@ class Progress:
             mean = bar.format_dict["elapsed"] / n_done
             left = min(left, mean * (sum(self.most) - n_done))
         return f"at most {tqdm.format_interval(left)} left" if 0 < left < math.inf else ""
-
-
-class ReportEpochs(Callback):
-    """Let a line of progress follow the training of one network."""
-
-    def __init__(self, progress: Progress, network: int):
-        self.progress = progress
-        self.network = network
-
-    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        self.best_ = math.inf
-
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        epoch = net.history[-1]
-        name = "valid_loss" if "valid_loss" in epoch else "train_loss"
-        self.best_ = min(self.best_, epoch[name])
-        self.progress.follow(self.network, epoch["epoch"], f"best {name} {self.best_:.4g}")
-
-    def on_train_end(self, net: Any, **kwargs: Any) -> None:
-        self.progress.end_of(self.network)
-
-
-class CountedParallel(Parallel):
-    """Joblib's, whose count of what is done goes to a line of progress, too."""
-
-    def __init__(self, n_jobs: int | None, progress: Progress):
-        super().__init__(n_jobs)
-        self.progress = progress
-
-    def print_progress(self) -> None:
-        super().print_progress()
-        self.progress.count(self.n_completed_tasks)

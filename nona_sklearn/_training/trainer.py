@@ -27,11 +27,9 @@ from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
 from ..attention import NONAHead
 from ..losses import WeightedLoss
-from .averaging import WeightAveraging
-from .budget import Deadline
+from .callbacks import Deadline, ReportEpochs, WeightAveraging
 from .optimizer import QuietAdamW
 from .pools import NEIGHBOR_POOLS, DatasetPool
-from .progress import ReportEpochs
 from .refinement import fit_trust_radius, how_many, refine
 
 MAX_GRADIENT_NORM = 1.0
@@ -390,7 +388,7 @@ def train_network(
         Whether an epoch counts as better if the loss falls by a ten thousandth of itself, or by
         a ten thousandth.
     turns : Callback, optional
-        Takes turns with other trainings (:mod:`~nona_sklearn._training.turns`).
+        Takes turns with other trainings (:mod:`~nona_sklearn._training.parallel`).
 
     Returns
     -------

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
 from typing import Any
 
 import torch
 from skorch.callbacks import Callback
+
+from .._utils.threads import FairSemaphore
+from .progress import Progress
 
 PARTS = 9  # of so many parts of the steps, about the last one counts
 
@@ -55,3 +60,58 @@ class WeightAveraging(Callback):
             weight.copy_(other)
             other.copy_(held)
         self.shown_ = average
+
+
+class Deadline(Callback):
+    """End training as early stopping does, with the first epoch that ends after a deadline."""
+
+    def __init__(self, deadline: float):
+        self.deadline = deadline
+
+    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+        self.passed_ = False
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        self.passed_ = net.agree(time.time() >= self.deadline)
+        if self.passed_:
+            raise KeyboardInterrupt
+
+
+class ReportEpochs(Callback):
+    """Let a line of progress follow the training of one network."""
+
+    def __init__(self, progress: Progress, network: int):
+        self.progress = progress
+        self.network = network
+
+    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+        self.best_ = math.inf
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        epoch = net.history[-1]
+        name = "valid_loss" if "valid_loss" in epoch else "train_loss"
+        self.best_ = min(self.best_, epoch[name])
+        self.progress.follow(self.network, epoch["epoch"], f"best {name} {self.best_:.4g}")
+
+    def on_train_end(self, net: Any, **kwargs: Any) -> None:
+        self.progress.end_of(self.network)
+
+
+class YieldTurn(Callback):
+    """Train an epoch in a turn, and end if all are to end.
+
+    Parameters
+    ----------
+    turns : Turns
+        Whose turns.
+    """
+
+    def __init__(self, turns: FairSemaphore):
+        self.turns = turns
+
+    def on_batch_begin(self, net: Any, **kwargs: Any) -> None:
+        if self.turns.ended:
+            raise KeyboardInterrupt
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        self.turns.yield_turn()

@@ -1,0 +1,58 @@
+"""What a date becomes: numbers that place it in time, and on the circles of the calendar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+DAY, YEAR = np.timedelta64(1, "D"), np.timedelta64(1, "Y")
+MONDAY = np.datetime64("1970-01-05", "us")
+
+
+def _year(moments: np.ndarray) -> np.ndarray:
+    years = moments.astype("datetime64[Y]").astype(int) + 1970.0
+    return np.where(np.isnat(moments), np.nan, years)
+
+
+def _days(moments: np.ndarray) -> np.ndarray:
+    return (moments - MONDAY) / DAY
+
+
+def _position_in_year(moments: np.ndarray) -> np.ndarray:
+    year = moments.astype("datetime64[Y]")
+    first, last = year.astype(moments.dtype), (year + YEAR).astype(moments.dtype)
+    return (moments - first) / (last - first)
+
+
+def _sine(position: np.ndarray) -> np.ndarray:
+    return np.sin(2 * np.pi * position)
+
+
+def _cosine(position: np.ndarray) -> np.ndarray:
+    return np.cos(2 * np.pi * position)
+
+
+#: Parts of a date, NaN where it is missing: the year, the days passed, and the position in the
+#: year, the week and the day, on circles, whose end is next to their beginning.
+CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "year": _year,
+    "days": _days,
+    "year_sin": lambda t: _sine(_position_in_year(t)),
+    "year_cos": lambda t: _cosine(_position_in_year(t)),
+    "week_sin": lambda t: _sine(_days(t) / 7),
+    "week_cos": lambda t: _cosine(_days(t) / 7),
+    "day_sin": lambda t: _sine(_days(t)),
+    "day_cos": lambda t: _cosine(_days(t)),
+}
+
+
+def varying_parts(moments: np.ndarray) -> tuple[str, ...]:
+    """Names of the parts in which dates differ; the days, if they are all the same."""
+    parts = {name: part(moments) for name, part in CALENDAR.items()}
+    return tuple(name for name, values in parts.items() if _vary(values)) or ("days",)
+
+
+def _vary(values: np.ndarray) -> bool:
+    given = values[~np.isnan(values)]
+    return len(given) > 0 and bool(np.ptp(given) > 1e-9)
