@@ -210,7 +210,7 @@ class WithFreshBatch(MemoryPool):
         embeddings = network.embedding(self.X[queries])
         neighbors = torch.cat([embeddings, self.memory[others]])
         self.memory[queries] = embeddings.detach()
-        return self._question(network, embeddings, neighbors, queries, rows)
+        return self._evaluate_embedded(network, embeddings, neighbors, queries, rows)
 
 
 class FreshAndLeftAlone(WithFreshBatch):
@@ -234,7 +234,7 @@ class LastBatches(DatasetPool):
         neighbors = torch.cat([embeddings, self.memory[others]])
         self.rows = rows[: self.n_remembered]
         self.memory = neighbors[: self.n_remembered].detach()
-        return self._question(network, embeddings, neighbors, queries, rows)
+        return self._evaluate_embedded(network, embeddings, neighbors, queries, rows)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from nona_sklearn import (
 from nona_sklearn._estimators import base
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module
+from nona_sklearn._training import callbacks
 from nona_sklearn._training.budget import Budget
 from nona_sklearn._training.callbacks import Deadline
 
@@ -64,7 +65,8 @@ def clock(monkeypatch):
         def on_epoch_end(self, net, **kwargs):
             Clock.now += 1.0
 
-    monkeypatch.setattr(budget_module, "time", SimpleNamespace(time=lambda: Clock.now))
+    for module in (budget_module, callbacks):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: Clock.now))
     return Clock
 
 

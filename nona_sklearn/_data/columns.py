@@ -94,10 +94,7 @@ class Column:
         return f", such as {given[0]!r:.{SHOWN}}" if given else ""
 
     def as_category(self) -> Column:
-        """The same values as categories.
-
-        Refuses dates, durations, and integers that float64 may not distinguish.
-        """
+        """The same values as categories; not of dates, durations, or inexact integers."""
         if self.texts is not None:
             return Column(self.name, "category", self.texts)
         if self.kind in ("date", "duration"):
@@ -107,42 +104,25 @@ class Column:
             )
         if self.kind == "number" and len(large := self.values[abs(self.values) >= INEXACT]):
             raise ValueError(
-                f"{self.label} holds {large[0]:.0f} as a category, and integers are distinguished "
-                "below 2^53 only: convert them to strings first"
+                f"{self.label} holds {large[0]:.0f} as a category, and float64 represents all "
+                "integers below 2^53 only: convert them to strings first"
             )
-        values = self.values.astype(object)
-        values[[is_missing(value) for value in values]] = None
-        return replace(self, kind="category", values=values)
+        return replace(self, kind="category", values=_as_objects(self.values))
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
-    """Read the columns of a frame or of an array, one by one.
+    """Read the columns of a validated table, one by one.
 
-    Parameters
-    ----------
-    X : DataFrame, or ndarray of shape (n, n_features)
-        The table.
-    time_zones : sequence of str or None, optional
-        Time zones to convert the dates of each column to, if they have one. None: their own.
-
-    Raises
-    ------
-    TypeError
-        If a column holds what is neither numbers, categories, dates nor durations, or values
-        of several kinds.
-    ValueError
-        If several columns of a frame have one name, or a value is infinite or out of range.
+    Dates of a column that have a time zone are converted to the one given for it, if any.
     """
-    zones = time_zones or repeat(None)
     read: Callable[[Any, Any, str | None], Column]
-    names: Sequence
-    columns: Iterable
+    columns: Iterable[tuple[Any, Any]]
     if isinstance(X, np.ndarray):
-        read, names, columns = _of_array, range(X.shape[1]), X.T
+        read, columns = _of_array, enumerate(X.T)
     else:
         frame = nw.from_native(X, eager_only=True)
-        read, names, columns = _of_series, frame.columns, frame.iter_columns()
-    for name, values, zone in zip(names, columns, zones, strict=False):
+        read, columns = _of_series, ((each.name, each) for each in frame.iter_columns())
+    for (name, values), zone in zip(columns, time_zones or repeat(None), strict=False):
         try:
             yield read(name, values, zone)
         except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
@@ -150,14 +130,10 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
 
 
 def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    match values.dtype.kind:
-        case "O":
-            return _of_objects(name, values, time_zone)
-        case "M":
-            return _of_dates(name, values)
-        case "m":
-            return _of_durations(name, values)
-    return _of_numbers(name, values)
+    if values.dtype.kind == "O":
+        return _of_objects(name, values, time_zone)
+    kind = {"M": "dates", "m": "durations"}.get(values.dtype.kind, "numbers")
+    return READERS[kind](name, values)
 
 
 def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
@@ -180,7 +156,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype == nw.String:
         return _of_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
-        return _of_categories(name, _to_objects(series), _levels(series))
+        return _of_categories(name, _to_objects(series), _ordered_levels(series))
     if dtype == nw.Object:
         return _of_objects(name, _to_objects(series), time_zone)
     native = getattr(series.to_native(), "dtype", dtype)
@@ -191,7 +167,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
-    """Convert moments of pandas that have a time zone which narwhals can't read, and name it."""
+    """Convert pandas' moments of a time zone that narwhals can't read; returns its name, too."""
     native = series.to_native()
     zone = getattr(getattr(native, "dtype", None), "tz", None)
     if series.dtype != nw.Unknown or zone is None:
@@ -199,7 +175,7 @@ def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
     return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
 
 
-def _levels(series: nw.Series) -> tuple | None:
+def _ordered_levels(series: nw.Series) -> tuple | None:
     """Ordered categories, which only pandas has: polars' Enum merely lists its categories."""
     if isinstance(series.dtype, nw.Enum) and series.implementation.is_pandas_like():
         return tuple(series.dtype.categories)
@@ -215,23 +191,25 @@ def _to_objects(series: nw.Series) -> np.ndarray:
 
 def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """Read Python's objects, which must be of one kind."""
-    values = values.copy()
-    values[[is_missing(value) for value in values]] = None
-    kinds = set(_examples(values))
-    if not kinds:
-        return _of_nothing(name, len(values))
-    if kinds == {"numbers"}:
-        return _of_numbers(name, values)
-    if kinds == {"durations"}:
-        return _of_durations(name, values)
-    if kinds == {"dates"}:
-        return _of_dates(name, values)
-    if kinds == {OF_A_ZONE}:
+    values = _as_objects(values)
+    kinds = [*_examples(values)]
+    if kinds == [OF_A_ZONE]:
         zone = time_zone or _common_zone(values)
         return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
-    if kinds == {"strings"}:
+    if kinds == ["strings"]:
         return _of_strings(name, values, time_zone)
+    if not kinds:
+        return _of_nothing(name, len(values))
+    if len(kinds) == 1 and kinds[0] in READERS:
+        return READERS[kinds[0]](name, values)
     return _of_categories(name, values)
+
+
+def _as_objects(values: np.ndarray) -> np.ndarray:
+    """A copy of the values as Python's objects, None where they are missing."""
+    values = values.astype(object)
+    values[[is_missing(value) for value in values]] = None
+    return values
 
 
 def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
@@ -270,8 +248,8 @@ def _of_numbers(name: Any, values: np.ndarray) -> Column:
             f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
             "where it stands for a gap"
         )
-    if np.isnan(values).all():
-        return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
+    if np.isnan(values).all():  # so are empty columns of a file
+        return _of_nothing(name, len(values))
     return Column(name, "number", values)
 
 
@@ -285,6 +263,9 @@ def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Co
     if np.isnat(values).all():
         return _of_nothing(name, len(values))
     return Column(name, "date", values, time_zone=time_zone)
+
+
+READERS = {"numbers": _of_numbers, "durations": _of_durations, "dates": _of_dates}
 
 
 def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Queries that were embedded before they are asked about.
+    """Embedded queries, which methods take instead of `X`.
 
     Parameters
     ----------
     embeddings : Tensor of shape (n_queries, d)
-        Where they are.
+        Their embeddings.
     network : NeighborNetwork
-        The network that put them there.
+        The network that embedded them.
     labels : object ndarray of shape (n_queries,), optional
-        What the index of their table called them.
+        Their labels in the index of their table.
     """
 
     embeddings: Tensor

@@ -241,15 +241,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _outputs(self, names: Sequence[str] | None = None) -> list[tuple[int, str]]:
         """List each column of the output: the number of its source, and its name."""
-        names = [str(j) for j in range(len(self.features_))] if names is None else names
-        one_hot = [j for j, feature in enumerate(self.features_) if feature.is_category]
-        others = [j for j, feature in enumerate(self.features_) if not feature.is_category]
-        outputs = [
-            (j, part)
-            for j, feature in enumerate(self.features_)
-            if feature.is_number
-            for part in feature.names(names[j])
-        ]
+        features = [*enumerate(self.features_)]
+        names = [str(j) for j, _ in features] if names is None else names
+        one_hot = [j for j, feature in features if feature.is_category]
+        others = [j for j, feature in features if not feature.is_category]
+        numbers = [(j, feature) for j, feature in features if feature.is_number]
+        outputs = [(j, part) for j, feature in numbers for part in feature.names(names[j])]
         if "gaps" in self.encoders_:
             missing = self.encoders_["gaps"].features_
             outputs += [(others[i], f"{names[others[i]]}_missing") for i in missing]

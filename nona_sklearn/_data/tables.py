@@ -14,13 +14,7 @@ from .._utils.validation import unmasked
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a table with typed columns: a DataFrame of any library that narwhals reads.
-
-    Raises
-    ------
-    TypeError
-        If it is a LazyFrame, whose rows are not collected yet.
-    """
+    """Whether X is a DataFrame of any library that narwhals reads; refuses LazyFrames."""
     table = nw.from_native(X, pass_through=True)
     if isinstance(table, nw.LazyFrame):
         raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
@@ -32,16 +26,8 @@ def check_table(
 ) -> Any:
     """Validate a table: a frame with the columns of fit in their order, or an array.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        Stores the columns' names and number in fit, and compares them later.
-    X : DataFrame or array-like of shape (n_samples, n_features)
-        The table.
-    reset : bool
-        Whether this is fit.
-    ensure_min_samples : int, default=1
-        Fewest rows.
+    With ``reset=True``, in fit, the estimator stores the columns' names and number; later, they
+    are compared with these.
     """
     if issparse(X):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""How long a fit may train: each network's share of the time, and an end at its epoch's end."""
+"""How long a fit may train, and how networks share that time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Budget:
     Parameters
     ----------
     end : float
-        When all training should be over, as :func:`time.time` tells it: processes of other
-        machines know no other clock. Infinity: whenever it is.
+        When all training should be over, on the clock of :func:`time.time`, which processes of
+        other machines have, too. Infinity: no limit.
     n_networks, n_workers : int
         How many networks there are, and how many are trained at a time.
     """
@@ -27,18 +27,18 @@ class Budget:
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int, n_workers: int) -> Budget:
         """Start the clock; None sets no end."""
-        # A float32 would make one of the sum, which counts in minutes.
+        # As a float32, which the user may pass, the sum would be rounded to minutes.
         left = math.inf if max_time is None else float(max_time)
         return cls(time.time() + left, n_networks, n_workers)
 
     def left(self) -> float:
-        """How many seconds are left; below 0, how many too many have passed."""
+        """How many seconds are left; negative after the end."""
         return self.end - time.time()
 
     def deadline(self, network: int) -> float:
-        """When the training of a network should end that begins now, the others in order.
+        """When the training of a network should end that begins now; networks begin in order.
 
-        A worker shares the time that is left among as many networks as it will train.
+        A worker divides the time that is left by the number of networks that it will train.
         """
         n_rounds = math.ceil((self.n_networks - network) / self.n_workers)
         return time.time() + self.left() / n_rounds

@@ -1,4 +1,4 @@
-"""A running average of a network's weights: a steadier network than any single step's."""
+"""Callbacks of a training: averaged weights, deadlines, progress, turns."""
 
 from __future__ import annotations
 
@@ -13,53 +13,52 @@ from skorch.callbacks import Callback
 from .._utils.threads import FairSemaphore
 from .progress import Progress
 
-PARTS = 9  # of so many parts of the steps, about the last one counts
+WINDOW = 9  # the average extends over about one of so many parts of the steps
 
 
 class WeightAveraging(Callback):
-    """Let each epoch be judged, and kept, by the running average of its steps' weights.
+    """Validate and keep the running average of the steps' weights in place of the last ones.
 
-    Steps at a constant rate never settle; their average does, and follows at the same time.
-    Polynomial-decay averaging (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth
-    Optimization", 2013, section 4): its window grows with the number of steps, so that it suits
-    short and long trainings alike.
+    Steps at a constant rate never converge, but their average does. With polynomial-decay
+    averaging (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", 2013,
+    section 4), its window grows with the number of steps, so that it suits short and long
+    trainings alike.
 
     From an epoch's first validation batch to the next one's first training batch, the net's module
-    holds the average: callbacks that stand behind this one see that when an epoch ends.
+    holds the average, and so it does for the callbacks after this one when an epoch ends.
     """
 
     def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        parameters = list(net.network.parameters())  # found once: a walk takes as long as a step
-        # Of each the average and the trained, or the other way round while the average is shown.
+        parameters = list(net.network.parameters())  # listed once: that takes as long as a step
+        # The average and the trained weights of each, swapped while the module holds the average.
         self.pairs_ = [(copy.deepcopy(weight), weight) for weight in parameters]
-        self.shown_ = False
+        self.swapped_ = False
         self.n_steps_ = 0
 
     def on_batch_begin(self, net: Any, training: bool = True, **kwargs: Any) -> None:
-        self._show(not training)
+        self._hold_average(not training)
 
     @torch.no_grad()
     def on_batch_end(self, net: Any, training: bool = True, **kwargs: Any) -> None:
         if not training:
             return
         self.n_steps_ += 1
-        share = PARTS / (PARTS + self.n_steps_ - 1)  # all of it, at first
+        share = WINDOW / (WINDOW + self.n_steps_ - 1)  # all of it, at first
         for average, weight in self.pairs_:
             average.lerp_(weight, share)
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self._show(True)
+        self._hold_average(True)
 
     @torch.no_grad()
-    def _show(self, average: bool) -> None:
-        """Let the net hold the average, or the weights that are trained."""
-        if self.shown_ == average:
+    def _hold_average(self, average: bool) -> None:
+        if self.swapped_ == average:
             return
         for other, weight in self.pairs_:
             held = weight.clone()
             weight.copy_(other)
             other.copy_(held)
-        self.shown_ = average
+        self.swapped_ = average
 
 
 class Deadline(Callback):
@@ -78,7 +77,7 @@ class Deadline(Callback):
 
 
 class ReportEpochs(Callback):
-    """Let a line of progress follow the training of one network."""
+    """Show the training of one network in the progress line."""
 
     def __init__(self, progress: Progress, network: int):
         self.progress = progress
@@ -98,13 +97,7 @@ class ReportEpochs(Callback):
 
 
 class YieldTurn(Callback):
-    """Train an epoch in a turn, and end if all are to end.
-
-    Parameters
-    ----------
-    turns : Turns
-        Whose turns.
-    """
+    """Yield to waiting trainings after each epoch, and end when all are to end."""
 
     def __init__(self, turns: FairSemaphore):
         self.turns = turns

@@ -1,4 +1,4 @@
-"""Networks that train at the same time, each in a thread of its own."""
+"""Networks that are trained at the same time, in threads or in processes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,9 @@ def train_in_threads(
 ) -> list:
     """Call a function with each item, each in a thread of its own in which torch has one.
 
-    If a call fails, or the user interrupts, the others end as soon as they look.
-
-    Parameters
-    ----------
-    function : callable
-        Takes an item, and a callback by which training takes turns with the others.
-    items : sequence
-        What to call it with.
-    n_at_a_time : int
-        How many threads may compute at a time.
-
-    Returns
-    -------
-    list
-        What it returned, in the order of the items.
+    The function also takes a callback, by which trainings take turns, of which `n_at_a_time`
+    compute at a time. If a call fails, or the user interrupts, the others end at their next batch.
+    Returns the results in the order of the items.
     """
     turns = FairSemaphore(n_at_a_time)
 
@@ -57,7 +45,7 @@ def train_in_threads(
 
 
 class CountedParallel(Parallel):
-    """Joblib's, whose count of what is done goes to a line of progress, too."""
+    """joblib's Parallel, which also shows in the progress line how many networks are trained."""
 
     def __init__(self, n_jobs: int | None, progress: Progress):
         super().__init__(n_jobs)

@@ -1,4 +1,4 @@
-"""One line that says how far a whole fit is, by tqdm: networks, epochs, losses, and time."""
+"""The progress of a whole fit in one line, by tqdm: networks, epochs, losses, and time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .budget import Budget
 class Progress:
     """A line for all networks of a fit, which may be trained at the same time in threads.
 
-    A copy in another process says nothing, since it would write over the line of the first: that
-    counts the networks that come back.
+    A copy in another process shows nothing, since it would overwrite the line of the first one,
+    which counts the networks that are trained.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Progress:
     max_iter : int
         Most epochs of each.
     shown : bool, default=True
-        Whether there is anything to see.
+        Whether to show the line.
     """
 
     def __init__(self, budget: Budget, max_iter: int, shown: bool = True):
@@ -50,10 +50,10 @@ class Progress:
             self.bar.close()
 
     def follow(self, network: int, epoch: int, loss: str) -> None:
-        """Say that a network, by its number, has run an epoch, and how good it is."""
+        """Show that a network, by its number, has run an epoch, and its loss."""
         with self.lock:
             self.epochs[network] = epoch
-            self._say(f"network {network + 1} of {self.n_networks}, epoch {epoch}, {loss}")
+            self._show(f"network {network + 1} of {self.n_networks}, epoch {epoch}, {loss}")
 
     def end_of(self, network: int) -> None:
         """Expect no further epochs of a network."""
@@ -61,14 +61,14 @@ class Progress:
             self.most[network] = self.epochs[network]
 
     def count(self, n_trained: int) -> None:
-        """Say how many networks are trained."""
+        """Show how many networks are trained."""
         with self.lock:
-            self._say(self._counted(n_trained))
+            self._show(self._counted(n_trained))
 
     def _counted(self, n_trained: int) -> str:
         return f"{n_trained} of {self.n_networks} networks trained"
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         if self.bar is None:
             return
         self.bar.set_description_str(text, refresh=False)
@@ -76,7 +76,7 @@ class Progress:
         self.bar.update(sum(self.epochs) - self.bar.n)  # tqdm decides whether to write
 
     def _time_left(self, bar: tqdm) -> str:
-        """At most how long it will take, where that can be known."""
+        """An upper limit of the time left, if there is one."""
         left, n_done = self.budget.left(), sum(self.epochs)
         if n_done:  # in this process
             mean = bar.format_dict["elapsed"] / n_done
