@@ -25,25 +25,18 @@ def _position_in_year(moments: np.ndarray) -> np.ndarray:
     return (moments - first) / (last - first)
 
 
-def _sine(position: np.ndarray) -> np.ndarray:
-    return np.sin(2 * np.pi * position)
-
-
-def _cosine(position: np.ndarray) -> np.ndarray:
-    return np.cos(2 * np.pi * position)
-
-
+TURN = 2 * np.pi
 #: Parts of a date, NaN where it is missing: the year, the days passed, and the position in the
 #: year, the week and the day, on circles, whose end is next to their beginning.
 CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "year": _year,
     "days": _days,
-    "year_sin": lambda t: _sine(_position_in_year(t)),
-    "year_cos": lambda t: _cosine(_position_in_year(t)),
-    "week_sin": lambda t: _sine(_days(t) / 7),
-    "week_cos": lambda t: _cosine(_days(t) / 7),
-    "day_sin": lambda t: _sine(_days(t)),
-    "day_cos": lambda t: _cosine(_days(t)),
+    "year_sin": lambda t: np.sin(TURN * _position_in_year(t)),
+    "year_cos": lambda t: np.cos(TURN * _position_in_year(t)),
+    "week_sin": lambda t: np.sin(TURN * (_days(t) / 7)),
+    "week_cos": lambda t: np.cos(TURN * (_days(t) / 7)),
+    "day_sin": lambda t: np.sin(TURN * _days(t)),
+    "day_cos": lambda t: np.cos(TURN * _days(t)),
 }
 
 

@@ -44,8 +44,8 @@ class Rows:
 
     Examples
     --------
-    Estimators take sources as they are. ``Rows`` lets scikit-learn split a dict, whose length
-    is not its number of rows, or something too large to copy:
+    Estimators take sources as they are. With ``Rows``, scikit-learn can split a dict, whose length
+    is not its number of rows, or data that are too large to copy:
 
     >>> import numpy as np
     >>> from sklearn.model_selection import train_test_split
@@ -138,29 +138,21 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
             f"{source!r:.100}"
         )
     if isinstance(source, Mapping):
-        source = _check_dict(source)
+        source = {name: _as_array(name, values) for name, values in source.items()}
+        lengths = {name: len(values) for name, values in source.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"X must hold arrays of one length, got {lengths}")
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
-        return _check_texts(source, collate_fn)
-    if isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
-        source = _stack(source)
+        _check_texts(source, collate_fn)
+    elif isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
+        with _of_one_shape():
+            first = source[0]
+            source = torch.stack(source) if isinstance(first, Tensor) else np.asarray(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
     return source
-
-
-def _check_dict(source: Mapping) -> dict:
-    source = {name: _as_array(name, values) for name, values in source.items()}
-    lengths = {name: len(values) for name, values in source.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"X must hold arrays of one length, got {lengths}")
-    return source
-
-
-def _stack(rows: list) -> np.ndarray | Tensor:
-    with _of_one_shape():
-        return torch.stack(rows) if isinstance(rows[0], Tensor) else np.asarray(rows)
 
 
 def _collate_equal(rows: list) -> Any:
@@ -201,7 +193,7 @@ def _check_numbers(array: np.ndarray | Tensor, name: str) -> None:
     assert_all_finite(array, input_name=name)
 
 
-def _check_texts(texts: Sequence, collate_fn: Callable | None) -> Sequence:
+def _check_texts(texts: Sequence, collate_fn: Callable | None) -> None:
     if collate_fn is None:
         raise ValueError(
             "collate_fn must turn a list of texts into a batch, such as a tokenizer with "
@@ -210,7 +202,6 @@ def _check_texts(texts: Sequence, collate_fn: Callable | None) -> Sequence:
     for i, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"X must hold texts that are not empty, got X[{i}]={text!r:.100}")
-    return texts
 
 
 def _is_text(source: Any) -> bool:

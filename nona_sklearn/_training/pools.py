@@ -6,6 +6,8 @@ group, is excluded from its neighbours.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Generator, Tensor
 
@@ -15,6 +17,7 @@ from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
 
 
+@dataclass(eq=False)
 class DatasetPool:
     """Neighbours of a step: its batch and random other rows, embedded anew with gradient.
 
@@ -34,24 +37,18 @@ class DatasetPool:
         Logarithm of the prior weight of each row; None: equal ones.
     """
 
-    def __init__(
-        self,
-        X: Tensor | Rows,
-        values: Tensor,
-        size: int,
-        generator: Generator,
-        groups: Tensor | None = None,
-        log_prior: Tensor | None = None,
-    ):
-        self.X = X
-        self.values = values
-        self.log_prior = log_prior
-        self.size = size
-        self.generator = generator
-        device = values.device
-        self.labels = torch.arange(len(X), device=device) if groups is None else groups
-        self.is_query = torch.zeros(len(X), dtype=torch.bool, device=device)
-        self.n_drawn = len(X)  # of the shuffled rows: all, so that the first draw shuffles
+    X: Tensor | Rows
+    values: Tensor
+    size: int
+    generator: Generator
+    groups: Tensor | None = None
+    log_prior: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        n, device = len(self.X), self.values.device
+        self.labels = torch.arange(n, device=device) if self.groups is None else self.groups
+        self.is_query = torch.zeros(n, dtype=torch.bool, device=device)
+        self.n_drawn = n  # of the shuffled rows: all, so that the first draw shuffles
 
     def draw(self, queries: Tensor) -> Tensor:
         """Draw rows that are not among `queries`, to make `size` rows with them.
@@ -72,23 +69,17 @@ class DatasetPool:
     def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
         """Evaluate the network in training at a step's queries, given by their row numbers."""
         rows = torch.cat([queries, self.draw(queries)])
-        embeddings = network.embedding(self.X[rows])
-        return self._evaluate_embedded(
-            network, embeddings[: len(queries)], embeddings, queries, rows
-        )
-
-    def _evaluate_embedded(
-        self,
-        network: NeighborNetwork,
-        query: Tensor,
-        embeddings: Tensor,
-        queries: Tensor,
-        rows: Tensor,
-    ) -> Evaluation:
-        """Evaluate the head at embedded queries among embedded rows, both with row numbers."""
+        query, embeddings = self.embed(network, queries, rows)
         neighbors = self._as_neighbors(embeddings.float(), rows)
         exclusion = Exclusion(self.labels[queries], self.labels[rows])
         return Evaluation(network.head, neighbors, query.float(), exclusion)
+
+    def embed(
+        self, network: NeighborNetwork, queries: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Embed a step's queries, (q, d), and all its neighbours, (n, d)."""
+        embeddings = network.embedding(self.X[rows])
+        return embeddings[: len(queries)], embeddings
 
     def _as_neighbors(self, embeddings: Tensor, rows: Tensor | slice) -> Neighbors:
         """Embedded rows as neighbours, with their values and prior weights."""
@@ -121,14 +112,15 @@ class MemoryPool(DatasetPool):
 
     memory: Tensor | None = None  # (n, d)
 
-    def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
+    def embed(
+        self, network: NeighborNetwork, queries: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
         if self.memory is None:
             self.memory = network.embed(self.X)
-        rows = torch.cat([queries, self.draw(queries)])
         embeddings = network.embedding(self.X[queries])
         remembered = self.memory[rows]
         self.memory[queries] = embeddings.detach().to(self.memory.dtype)
-        return self._evaluate_embedded(network, embeddings, remembered, queries, rows)
+        return embeddings, remembered
 
     def neighbors(self, network: NeighborNetwork) -> Neighbors:
         self.memory = network.embed(self.X)

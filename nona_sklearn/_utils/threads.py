@@ -105,12 +105,11 @@ class FairSemaphore:
 
 
 class Workers:
-    """Threads in which torch computes by itself, so that a tile is not shared among them.
+    """Threads that are kept, in each of which torch has one thread.
 
-    Each thread has its own number of torch's threads, but the number that was set last is also
-    what new threads start with. Set anew for each prediction, two predictions at once could leave
-    the process at one thread for good. So it is set once for each worker, when it starts, and the
-    number for new threads is restored at once.
+    torch's number of threads belongs to a thread, but the last one set is also what new threads
+    start with. If it were set for each prediction, two at a time could leave the process at one
+    thread for good. So workers are started once.
     """
 
     def __init__(self) -> None:
