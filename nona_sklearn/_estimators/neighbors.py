@@ -24,7 +24,14 @@ from .._inference.neighbors import Neighbors
 from .._training.trainer import check_convergence
 from .._utils.frames import table
 from .._utils.snapshots import EDITING, snapshot
-from .._utils.validation import check_choice, check_flag, check_ids, check_n_neighbors, is_real
+from .._utils.validation import (
+    check_choice,
+    check_flag,
+    check_ids,
+    check_n_neighbors,
+    check_some_left,
+    is_real,
+)
 from .base import NetworkEstimator
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit
@@ -470,9 +477,7 @@ class NeighborEstimator(NetworkEstimator):
         def remove(bank):
             find = bank.positions if names is None else bank.positions_of_names
             kept = np.setdiff1d(np.arange(len(bank)), find(asked))
-            if len(kept) == 0:
-                which = "ids" if names is None else "names"
-                raise ValueError(f"{which} must leave at least one row, got all {len(bank)}")
+            check_some_left("ids" if names is None else "names", len(kept), len(bank))
             return bank.keep(kept)
 
         self._edit(lambda _: remove)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._data.targets import RegressionTargets
 from .._inference.calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from .._inference.distribution import Calibration, Distribution
-from .._utils.validation import check_flag, check_levels, check_numbers, is_whole
+from .._utils.validation import check_flag, check_integer, check_levels, check_numbers
 from .neighbors import NeighborEstimator, refuse_targets_alone
 
 
@@ -181,8 +181,7 @@ class NeighborRegressor(MultiOutputMixin, RegressorMixin, NeighborEstimator):
         ValueError
             If `n_samples` is not a positive integer.
         """
-        if not is_whole(n_samples, 1):
-            raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
+        check_integer("n_samples", n_samples)
         return self._distribution(X).sample(n_samples, check_random_state(random_state))
 
     def calibrate(self, X=None, y=None):

@@ -13,6 +13,7 @@ from torch import Tensor
 from .._data.names import names_of_new
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
+from .._utils.validation import check_all_known
 from ..attention import AverageHead, NONAHead
 from .distribution import Calibration
 from .evaluation import Evaluation
@@ -123,9 +124,7 @@ class NeighborBank:
             If there is no such row, naming up to ten that are not.
         """
         known = self.ids.cpu().numpy()
-        unknown = np.setdiff1d(ids, known)
-        if len(unknown):
-            raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
+        check_all_known("ids", np.setdiff1d(ids, known).tolist())
         return np.searchsorted(known, ids)
 
     def positions_of_names(self, names: Sequence[Hashable]) -> np.ndarray:
@@ -138,8 +137,7 @@ class NeighborBank:
         """
         known, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
         borne = {*known}
-        if unknown := [name for name in wanted if name not in borne]:
-            raise ValueError(f"names must be in the bank, got unknown {unknown[:10]}")
+        check_all_known("names", [name for name in wanted if name not in borne])
         return np.flatnonzero([name in wanted for name in known])
 
     def names_of(self, positions: np.ndarray | slice) -> np.ndarray:

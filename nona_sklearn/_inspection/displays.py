@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from .._data.names import labels_of, target_names_of
 from .._utils.snapshots import snapshot
-from .._utils.validation import is_whole
+from .._utils.validation import check_integer
 from ..attention import NONAHead
 from ..similarity import l2
 from ..softstep import STEPS
@@ -679,8 +679,7 @@ class WeightingDisplay(Display):
         display : WeightingDisplay
             With the data of the picture as attributes.
         """
-        if not is_whole(n_neighbors, 1):
-            raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
+        check_integer("n_neighbors", n_neighbors)
         model = _unwrap_as_it_is(estimator)
         bank, asked = model.estimator.bank_, model.embed(X)
         parts = model.estimator.network_.head.parts(asked.embeddings, bank.embeddings)

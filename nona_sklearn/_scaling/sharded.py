@@ -39,7 +39,15 @@ from .._utils.chunks import spans
 from .._utils.files import as_path, put_in_place
 from .._utils.snapshots import snapshot
 from .._utils.threads import ForkSafeLock, cached_property
-from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
+from .._utils.validation import (
+    check_all_known,
+    check_flag,
+    check_ids,
+    check_levels,
+    check_n_neighbors,
+    check_some_left,
+    is_whole,
+)
 from ..attention import AverageHead, NONAHead
 from .approximate import ApproximateNeighborsRegressor, Candidates, Index, read_graphs
 
@@ -831,11 +839,8 @@ class ShardedNeighbors:
                 if ((entry.first <= asked) & (asked <= entry.last)).any():
                     banks[place] = SHARDS.read(entry).bank
             held = [np.arange(0), *(bank.ids.numpy() for bank in banks.values())]
-            unknown = np.setdiff1d(asked, np.concatenate(held))
-            if len(unknown):
-                raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
-            if len(asked) == len(folder):
-                raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
+            check_all_known("ids", np.setdiff1d(asked, np.concatenate(held)).tolist())
+            check_some_left("ids", len(folder) - len(asked), len(folder))
             emptied = []
             for place, bank in banks.items():
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), asked))
