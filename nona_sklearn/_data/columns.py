@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import repeat
@@ -44,31 +44,18 @@ LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": 
 @storable
 @dataclass(frozen=True)
 class Column:
-    """One column: what it holds, and its values.
+    """One column: what it holds, and its values, (n,).
 
-    Parameters
-    ----------
-    name : str or int
-        Its name or, in an array, its number.
-    kind : {'number', 'duration', 'category', 'date', 'empty'}
-        What it holds. Truth values are numbers.
-    values : ndarray of shape (n,)
-        Numbers as float64, with NaN for gaps; categories as objects, with None for gaps; dates
-        as datetime64[us], in the local time of their time zone.
-    levels : tuple, optional
-        Ordered categories, in their order.
-    time_zone : str, optional
-        Name of the dates' time zone.
-    texts : object ndarray of shape (n,), optional
-        The strings that dates were read from, with None for gaps.
+    These are float64 with NaN for gaps, truth values too; of a category, objects with None for
+    gaps; of a date, datetime64[us] in the local time of its time zone.
     """
 
-    name: Any
-    kind: str
+    name: Any  # a str or, in an array, its number
+    kind: str  # 'number', 'duration', 'category', 'date', 'empty'
     values: np.ndarray
-    levels: tuple | None = None
-    time_zone: str | None = None
-    texts: np.ndarray | None = None
+    levels: tuple | None = None  # of an ordered category, in their order
+    time_zone: str | None = None  # of dates that have one
+    texts: np.ndarray | None = None  # the strings that dates were read from, None for gaps
 
     @property
     def label(self) -> str:
@@ -115,16 +102,13 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
 
     Dates of a column that have a time zone are converted to the one given for it, if any.
     """
-    read: Callable[[Any, Any, str | None], Column]
-    columns: Iterable[tuple[Any, Any]]
-    if isinstance(X, np.ndarray):
-        read, columns = _of_array, enumerate(X.T)
-    else:
-        frame = nw.from_native(X, eager_only=True)
-        read, columns = _of_series, ((each.name, each) for each in frame.iter_columns())
-    for (name, values), zone in zip(columns, time_zones or repeat(None), strict=False):
+    in_array = isinstance(X, np.ndarray)
+    columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
+    zones = time_zones or repeat(None)
+    for j, (values, zone) in enumerate(zip(columns, zones, strict=False)):
+        name = j if in_array else values.name
         try:
-            yield read(name, values, zone)
+            yield (_of_array if in_array else _of_series)(name, values, zone)
         except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
@@ -194,8 +178,7 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     values = _as_objects(values)
     kinds = [*_examples(values)]
     if kinds == [OF_A_ZONE]:
-        zone = time_zone or _common_zone(values)
-        return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
+        return _of_moments(name, values, time_zone)
     if kinds == ["strings"]:
         return _of_strings(name, values, time_zone)
     if not kinds:
@@ -225,13 +208,11 @@ def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
 
 def _read_dates(texts: np.ndarray) -> np.ndarray | None:
     """Dates in strings; None if one is no date, or only some have a time zone."""
-    dates = np.full(len(texts), None)
+    if not all(text is None or ISO_DATE.fullmatch(text) for text in texts):
+        return None
+    read = datetime.datetime.fromisoformat
     try:
-        for i, text in enumerate(texts):
-            if text is not None:
-                if not ISO_DATE.fullmatch(text):
-                    return None
-                dates[i] = datetime.datetime.fromisoformat(text)
+        dates = np.array([None if text is None else read(text) for text in texts], dtype=object)
     except ValueError:  # such as February 30
         return None
     return dates if len(_examples(dates)) == 1 else None
@@ -313,15 +294,10 @@ def _known_zone(name: str) -> str:
         return "UTC"
 
 
-def _common_zone(values: np.ndarray) -> str:
-    """The time zone that all moments have, if it has a name; else UTC."""
+def _of_moments(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """Read dates in a time zone: the given one, or the one that all have, if named; else UTC."""
     names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
-    return names.pop() or "UTC" if len(names) == 1 else "UTC"
-
-
-def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:
-    """A moment in the local time of a time zone."""
-    if value is None:
-        return None
+    time_zone = time_zone or (names.pop() if len(names) == 1 else None) or "UTC"
     zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
-    return value.astimezone(zone).replace(tzinfo=None)
+    local = [value and value.astimezone(zone).replace(tzinfo=None) for value in values]
+    return _of_dates(name, np.array(local), time_zone)

@@ -14,21 +14,11 @@ from .columns import Column
 @storable
 @dataclass(frozen=True)
 class Feature:
-    """A column of the training table. Later ones must have the same contents.
+    """A column of the training table. Later ones must have the same contents."""
 
-    Parameters
-    ----------
-    column : Column
-        The column, without its values.
-    holds : str
-        Its contents, in words.
-    parts : tuple of str
-        For dates, the names of the parts in :data:`CALENDAR` that vary in the training rows.
-    """
-
-    column: Column
-    holds: str
-    parts: tuple[str, ...] = ()
+    column: Column  # without its values
+    holds: str  # its contents, in words
+    parts: tuple[str, ...] = ()  # of dates, which parts of CALENDAR vary in the training rows
 
     @classmethod
     def of(cls, column: Column) -> Feature:
@@ -39,7 +29,7 @@ class Feature:
 
     @property
     def is_category(self) -> bool:
-        """Whether each of its levels is a column."""
+        """Whether each of its levels becomes a column."""
         return self.column.kind == "category"
 
     @property

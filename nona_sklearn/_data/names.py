@@ -14,18 +14,10 @@ from .embedded import Embedded
 
 @dataclass(frozen=True)
 class Names:
-    """Names of some rows, and of the outputs of their targets.
+    """Names of some rows, and of the outputs of their targets, if they have any."""
 
-    Parameters
-    ----------
-    rows : object ndarray of shape (n,), optional
-        Labels of an index; None: only row numbers.
-    targets : tuple of str, optional
-        The name of a Series, or those of a DataFrame's columns, if there are any.
-    """
-
-    rows: np.ndarray | None = None
-    targets: tuple[str, ...] | None = None
+    rows: np.ndarray | None = None  # (n,), the labels of an index
+    targets: tuple[str, ...] | None = None  # the name of a Series, or those of a frame's columns
 
     @classmethod
     def of(cls, X: Any, y: Any) -> Names:
@@ -62,17 +54,8 @@ def names_of_new(
 ) -> np.ndarray:
     """Name rows that are added to others: by their labels, if they have any, else by their ids.
 
-    Parameters
-    ----------
-    labels : object ndarray of shape (n,), optional
-        Their labels in the index of their table.
-    ids : int ndarray of shape (n,)
-        Their numbers, which no other row has.
-    taken : iterable
-        Names of the others.
-    numbered : bool
-        Whether an id alone is a name, rather than "added <id>". A number is then no label: it
-        counts the rows of another table, and may be taken.
+    If the others are `numbered`, an id is a name, rather than "added <id>", and a number is no
+    label: it counts the rows of another table, and may be taken.
     """
     names: Iterable = ids.tolist()
     if labels is None and not numbered:

@@ -132,10 +132,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn the columns of a training table, and encode it.
-
-        See :meth:`fit` and :meth:`transform`.
-        """
+        """Learn the columns of a training table, and encode it, as fit and transform do."""
         self._validate_params()
         with replaced_when_done(self) as fitted:
             return fitted._fit_transform(X)

@@ -58,18 +58,11 @@ class NeighborNetwork(nn.Module):
         A prediction must not depend on its batch, as matrix products in float32 do. A feature
         extractor keeps its type: it may be too large.
         """
-        _to_double(self.embedding)
+        embedding = self.embedding
+        parts = embedding.embeddings if isinstance(embedding, Concatenation) else [embedding]
+        for part in parts:
+            (part.embedding if isinstance(part, ExtractorEmbedding) else part).double()
         return self.requires_grad_(False).eval()
-
-
-def _to_double(embedding: nn.Module) -> None:
-    if isinstance(embedding, Concatenation):
-        for each in embedding.embeddings:
-            _to_double(each)
-    elif isinstance(embedding, ExtractorEmbedding):
-        embedding.embedding.double()
-    else:
-        embedding.double()
 
 
 class Concatenation(nn.Module):

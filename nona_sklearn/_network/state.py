@@ -17,17 +17,7 @@ from .._utils.arrays import as_tensor
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..embedding import ACTIVATIONS, FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
-from ..weighting import (
-    Entmax,
-    Gaussian,
-    Preconditioned,
-    Sigmoid,
-    Softmax,
-    Softpick,
-    Softplus,
-    SparseSoftmax,
-    Uniform,
-)
+from ..weighting import WEIGHTINGS
 from .extractor import ExtractorEmbedding
 from .network import Concatenation, NeighborNetwork
 
@@ -37,8 +27,7 @@ MODULES: dict[str, type[nn.Module]] = {
         *(NeighborNetwork, Concatenation, ExtractorEmbedding),
         *(PeriodicEmbedding, MLPEmbedding, FeatureWeights),
         *(NONAHead, ClassHead, AverageHead, SoftStep),
-        *(Softmax, Uniform, Gaussian, Sigmoid, Softplus, Softpick),
-        *(SparseSoftmax, Entmax, Preconditioned),
+        *(type(make()) for make in WEIGHTINGS.values()),
         *(nn.Sequential, nn.ModuleList, nn.Linear, nn.BatchNorm1d),
         *ACTIVATIONS.values(),
     )

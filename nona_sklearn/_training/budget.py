@@ -9,20 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """The time of a whole fit, of which a network gets its share when its training begins.
+    """The time of a whole fit, of which a network gets its share when its training begins."""
 
-    Parameters
-    ----------
-    end : float
-        When all training should be over, on the clock of :func:`time.time`, which processes of
-        other machines have, too. Infinity: no limit.
-    n_networks, n_workers : int
-        How many networks there are, and how many are trained at a time.
-    """
-
-    end: float
+    end: float  # on the clock of time.time, which other machines have, too; infinity: no limit
     n_networks: int
-    n_workers: int
+    n_workers: int  # how many networks are trained at a time
 
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int, n_workers: int) -> Budget:

@@ -19,30 +19,14 @@ from .._network.network import NeighborNetwork
 
 @dataclass(eq=False)
 class DatasetPool:
-    """Neighbours of a step: its batch and random other rows, embedded anew with gradient.
+    """Neighbours of a step: its batch and random other rows, embedded anew with gradient."""
 
-    Parameters
-    ----------
-    X : Tensor of shape (n, n_features), or Rows
-        The training rows.
-    values : Tensor of shape (n,) or (n, n_outputs)
-        Their values, which predictions average.
-    size : int
-        Number of neighbours in each step; all rows, if there are fewer.
-    generator : torch.Generator
-        Source of the draws.
-    groups : int Tensor of shape (n,), optional
-        Rows of a group are excluded from each other's neighbours. None: each row by itself.
-    log_prior : Tensor of shape (n,), optional
-        Logarithm of the prior weight of each row; None: equal ones.
-    """
-
-    X: Tensor | Rows
-    values: Tensor
-    size: int
+    X: Tensor | Rows  # the training rows, (n, n_features)
+    values: Tensor  # which predictions average, (n,) or (n, n_outputs)
+    size: int  # number of neighbours in each step; all rows, if there are fewer
     generator: Generator
-    groups: Tensor | None = None
-    log_prior: Tensor | None = None
+    groups: Tensor | None = None  # (n,), which are not each other's neighbours; None: single rows
+    log_prior: Tensor | None = None  # (n,), logarithm of prior weights; None: equal ones
 
     def __post_init__(self) -> None:
         n, device = len(self.X), self.values.device

@@ -16,15 +16,6 @@ class Progress:
 
     A copy in another process shows nothing, since it would overwrite the line of the first one,
     which counts the networks that are trained.
-
-    Parameters
-    ----------
-    budget : Budget
-        How many networks are trained, and until when.
-    max_iter : int
-        Most epochs of each.
-    shown : bool, default=True
-        Whether to show the line.
     """
 
     def __init__(self, budget: Budget, max_iter: int, shown: bool = True):

@@ -67,11 +67,6 @@ class FairSemaphore:
     """A semaphore whose threads go on in the order in which they began to wait.
 
     With Python's, the thread that has just stopped would often go on.
-
-    Parameters
-    ----------
-    n_at_a_time : int
-        How many threads work at a time.
     """
 
     def __init__(self, n_at_a_time: int):
