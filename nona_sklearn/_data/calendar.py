@@ -42,10 +42,6 @@ CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def varying_parts(moments: np.ndarray) -> tuple[str, ...]:
     """Names of the parts in which dates differ; the days, if they are all the same."""
-    parts = {name: part(moments) for name, part in CALENDAR.items()}
-    return tuple(name for name, values in parts.items() if _vary(values)) or ("days",)
-
-
-def _vary(values: np.ndarray) -> bool:
-    given = values[~np.isnan(values)]
-    return len(given) > 0 and bool(np.ptp(given) > 1e-9)
+    given = moments[~np.isnat(moments)]
+    varies = {name: np.ptp(part(given)) > 1e-9 for name, part in CALENDAR.items() if len(given)}
+    return tuple(name for name in varies if varies[name]) or ("days",)

@@ -140,7 +140,10 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype == nw.String:
         return _of_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
-        return _of_categories(name, _to_objects(series), _ordered_levels(series))
+        # Only pandas' ordered categories are an order: polars' Enum merely lists its categories.
+        pandas = series.implementation.is_pandas_like()
+        levels = tuple(dtype.categories) if pandas and isinstance(dtype, nw.Enum) else None
+        return _of_categories(name, _to_objects(series), levels)
     if dtype == nw.Object:
         return _of_objects(name, _to_objects(series), time_zone)
     native = getattr(series.to_native(), "dtype", dtype)
@@ -157,13 +160,6 @@ def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
     if series.dtype != nw.Unknown or zone is None:
         return series, None
     return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
-
-
-def _ordered_levels(series: nw.Series) -> tuple | None:
-    """Ordered categories, which only pandas has: polars' Enum merely lists its categories."""
-    if isinstance(series.dtype, nw.Enum) and series.implementation.is_pandas_like():
-        return tuple(series.dtype.categories)
-    return None
 
 
 def _to_objects(series: nw.Series) -> np.ndarray:

@@ -13,6 +13,7 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from .._utils.chunks import spans
 from .._utils.validation import unmasked
 
 LARGEST_BLOCK = 64  # rows that pass through an extractor at a time without gradient
@@ -92,8 +93,7 @@ class Rows:
 
     def split(self, size: int) -> list[Rows]:
         """Split into blocks of at most `size` rows, and at most LARGEST_BLOCK."""
-        size = min(size, LARGEST_BLOCK)
-        return [self[i : i + size] for i in range(0, len(self), size)]
+        return [self[rows] for rows in spans(len(self), min(size, LARGEST_BLOCK))]
 
     def targets(self) -> list | None:
         """Targets in a torch Dataset of pairs, else None."""
@@ -122,7 +122,10 @@ class Rows:
         else:
             elements = (self.source[int(i)] for i in self.numbers)
             rows = [row[0] if isinstance(row, tuple) else row for row in elements]
-        return (self.collate_fn or _collate_equal)(rows)
+        if self.collate_fn is not None:
+            return self.collate_fn(rows)
+        with _of_one_shape():
+            return default_collate(rows)
 
 
 def _check_source(source: Any, collate_fn: Callable | None) -> Any:
@@ -147,17 +150,12 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
     if _is_text(source):
         _check_texts(source, collate_fn)
     elif isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
+        stack = torch.stack if isinstance(source[0], Tensor) else np.asarray
         with _of_one_shape():
-            first = source[0]
-            source = torch.stack(source) if isinstance(first, Tensor) else np.asarray(source)
+            source = stack(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
     return source
-
-
-def _collate_equal(rows: list) -> Any:
-    with _of_one_shape():
-        return default_collate(rows)
 
 
 @contextmanager

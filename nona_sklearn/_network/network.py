@@ -17,14 +17,8 @@ from .extractor import ExtractorEmbedding
 class NeighborNetwork(nn.Module):
     """An embedding shared by queries and neighbours, and the head that compares them.
 
-    Neighbours come from a pool in training, and from the bank afterwards.
-
-    Parameters
-    ----------
-    embedding : Module
-        Maps features (n, n_features) to embeddings (n, d).
-    head : NONAHead or AverageHead
-        Predicts from embedded queries and neighbours.
+    The embedding maps features (n, n_features) to (n, d). Neighbours come from a pool in training,
+    and from the bank afterwards.
     """
 
     def __init__(self, embedding: nn.Module, head: NONAHead | AverageHead):

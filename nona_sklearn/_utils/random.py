@@ -20,8 +20,7 @@ _SEEDING = ForkSafeLock()  # torch's global generator serves one fit at a time
 def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch inside the block only, for one thread at a time.
 
-    Layers draw their initial weights from torch's global CPU generator, in its default type,
-    and dropout from the generator of its device. All of them are restored.
+    Layers draw initial weights from the CPU's generator, dropout from that of its device.
     """
     devices = [device] if device is not None and device.type == "cuda" else []
     with _SEEDING.held(), torch.random.fork_rng(devices=devices), _default_dtype(torch.float32):

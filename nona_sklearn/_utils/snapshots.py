@@ -14,10 +14,7 @@ EDITING = ForkSafeLock()  # one change of a fitted estimator at a time; readers 
 
 
 def snapshot(thing: Thing) -> Thing:
-    """Copy an object, but not its attributes' values.
-
-    The copy keeps them when another thread replaces those of the object.
-    """
+    """Copy an object with its present attributes, which other threads may replace."""
     copied = object.__new__(type(thing))
     vars(copied).update(vars(thing))
     return copied
@@ -29,8 +26,7 @@ def replaced_when_done(
 ) -> Iterator[Thing]:
     """Work on a copy, whose attributes replace the object's in one step unless the block fails.
 
-    Until then the object stays as it was, in other threads too. The lock, if any, is held during
-    the replacement.
+    A lock is held during the replacement.
     """
     before, twin = vars(snapshot(thing)), snapshot(thing)
     yield twin
