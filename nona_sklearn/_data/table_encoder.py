@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
@@ -160,7 +160,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         }
         if "gaps" in self.encoders_ and len(self.encoders_["gaps"].features_) == 0:
             del self.encoders_["gaps"]
-        self.source_ = np.array([j for j, _ in self._outputs()])
+        outputs = self._output_names(str(j) for j in range(len(columns)))
+        self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
         self._warn_about_rare_levels(len(columns[0].values))
         return self._encode(blocks)
 
@@ -236,26 +237,17 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ]
         return np.hstack(encoded).astype(np.float64, copy=False)
 
-    def _outputs(self, names: Sequence[str] | None = None) -> list[tuple[int, str]]:
-        """List each column of the output: the number of its source, and its name."""
-        features = [*enumerate(self.features_)]
-        names = [str(j) for j, _ in features] if names is None else names
-        one_hot = [j for j, feature in features if feature.is_category]
-        others = [j for j, feature in features if not feature.is_category]
-        numbers = [(j, feature) for j, feature in features if feature.is_number]
-        outputs = [(j, part) for j, feature in numbers for part in feature.names(names[j])]
+    def _output_names(self, names: Iterable[str]) -> list[str]:
+        """Name each column of the output, beginning with the name of its source."""
+        features = [*zip(names, self.features_, strict=True)]
+        numbers = [each for each in features if each[1].is_number]
+        outputs = [part for name, feature in numbers for part in feature.names(name)]
         if "gaps" in self.encoders_:
-            missing = self.encoders_["gaps"].features_
-            outputs += [(others[i], f"{names[others[i]]}_missing") for i in missing]
+            others = [name for name, feature in features if not feature.is_category]
+            outputs += [f"{others[i]}_missing" for i in self.encoders_["gaps"].features_]
         if "categories" in self.encoders_:
-            encoder = self.encoders_["categories"]
-            levels = encoder.get_feature_names_out([names[j] for j in one_hot])
-            rare = encoder.infrequent_categories_
-            counts = [
-                len(known) if few is None else len(known) - len(few) + 1
-                for known, few in zip(encoder.categories_, rare, strict=True)
-            ]
-            outputs += list(zip(np.repeat(one_hot, counts).tolist(), levels, strict=True))
+            one_hot = [name for name, feature in features if feature.is_category]
+            outputs += [*self.encoders_["categories"].get_feature_names_out(one_hot)]
         return outputs
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -274,7 +266,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
         unique: dict[str, None] = {}  # in their order
-        for _, name in self._outputs(names):  # a level may be called "missing"
+        for name in self._output_names(names):  # a level may be called "missing"
             unique[free_name(name, unique, mark="_")] = None
         return np.array([*unique], dtype=object)
 
