@@ -1,7 +1,4 @@
-"""The columns of a table: what each holds, and its values as plain arrays.
-
-Arrays, and DataFrames of any library that narwhals reads, have the same few kinds of column.
-"""
+"""The columns of a table, an array or any DataFrame: what each holds, and its plain values."""
 
 from __future__ import annotations
 

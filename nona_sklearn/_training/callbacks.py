@@ -40,12 +40,11 @@ class WeightAveraging(Callback):
 
     @torch.no_grad()
     def on_batch_end(self, net: Any, training: bool = True, **kwargs: Any) -> None:
-        if not training:
-            return
-        self.n_steps_ += 1
-        share = WINDOW / (WINDOW + self.n_steps_ - 1)  # all of it, at first
-        for average, weight in self.pairs_:
-            average.lerp_(weight, share)
+        if training:
+            self.n_steps_ += 1
+            share = WINDOW / (WINDOW + self.n_steps_ - 1)  # all of it, at first
+            for average, weight in self.pairs_:
+                average.lerp_(weight, share)
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
         self._hold_average(True)

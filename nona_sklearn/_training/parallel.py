@@ -16,11 +16,10 @@ from .progress import Progress
 def train_in_threads(
     function: Callable[[Any, YieldTurn], Any], items: Sequence[Any], n_at_a_time: int
 ) -> list:
-    """Call a function with each item, each in a thread of its own in which torch has one.
+    """Call a function with each item, in threads in each of which torch has one; returns a list.
 
-    The function also takes a callback, by which trainings take turns, of which `n_at_a_time`
+    The function also takes a callback, by which trainings take turns: `n_at_a_time` of them
     compute at a time. If a call fails, or the user interrupts, the others end at their next batch.
-    Returns the results in the order of the items.
     """
     turns = FairSemaphore(n_at_a_time)
 

@@ -16,6 +16,8 @@ from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
 
+Embeddings = tuple[Tensor, Tensor]  # of the queries, (q, d), and of all neighbours, (n, d)
+
 
 @dataclass(eq=False)
 class DatasetPool:
@@ -58,10 +60,8 @@ class DatasetPool:
         exclusion = Exclusion(self.labels[queries], self.labels[rows])
         return Evaluation(network.head, neighbors, query.float(), exclusion)
 
-    def embed(
-        self, network: NeighborNetwork, queries: Tensor, rows: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Embed a step's queries, (q, d), and all its neighbours, (n, d)."""
+    def embed(self, network: NeighborNetwork, queries: Tensor, rows: Tensor) -> Embeddings:
+        """Embed a step's rows, of which the queries are the first."""
         embeddings = network.embedding(self.X[rows])
         return embeddings[: len(queries)], embeddings
 
@@ -96,9 +96,7 @@ class MemoryPool(DatasetPool):
 
     memory: Tensor | None = None  # (n, d)
 
-    def embed(
-        self, network: NeighborNetwork, queries: Tensor, rows: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def embed(self, network: NeighborNetwork, queries: Tensor, rows: Tensor) -> Embeddings:
         if self.memory is None:
             self.memory = network.embed(self.X)
         embeddings = network.embedding(self.X[queries])

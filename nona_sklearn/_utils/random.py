@@ -1,8 +1,4 @@
-"""torch's global state during a fit: seeds and modes are set for a block, and restored.
-
-torch keeps its random generators, its default type and device, and autocast for the whole
-process or the whole thread.
-"""
+"""torch's global state: seeds and modes are set for the block of a fit, and restored."""
 
 from __future__ import annotations
 
@@ -23,21 +19,13 @@ def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
     Layers draw initial weights from the CPU's generator, dropout from that of its device.
     """
     devices = [device] if device is not None and device.type == "cuda" else []
-    with _SEEDING.held(), torch.random.fork_rng(devices=devices), _default_dtype(torch.float32):
+    with _SEEDING.held(), torch.random.fork_rng(devices=devices), ExitStack() as stack:
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
         torch.default_generator.manual_seed(seed)
         if devices:
             torch.cuda.manual_seed(seed)
         yield
-
-
-@contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class FairSemaphore:
         self._n_free = n_at_a_time
         self._waiting: deque[threading.Event] = deque()
         self._lock = threading.Lock()
-        self.ended = False
+        self.ended = False  # whether all that take turns are to end
 
     def __enter__(self) -> FairSemaphore:
         mine = threading.Event()
