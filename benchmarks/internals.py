@@ -202,15 +202,13 @@ class KeptApart(MemoryPool):
 class WithFreshBatch(MemoryPool):
     """The batch meets itself as it is now, with gradient, and the others as remembered."""
 
-    def evaluate(self, network, queries):
+    def embed(self, network, queries, rows):
         if self.memory is None:
             self.memory = network.embed(self.X)
-        others = self.draw(queries)
-        rows = torch.cat([queries, others])
         embeddings = network.embedding(self.X[queries])
-        neighbors = torch.cat([embeddings, self.memory[others]])
+        neighbors = torch.cat([embeddings, self.memory[rows[len(queries) :]]])
         self.memory[queries] = embeddings.detach()
-        return self._question(network, embeddings, neighbors, queries, rows)
+        return embeddings, neighbors
 
 
 class FreshAndLeftAlone(WithFreshBatch):
@@ -223,18 +221,20 @@ class LastBatches(DatasetPool):
     """The batch as it is now, with gradient, and the rows of the last batches, as they were."""
 
     n_remembered = 224
-    rows = None
+    rows = memory = None
 
-    def evaluate(self, network, queries):
+    def draw(self, queries):
+        rows = queries[:0] if self.rows is None else self.rows
+        self.others = ~torch.isin(rows, queries)
+        return rows[self.others]
+
+    def embed(self, network, queries, rows):
         embeddings = network.embedding(self.X[queries])
-        if self.rows is None:
-            self.rows, self.memory = queries[:0], embeddings[:0].detach()
-        others = ~torch.isin(self.rows, queries)
-        rows = torch.cat([queries, self.rows[others]])
-        neighbors = torch.cat([embeddings, self.memory[others]])
+        memory = embeddings[:0].detach() if self.memory is None else self.memory
+        neighbors = torch.cat([embeddings, memory[self.others]])
         self.rows = rows[: self.n_remembered]
         self.memory = neighbors[: self.n_remembered].detach()
-        return self._question(network, embeddings, neighbors, queries, rows)
+        return embeddings, neighbors
 
 
 @contextmanager

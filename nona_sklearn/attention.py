@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ._utils.validation import check_choice, check_flag, is_whole
+from ._utils.validation import check_choice, check_flag, check_integer
 from .ranking import outside_nearest
 from .similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, eager_all, l2
 from .softstep import SoftStep
@@ -270,10 +270,9 @@ class NONAHead(nn.Module):
             )
         if not made.tempered and step is None and n_neighbors is None:
             raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
-        if n_neighbors is not None and not is_whole(n_neighbors, 1, math.inf):
-            raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
-        if not is_whole(n_adjusted, 0):
-            raise ValueError(f"n_adjusted must be an integer of at least 0, got {n_adjusted!r}")
+        if n_neighbors is not None:
+            check_integer("n_neighbors", n_neighbors)
+        check_integer("n_adjusted", n_adjusted, 0)
         if not (step is None or isinstance(step, SoftStep)):
             raise ValueError(f"step must be a SoftStep or None, got {step!r}")
         check_flag("learn_temperature", learn_temperature)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ._utils.validation import check_choice, is_real, is_whole
+from ._utils.validation import check_choice, check_integer, is_real
 from .ranking import largest, nearest_first
 from .similarity import eager_all
 
@@ -427,16 +427,10 @@ class SparseSoftmax(Softmax):
 
     def __init__(self, n_neighbors: int = 16):
         super().__init__()
-        self.n_neighbors = _check_n_neighbors(n_neighbors)
+        self.n_neighbors = check_integer("n_neighbors", n_neighbors)
 
     def extra_repr(self) -> str:
         return f"n_neighbors={self.n_neighbors}"
-
-
-def _check_n_neighbors(n_neighbors: int) -> int:
-    if not is_whole(n_neighbors, 1, math.inf):
-        raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
-    return int(n_neighbors)
 
 
 class Entmax(Weighting):
@@ -582,7 +576,7 @@ class Preconditioned(Weighting):
 
     def __init__(self, n_neighbors: int = 32):
         super().__init__()
-        self.n_neighbors = _check_n_neighbors(n_neighbors)
+        self.n_neighbors = check_integer("n_neighbors", n_neighbors)
         self.log_ridge = nn.Parameter(torch.zeros(()))
 
     @property

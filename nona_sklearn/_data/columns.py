@@ -1,13 +1,10 @@
-"""The columns of a table: what each holds, and its values as plain arrays.
-
-Frames of any library that narwhals reads, and arrays, become the same few kinds of column.
-"""
+"""The columns of a table, an array or any DataFrame: what each holds, and its plain values."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import repeat
@@ -22,10 +19,10 @@ from .._utils.storable import storable
 from .._utils.validation import is_missing
 
 SHOWN = 80  # characters of a value in a message
-INEXACT = 2.0**53  # from here on float64 does not know all whole numbers
+INEXACT = 2.0**53  # from here on float64 does not represent all integers
 SECOND = np.timedelta64(1, "s")
 
-#: What Python's objects in a column may be. NumPy's durations are integers, too: they come first.
+#: Types of Python's objects in a column. NumPy's durations are integers, too: they come first.
 KINDS: dict[str, Any] = {
     "strings": str,
     "durations": datetime.timedelta | np.timedelta64,
@@ -33,59 +30,55 @@ KINDS: dict[str, Any] = {
     "dates": datetime.date | np.datetime64,  # a datetime is a date, too
 }
 OF_A_ZONE = "dates of a time zone"
-#: A date as ISO 8601 writes it at length, perhaps with a time: no category looks like that.
+#: A date of ISO 8601's extended format, perhaps with a time: no category looks like that.
 ISO_DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
-
-#: Which of these levels may be, and what pandas.cut makes; in words.
+#: Descriptions of categories, by the kind of their levels: pandas.cut makes intervals.
 LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
 
 
 @storable
 @dataclass(frozen=True)
 class Column:
-    """One column: what it holds, and its values.
+    """One column: what it holds, and its values, (n,).
 
-    Parameters
-    ----------
-    name : str or int
-        Its name or, in an array, its number.
-    kind : {'number', 'duration', 'category', 'date', 'empty'}
-        What it holds. Truth values are numbers.
-    values : ndarray of shape (n,)
-        Numbers as float64, NaN where there are gaps; categories as objects, None where there
-        are gaps; dates as datetime64[us], by the clock of their time zone.
-    levels : tuple, optional
-        The categories in their order, where they have one; else None.
-    time_zone : str, optional
-        Of dates that have one.
-    texts : object ndarray of shape (n,), optional
-        Of dates that were written as strings: these, None where there are gaps.
+    These are float64 with NaN for gaps, truth values too; of a category, objects with None for
+    gaps; of a date, datetime64[us] in the local time of its time zone.
     """
 
-    name: Any
-    kind: str
+    name: Any  # a str or, in an array, its number
+    kind: str  # 'number', 'duration', 'category', 'date', 'empty'
     values: np.ndarray
-    levels: tuple | None = None
-    time_zone: str | None = None
-    texts: np.ndarray | None = None
+    levels: tuple | None = None  # of an ordered category, in their order
+    time_zone: str | None = None  # of dates that have one
+    texts: np.ndarray | None = None  # the strings that dates were read from, None for gaps
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"column {self.name!r}"
 
-    def as_category(self) -> Column:
-        """The same values as categories.
+    @property
+    def contents(self) -> str:
+        """What it holds, in words."""
+        given = next((value for value in self.values if value is not None), None)
+        if self.kind == "empty" or (self.kind == "category" and given is None):
+            return "nothing"
+        if self.kind == "category":
+            return LEVELS[_kind_of(given)]
+        if self.kind == "date":
+            return "dates without a time zone" if self.time_zone is None else OF_A_ZONE
+        return f"{self.kind}s"
 
-        Raises
-        ------
-        TypeError
-            If it holds dates or durations.
-        ValueError
-            If it holds numbers so large that float64 may have made one of two.
-        """
+    @property
+    def example(self) -> str:
+        """The end of a message: its first value that is not missing, if there is one."""
+        given = [value for value in self.values.tolist() if value is not None and value == value]
+        return f", such as {given[0]!r:.{SHOWN}}" if given else ""
+
+    def as_category(self) -> Column:
+        """The same values as categories; not of dates, durations, or inexact integers."""
         if self.texts is not None:
             return Column(self.name, "category", self.texts)
         if self.kind in ("date", "duration"):
@@ -95,71 +88,33 @@ class Column:
             )
         if self.kind == "number" and len(large := self.values[abs(self.values) >= INEXACT]):
             raise ValueError(
-                f"{self.label} holds {large[0]:.0f} as a category, and whole numbers are told "
-                "apart below 2^53 only: convert them to strings first"
+                f"{self.label} holds {large[0]:.0f} as a category, and float64 represents all "
+                "integers below 2^53 only: convert them to strings first"
             )
-        values = self.values.astype(object)
-        values[[is_missing(value) for value in values]] = None
-        return replace(self, kind="category", values=values)
-
-
-def is_frame(X: Any) -> bool:
-    """Whether X is a table with typed columns: a DataFrame of any library that narwhals reads.
-
-    Raises
-    ------
-    TypeError
-        If it is a plan of one, whose rows nobody has collected.
-    """
-    table = nw.from_native(X, pass_through=True)
-    if isinstance(table, nw.LazyFrame):
-        raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
-    return isinstance(table, nw.DataFrame)
+        return replace(self, kind="category", values=_as_objects(self.values))
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
-    """Read the columns of a frame or of an array, one by one.
+    """Read the columns of a validated table, one by one.
 
-    Parameters
-    ----------
-    X : DataFrame, or ndarray of shape (n, n_features)
-        The table.
-    time_zones : sequence of str or None, optional
-        By which clock to read the dates of each column that have a time zone. None: their own.
-
-    Raises
-    ------
-    TypeError
-        If a column holds what is neither numbers, categories, dates nor durations, or values
-        of several kinds.
-    ValueError
-        If several columns of a frame have one name, or a value is infinite or out of range.
+    Dates of a column that have a time zone are converted to the one given for it, if any.
     """
+    in_array = isinstance(X, np.ndarray)
+    columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
     zones = time_zones or repeat(None)
-    read: Callable[[Any, Any, str | None], Column]
-    names: Sequence
-    columns: Iterable
-    if isinstance(X, np.ndarray):
-        read, names, columns = _of_array, range(X.shape[1]), X.T
-    else:
-        frame = nw.from_native(X, eager_only=True)
-        read, names, columns = _of_series, frame.columns, frame.iter_columns()
-    for name, values, zone in zip(names, columns, zones, strict=False):
+    for j, (values, zone) in enumerate(zip(columns, zones, strict=False)):
+        name = j if in_array else values.name
         try:
-            yield read(name, values, zone)
-        except ArithmeticError as error:  # a date that another zone does not have, Decimal("sNaN")
+            yield (_of_array if in_array else _of_series)(name, values, zone)
+        except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
 
 def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    match values.dtype.kind:
-        case "O":
-            return _of_objects(name, values, time_zone)
-        case "M":
-            return _of_dates(name, values)
-        case "m":
-            return _of_durations(name, values)
-    return _of_numbers(name, values)
+    if values.dtype.kind == "O":
+        return _of_objects(name, values, time_zone)
+    kind = {"M": "dates", "m": "durations"}.get(values.dtype.kind, "numbers")
+    return READERS[kind](name, values)
 
 
 def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
@@ -182,7 +137,10 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype == nw.String:
         return _of_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
-        return _of_categories(name, _to_objects(series), _levels(series))
+        # Only pandas' ordered categories are an order: polars' Enum merely lists its categories.
+        pandas = series.implementation.is_pandas_like()
+        levels = tuple(dtype.categories) if pandas and isinstance(dtype, nw.Enum) else None
+        return _of_categories(name, _to_objects(series), levels)
     if dtype == nw.Object:
         return _of_objects(name, _to_objects(series), time_zone)
     native = getattr(series.to_native(), "dtype", dtype)
@@ -193,19 +151,12 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
-    """Convert moments whose time zone narwhals does not read from pandas' dtype, and name it."""
+    """Convert pandas' moments of a time zone that narwhals can't read; returns its name, too."""
     native = series.to_native()
     zone = getattr(getattr(native, "dtype", None), "tz", None)
     if series.dtype != nw.Unknown or zone is None:
         return series, None
     return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
-
-
-def _levels(series: nw.Series) -> tuple | None:
-    """The categories in their order: pandas' ordered ones; polars' Enum only lists them."""
-    if isinstance(series.dtype, nw.Enum) and series.implementation.is_pandas_like():
-        return tuple(series.dtype.categories)
-    return None
 
 
 def _to_objects(series: nw.Series) -> np.ndarray:
@@ -216,53 +167,48 @@ def _to_objects(series: nw.Series) -> np.ndarray:
 
 
 def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """What Python's objects are, if they are all of one kind."""
-    values = values.copy()
-    values[[is_missing(value) for value in values]] = None
-    kinds = set(_examples(values))
+    """Read Python's objects, which must be of one kind."""
+    values = _as_objects(values)
+    kinds = [*_examples(values)]
+    if kinds == [OF_A_ZONE]:
+        return _of_moments(name, values, time_zone)
+    if kinds == ["strings"]:
+        return _of_strings(name, values, time_zone)
     if not kinds:
         return _of_nothing(name, len(values))
-    if kinds == {"numbers"}:
-        return _of_numbers(name, values)
-    if kinds == {"durations"}:
-        return _of_durations(name, values)
-    if kinds == {"dates"}:
-        return _of_dates(name, values)
-    if kinds == {OF_A_ZONE}:
-        zone = time_zone or _common_zone(values)
-        return _of_dates(name, np.array([_local(value, zone) for value in values]), zone)
-    if kinds == {"strings"}:
-        return _of_strings(name, values, time_zone)
+    if len(kinds) == 1 and kinds[0] in READERS:
+        return READERS[kinds[0]](name, values)
     return _of_categories(name, values)
 
 
+def _as_objects(values: np.ndarray) -> np.ndarray:
+    """A copy of the values as Python's objects, None where they are missing."""
+    values = values.astype(object)
+    values[[is_missing(value) for value in values]] = None
+    return values
+
+
 def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Categories or, where all strings write one, dates."""
+    """Read strings as dates, if all of them are, else as categories."""
     category, dates = _of_categories(name, values), _read_dates(values)
     if dates is None:
         return category
     try:
         return replace(_of_objects(name, dates, time_zone), texts=category.values)
-    except OverflowError:  # a date that the time zone does not have
+    except OverflowError:  # a date that the time zone lacks
         return category
 
 
 def _read_dates(texts: np.ndarray) -> np.ndarray | None:
-    """Dates that strings write; None if one is no date, or only some have a time zone."""
-    dates = np.full(len(texts), None)
+    """Dates in strings; None if one is no date, or only some have a time zone."""
+    if not all(text is None or ISO_DATE.fullmatch(text) for text in texts):
+        return None
+    read = datetime.datetime.fromisoformat
     try:
-        for i, text in enumerate(texts):
-            if text is not None:
-                dates[i] = _read_date(text)
-    except ValueError:
+        dates = np.array([None if text is None else read(text) for text in texts], dtype=object)
+    except ValueError:  # such as February 30
         return None
     return dates if len(_examples(dates)) == 1 else None
-
-
-def _read_date(text: str) -> datetime.datetime:
-    if not ISO_DATE.fullmatch(text):
-        raise ValueError(f"{text!r} is no date")
-    return datetime.datetime.fromisoformat(text)
 
 
 def _of_nothing(name: Any, n_rows: int) -> Column:
@@ -276,8 +222,8 @@ def _of_numbers(name: Any, values: np.ndarray) -> Column:
             f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
             "where it stands for a gap"
         )
-    if np.isnan(values).all():
-        return _of_nothing(name, len(values))  # a file's empty column is read as one of floats
+    if np.isnan(values).all():  # so are empty columns of a file
+        return _of_nothing(name, len(values))
     return Column(name, "number", values)
 
 
@@ -293,8 +239,11 @@ def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Co
     return Column(name, "date", values, time_zone=time_zone)
 
 
+READERS = {"numbers": _of_numbers, "durations": _of_durations, "dates": _of_dates}
+
+
 def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
-    """Refuse categories of several types, and of such as have no order."""
+    """Read categories, which must be of one of the kinds in :data:`LEVELS`."""
     examples = _examples(values)
     if len(examples) < 2 and examples.keys() <= LEVELS.keys():
         return Column(name, "category", values, levels)
@@ -314,15 +263,15 @@ def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -
 
 
 def _examples(values: np.ndarray) -> dict[str, Any]:
-    """List the kinds of the values that are not None: the first of each."""
+    """The first value of each kind, by its kind; None has no kind."""
     examples: dict[str, Any] = {}
     for value in values:
         if value is not None:
-            examples.setdefault(kind_of(value), value)
+            examples.setdefault(_kind_of(value), value)
     return examples
 
 
-def kind_of(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     """Which of :data:`KINDS` an object is, in words; its type, if none."""
     kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
     if kind is None:
@@ -331,22 +280,17 @@ def kind_of(value: Any) -> str:
 
 
 def _known_zone(name: str) -> str:
-    """A time zone that all libraries know, as they do not know pandas' fixed offsets."""
+    """A time zone that all libraries have; UTC in place of pandas' fixed offsets."""
     try:
         return ZoneInfo(name).key
     except ZoneInfoNotFoundError:
         return "UTC"
 
 
-def _common_zone(values: np.ndarray) -> str:
-    """The time zone that all moments have, if it has a name; else UTC."""
+def _of_moments(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """Read dates in a time zone: the given one, or the one that all have, if named; else UTC."""
     names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
-    return names.pop() or "UTC" if len(names) == 1 else "UTC"
-
-
-def _local(value: datetime.datetime | None, time_zone: str) -> datetime.datetime | None:
-    """What the clock of a time zone shows."""
-    if value is None:
-        return None
+    time_zone = time_zone or (names.pop() if len(names) == 1 else None) or "UTC"
     zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
-    return value.astimezone(zone).replace(tzinfo=None)
+    local = [value and value.astimezone(zone).replace(tzinfo=None) for value in values]
+    return _of_dates(name, np.array(local), time_zone)

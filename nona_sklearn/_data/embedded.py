@@ -10,21 +10,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Queries that were embedded before they are asked about.
+    """Embedded queries, which methods take instead of `X`."""
 
-    Parameters
-    ----------
-    embeddings : Tensor of shape (n_queries, d)
-        Where they are.
-    network : NeighborNetwork
-        The network that put them there.
-    labels : object ndarray of shape (n_queries,), optional
-        What the index of their table called them.
-    """
-
-    embeddings: Tensor
-    network: nn.Module
-    labels: np.ndarray | None = None
+    embeddings: Tensor  # (n_queries, d)
+    network: nn.Module  # that embedded them
+    labels: np.ndarray | None = None  # (n_queries,), their labels in the index of their table
 
     def __len__(self) -> int:
         return len(self.embeddings)

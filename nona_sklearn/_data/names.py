@@ -1,4 +1,4 @@
-"""What rows and targets are called, as far as the data say."""
+"""Names of rows and targets, where the data have any."""
 
 from __future__ import annotations
 
@@ -14,18 +14,10 @@ from .embedded import Embedded
 
 @dataclass(frozen=True)
 class Names:
-    """What some rows, and the outputs of their targets, are called.
+    """Names of some rows, and of the outputs of their targets, if they have any."""
 
-    Parameters
-    ----------
-    rows : object ndarray of shape (n,), optional
-        Labels of an index; None: there is none but row numbers.
-    targets : tuple of str, optional
-        The name of a Series, or those of a DataFrame's columns; None: nobody says.
-    """
-
-    rows: np.ndarray | None = None
-    targets: tuple[str, ...] | None = None
+    rows: np.ndarray | None = None  # (n,), the labels of an index
+    targets: tuple[str, ...] | None = None  # the name of a Series, or those of a frame's columns
 
     @classmethod
     def of(cls, X: Any, y: Any) -> Names:
@@ -39,7 +31,7 @@ class Names:
 
 
 def labels_of(X: Any) -> np.ndarray | None:
-    """What an index calls the rows of a table, (n,); None, if there is none but row numbers."""
+    """Labels of a table's rows in its index, (n,); None, if these are only row numbers."""
     if isinstance(X, Embedded):
         return X.labels
     if not hasattr(X, "iloc"):
@@ -50,7 +42,7 @@ def labels_of(X: Any) -> np.ndarray | None:
 
 
 def target_names_of(y: Any) -> tuple[str, ...] | None:
-    """What a Series or a DataFrame calls its columns; None unless these are different strings."""
+    """Names of a Series or a DataFrame's columns; None, unless these are different strings."""
     columns = getattr(y, "columns", [getattr(y, "name", None)])
     names = tuple(columns) if isinstance(columns, Iterable) else ()
     strings = names and all(isinstance(name, str) and name for name in names)
@@ -60,24 +52,10 @@ def target_names_of(y: Any) -> tuple[str, ...] | None:
 def names_of_new(
     labels: np.ndarray | None, ids: np.ndarray, taken: Iterable[Hashable], numbered: bool
 ) -> np.ndarray:
-    """Say what rows are called that come to others.
+    """Name rows that are added to others: by their labels, if they have any, else by their ids.
 
-    Parameters
-    ----------
-    labels : object ndarray of shape (n,), optional
-        What the index of their table calls them.
-    ids : int ndarray of shape (n,)
-        Their numbers, which no other row has.
-    taken : iterable
-        What the others are called.
-    numbered : bool
-        Whether rows without a label go by their numbers, rather than as "added <number>". Then
-        a number is no label: it counts the rows of another table, and may be taken.
-
-    Returns
-    -------
-    object ndarray of shape (n,)
-        Their names.
+    If the others are `numbered`, an id is a name, rather than "added <id>", and a number is no
+    label: it counts the rows of another table, and may be taken.
     """
     names: Iterable = ids.tolist()
     if labels is None and not numbered:
@@ -90,7 +68,7 @@ def names_of_new(
 
 
 def free_name(name: str, taken: Collection[Hashable], mark: str = "'") -> str:
-    """A name that nobody bears yet, marked as often as it takes."""
+    """A name that is not taken yet: the mark is appended until it is free."""
     while name in taken:
         name += mark
     return name

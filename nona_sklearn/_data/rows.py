@@ -1,6 +1,10 @@
-"""What a feature extractor eats: rows of any kind, taken by number and made into batches."""
+"""Inputs of a feature extractor: rows of any kind, selected by number and made into batches."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,40 +13,40 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from .._utils.chunks import spans
 from .._utils.validation import unmasked
 
-ONE_SHAPE = "X must hold rows of one shape, or collate_fn make a batch of them"
-LARGEST_BLOCK = 64  # rows that pass an extractor at a time, where no gradient is wanted
+LARGEST_BLOCK = 64  # rows that pass through an extractor at a time without gradient
 
 
 class Rows:
     """Rows of any input, by number. A selection holds numbers, not copies.
 
     It can be indexed, split and moved like a tensor of rows, so that cross-validation,
-    training and banks need not know what a row is.
+    training and banks are independent of what a row is.
 
     Parameters
     ----------
     source : ndarray, Tensor, mapping of these, or sequence
-        Where the rows are. A sequence, such as a list of str or a torch Dataset, is asked for
-        one row at a time; a tuple's first element is the row.
+        Contains the rows. A sequence, such as a list of str or a torch Dataset, is indexed by
+        one row at a time; if its element is a tuple, the first entry is the row.
     collate_fn : callable, optional
         Makes a batch of a list of rows, as for :class:`torch.utils.data.DataLoader`. None:
         arrays are sliced, and sequences collated by torch's default.
     numbers : int ndarray of shape (n,), optional
         The rows that are selected; all by default.
     device : torch.device, default='cpu'
-        Where batches go.
+        Device of the batches.
 
     Raises
     ------
     ValueError
-        If `source` holds no rows, or rows that no network can take.
+        If `source` holds no rows, or rows that are no input of a network.
 
     Examples
     --------
-    Estimators take sources as they are. ``Rows`` lets scikit-learn split a dict, whose length
-    is not its number of rows, or something too large to copy:
+    Estimators take sources as they are. With ``Rows``, scikit-learn can split a dict, whose length
+    is not its number of rows, or data that are too large to copy:
 
     >>> import numpy as np
     >>> from sklearn.model_selection import train_test_split
@@ -55,7 +59,13 @@ class Rows:
     torch.Size([3, 5])
     """
 
-    def __init__(self, source, collate_fn=None, numbers=None, device="cpu"):
+    def __init__(
+        self,
+        source: Any,
+        collate_fn: Callable[[list], Any] | None = None,
+        numbers: np.ndarray | None = None,
+        device: torch.device | str = "cpu",
+    ):
         if numbers is None:
             source = _check_source(source, collate_fn)
             numbers = np.arange(_length(source))
@@ -67,43 +77,42 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, rows) -> "Rows":
+    def __getitem__(self, rows: Any) -> Rows:
         rows = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
         numbers = np.atleast_1d(self.numbers[rows])
         return Rows(self.source, self.collate_fn, numbers, self.device)
 
     @property
     def shape(self) -> tuple[int]:
-        """The number of rows: what scikit-learn asks of all that it splits."""
+        """The number of rows, as scikit-learn requires it of whatever it splits."""
         return (len(self),)
 
-    def to(self, device, dtype=None) -> "Rows":
-        """Let batches go to a device. A batch keeps its type: `dtype` is for tensors."""
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Rows:
+        """The same rows with batches on a device. Batches keep their type: `dtype` is ignored."""
         return Rows(self.source, self.collate_fn, self.numbers, device)
 
-    def split(self, size) -> list["Rows"]:
+    def split(self, size: int) -> list[Rows]:
         """Split into blocks of at most `size` rows, and at most LARGEST_BLOCK."""
-        size = min(size, LARGEST_BLOCK)
-        return [self[i : i + size] for i in range(0, len(self), size)]
+        return [self[rows] for rows in spans(len(self), min(size, LARGEST_BLOCK))]
 
     def targets(self) -> list | None:
-        """Targets that a torch Dataset holds beside its rows, or None."""
+        """Targets in a torch Dataset of pairs, else None."""
         if isinstance(self.source, Dataset) and isinstance(self.source[0], tuple):
             return [self.source[int(i)][1] for i in self.numbers]
         return None
 
-    def extremes(self) -> "Rows":
-        """Two rows to try a network on: of texts, the shortest and the longest."""
+    def extremes(self) -> Rows:
+        """Two rows to test a network with: of texts, the shortest and the longest."""
         if _is_text(self.source):
             lengths = [len(self.source[number]) for number in self.numbers]
             return self[[int(np.argmin(lengths)), int(np.argmax(lengths))]]
         return self[:2]
 
-    def batch(self):
-        """Take the rows out of their source: a tensor or a dict of tensors on the device."""
+    def batch(self) -> Any:
+        """Make a batch of the rows: a tensor or a dict of tensors on the device."""
         return _to_device(self._collate(), self.device)
 
-    def _collate(self):
+    def _collate(self) -> Any:
         if self.collate_fn is None and isinstance(self.source, Mapping):
             return {name: values[self.numbers] for name, values in self.source.items()}
         if self.collate_fn is None and isinstance(self.source, np.ndarray | Tensor):
@@ -111,12 +120,16 @@ class Rows:
         if isinstance(self.source, Mapping):
             rows = [{k: v[i] for k, v in self.source.items()} for i in self.numbers]
         else:
-            rows = [_without_target(self.source[int(i)]) for i in self.numbers]
-        return (self.collate_fn or _collate_equal)(rows)
+            elements = (self.source[int(i)] for i in self.numbers)
+            rows = [row[0] if isinstance(row, tuple) else row for row in elements]
+        if self.collate_fn is not None:
+            return self.collate_fn(rows)
+        with _of_one_shape():
+            return default_collate(rows)
 
 
-def _check_source(source, collate_fn):
-    """Turn what was given as X into a source of rows; an error if it cannot be one."""
+def _check_source(source: Any, collate_fn: Callable | None) -> Any:
+    """Make a source of rows of the user's X, or raise an error."""
     if hasattr(source, "iloc"):  # a pandas object
         source = source.to_numpy()
     source = unmasked(source)
@@ -128,35 +141,34 @@ def _check_source(source, collate_fn):
             f"{source!r:.100}"
         )
     if isinstance(source, Mapping):
-        source = _check_dict(source)
+        source = {name: _as_array(name, values) for name, values in source.items()}
+        lengths = {name: len(values) for name, values in source.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"X must hold arrays of one length, got {lengths}")
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
-        return _check_texts(source, collate_fn)
-    if isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
-        source = _stack(source)
+        _check_texts(source, collate_fn)
+    elif isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
+        stack = torch.stack if isinstance(source[0], Tensor) else np.asarray
+        with _of_one_shape():
+            source = stack(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
     return source
 
 
-def _check_dict(source):
-    source = {name: _as_array(name, values) for name, values in source.items()}
-    lengths = {name: len(values) for name, values in source.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"X must hold arrays of one length, got {lengths}")
-    return source
-
-
-def _stack(rows):
-    """Make an array, or a tensor, of a list of rows of one shape."""
+@contextmanager
+def _of_one_shape() -> Iterator[None]:
     try:
-        return torch.stack(rows) if isinstance(rows[0], Tensor) else np.asarray(rows)
+        yield
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{ONE_SHAPE}: {error!s:.200}") from error
+        raise ValueError(
+            f"X must hold rows of one shape, or collate_fn make a batch of them: {error!s:.200}"
+        ) from error
 
 
-def _as_array(name, values):
+def _as_array(name: str, values: Any) -> np.ndarray | Tensor:
     values = unmasked(values)
     if not hasattr(values, "shape"):
         try:
@@ -169,7 +181,7 @@ def _as_array(name, values):
     return values
 
 
-def _check_numbers(array, name):
+def _check_numbers(array: np.ndarray | Tensor, name: str) -> None:
     if isinstance(array, Tensor):
         if not array.isfinite().all():
             raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
@@ -179,7 +191,7 @@ def _check_numbers(array, name):
     assert_all_finite(array, input_name=name)
 
 
-def _check_texts(texts, collate_fn):
+def _check_texts(texts: Sequence, collate_fn: Callable | None) -> None:
     if collate_fn is None:
         raise ValueError(
             "collate_fn must turn a list of texts into a batch, such as a tokenizer with "
@@ -188,29 +200,17 @@ def _check_texts(texts, collate_fn):
     for i, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"X must hold texts that are not empty, got X[{i}]={text!r:.100}")
-    return texts
 
 
-def _is_text(source):
+def _is_text(source: Any) -> bool:
     return isinstance(source, list | tuple) and isinstance(source[0], str)
 
 
-def _length(source):
+def _length(source: Any) -> int:
     return len(next(iter(source.values()), ())) if isinstance(source, Mapping) else len(source)
 
 
-def _without_target(row):
-    return row[0] if isinstance(row, tuple) else row
-
-
-def _collate_equal(rows):
-    try:
-        return default_collate(rows)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"{ONE_SHAPE}: {error!s:.200}") from error
-
-
-def _to_device(batch, device):
+def _to_device(batch: Any, device: torch.device | str) -> Any:
     if isinstance(batch, Mapping):
         return {name: _to_device(values, device) for name, values in batch.items()}
     try:

@@ -1,174 +1,26 @@
-"""A table as one matrix of numbers, and what each of its columns is."""
+"""A table as one matrix of numbers."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
-import narwhals as nw
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-from sklearn.utils.validation import (
-    _check_feature_names_in,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
+from .._utils.snapshots import replaced_when_done
 from .._utils.storable import storable, storable_estimator
-from .._utils.validation import replaced_when_done, unmasked
-from .columns import LEVELS, OF_A_ZONE, Column, is_frame, kind_of, read_columns
+from .columns import Column, read_columns
+from .feature import Feature
 from .names import free_name
-
-DAY, YEAR = np.timedelta64(1, "D"), np.timedelta64(1, "Y")
-MONDAY = np.datetime64("1970-01-05", "us")
-
-
-# -- dates ---------------------------------------------------------------------------------
-
-
-def _year(moments: np.ndarray) -> np.ndarray:
-    years = moments.astype("datetime64[Y]").astype(int) + 1970.0
-    return np.where(np.isnat(moments), np.nan, years)
-
-
-def _days(moments: np.ndarray) -> np.ndarray:
-    return (moments - MONDAY) / DAY
-
-
-def _position_in_year(moments: np.ndarray) -> np.ndarray:
-    year = moments.astype("datetime64[Y]")
-    first, last = year.astype(moments.dtype), (year + YEAR).astype(moments.dtype)
-    return (moments - first) / (last - first)
-
-
-def _sine(position: np.ndarray) -> np.ndarray:
-    return np.sin(2 * np.pi * position)
-
-
-def _cosine(position: np.ndarray) -> np.ndarray:
-    return np.cos(2 * np.pi * position)
-
-
-#: What a date becomes, NaN where it is missing: the year, the days passed, and where it lies in
-#: the year, the week and the day, on circles on which the end meets the beginning.
-CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "year": _year,
-    "days": _days,
-    "year_sin": lambda t: _sine(_position_in_year(t)),
-    "year_cos": lambda t: _cosine(_position_in_year(t)),
-    "week_sin": lambda t: _sine(_days(t) / 7),
-    "week_cos": lambda t: _cosine(_days(t) / 7),
-    "day_sin": lambda t: _sine(_days(t)),
-    "day_cos": lambda t: _cosine(_days(t)),
-}
-
-
-# -- one column ------------------------------------------------------------------------------
-
-
-@storable
-@dataclass(frozen=True)
-class Feature:
-    """What fit found a column to be. It reads later ones of that name alike, or refuses them.
-
-    Parameters
-    ----------
-    column : Column
-        The column, without its values.
-    holds : str
-        What it holds, in words.
-    parts : tuple of str
-        Which of :data:`CALENDAR` differ in the training rows, of a date.
-    """
-
-    column: Column
-    holds: str
-    parts: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, column: Column) -> Feature:
-        """Look at a training column."""
-        parts: tuple[str, ...] = ()
-        if column.kind == "date":
-            found = {name: part(column.values) for name, part in CALENDAR.items()}
-            parts = tuple(name for name, values in found.items() if _differ(values)) or ("days",)
-        plain = replace(column, values=column.values[:0], texts=None)
-        return cls(plain, _describe(column), parts)
-
-    @property
-    def is_category(self) -> bool:
-        """Whether each of its levels is a column."""
-        return self.column.kind == "category"
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is a number, several, or a place in an order."""
-        return not self.is_category or self.column.levels is not None
-
-    def names(self, name: str) -> list[str]:
-        """Names of its numbers, where the column is called `name`."""
-        return [f"{name}_{part}" for part in self.parts] or [name]
-
-    def categories(self, column: Column) -> np.ndarray:
-        """The values of a column of categories, None where there are gaps, (n,)."""
-        return self._as_in_fit(column).as_category().values
-
-    def numbers(self, column: Column) -> np.ndarray:
-        """The values as numbers or places in the order, NaN where there are gaps, (n, n_parts)."""
-        if "empty" in (column.kind, self.column.kind):
-            return np.full((len(column.values), len(self.parts) or 1), np.nan)
-        column = self._as_in_fit(column)
-        if self.parts:
-            return np.stack([CALENDAR[part](column.values) for part in self.parts], axis=1)
-        if self.column.levels is not None:
-            places = {level: place for place, level in enumerate(self.column.levels)}
-            return np.array([[places.get(value, np.nan)] for value in column.values], dtype=float)
-        return column.values[:, None]
-
-    def _as_in_fit(self, column: Column) -> Column:
-        """The column as one that holds what it held in fit, or an error."""
-        as_number = column.kind == "number" and self.holds == "numbers as categories"
-        if as_number or (self.is_category and column.texts is not None):
-            column = column.as_category()
-        holds = _describe(column)
-        if "nothing" not in (holds, self.holds) and holds != self.holds:
-            raise ValueError(
-                f"{column.label} held {self.holds} in fit, and holds {holds} now{_example(column)}"
-            )
-        return column
-
-
-def _describe(column: Column) -> str:
-    """Say in words what a column holds."""
-    given = next((value for value in column.values if value is not None), None)
-    if column.kind == "empty" or (column.kind == "category" and given is None):
-        return "nothing"
-    if column.kind == "category":
-        return LEVELS[kind_of(given)]
-    if column.kind == "date":
-        return "dates without a time zone" if column.time_zone is None else OF_A_ZONE
-    return "durations" if column.kind == "duration" else "numbers"
-
-
-def _example(column: Column) -> str:
-    given = [value for value in column.values.tolist() if value is not None and value == value]
-    return f", such as {given[0]!r:.80}" if given else ""
-
-
-def _differ(values: np.ndarray) -> bool:
-    given = values[~np.isnan(values)]
-    return len(given) > 0 and bool(np.ptp(given) > 1e-9)
-
-
-# -- the table ---------------------------------------------------------------------------------
+from .tables import as_array, check_table
 
 
 @storable_estimator
@@ -181,15 +33,16 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     column                              becomes
     ==================================  ========================================================
     number, truth value, duration       itself (a duration in seconds)
-    gaps in these, and in dates         the median, and a column that marks them if fit saw gaps
-    category                            a column for each level; rare ones share one, and so do
-                                        levels that fit did not see
+    gaps in these, and in dates         the median, and a column that marks them if there were
+                                        gaps in fit
+    category                            a column for each level; rare levels share one with those
+                                        that were not in fit
     a missing category                  a level
-    ordered category                    a column for each level, and its place in the order
-    date                                year, days passed, and sine and cosine of its place in
+    ordered category                    a column for each level, and its position in the order
+    date                                year, days passed, and sine and cosine of the position in
                                         the year, the week and the day, where they differ
-    strings that are all dates          dates, if they are written as ISO 8601 has them, such as
-                                        2025-01-31 or 2025-01-31T12:00, and are not chosen
+    strings that are all dates          dates, if their format is that of ISO 8601, such as
+                                        2025-01-31 or 2025-01-31T12:00, and they are not chosen
     ==================================  ========================================================
 
     Parameters
@@ -197,19 +50,19 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
         Which columns are categories. 'from_dtype': those that hold strings, and a DataFrame's
         categoricals. Otherwise their names, their numbers, or a mask of bool of shape
-        (n_features,). None: no column. All are refused that hold strings and are not among them.
+        (n_features,). None: no column. Other columns of strings are an error.
 
     max_categories : int, default=64
-        Most columns that one category becomes.
+        Largest number of columns that one category becomes.
 
     min_frequency : int or float, default=0.01
-        Levels of fewer training rows than this, or than this share of them, share one column:
-        two rows that have a rare level in common would else be near for that alone.
+        Levels of fewer training rows than this, or than this share of them, share one column.
+        Otherwise, two rows with the same rare level would be near for that alone.
 
     Attributes
     ----------
     features_ : list of Feature
-        What each column was found to be.
+        What fit learned about each column.
 
     source_ : ndarray of shape (n_features_out,)
         Number of the column that each column of the output comes from.
@@ -242,14 +95,18 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     }
 
     def __init__(
-        self, categorical_features="from_dtype", *, max_categories=64, min_frequency=0.01
+        self,
+        categorical_features: Any = "from_dtype",
+        *,
+        max_categories: int = 64,
+        min_frequency: float = 0.01,
     ):
         self.categorical_features = categorical_features
         self.max_categories = max_categories
         self.min_frequency = min_frequency
 
-    def fit(self, X, y=None):
-        """Look at the columns of a training table.
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Learn the columns of a training table.
 
         Parameters
         ----------
@@ -274,13 +131,13 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         self.fit_transform(X, y)
         return self
 
-    def fit_transform(self, X, y=None):
-        """Look at a training table, and encode it: see :meth:`fit` and :meth:`transform`."""
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learn the columns of a training table, and encode it, as fit and transform do."""
         self._validate_params()
         with replaced_when_done(self) as fitted:
             return fitted._fit_transform(X)
 
-    def _fit_transform(self, X):
+    def _fit_transform(self, X: Any) -> np.ndarray:
         X = check_table(self, X, reset=True)
         columns = _choose_categories(list(read_columns(X)), self.categorical_features)
         self.features_ = [Feature.of(column) for column in columns]
@@ -303,22 +160,23 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         }
         if "gaps" in self.encoders_ and len(self.encoders_["gaps"].features_) == 0:
             del self.encoders_["gaps"]
-        self.source_ = np.array([j for j, _ in self._outputs()])
-        self._warn_of_rare_levels_only(len(columns[0].values))
+        outputs = self._output_names(str(j) for j in range(len(columns)))
+        self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
+        self._warn_about_rare_levels(len(columns[0].values))
         return self._encode(blocks)
 
     def label_of(self, output: int) -> str:
-        """Name the column that a column of the encoded matrix comes from, as messages do."""
+        """Name in messages of the column that a column of the encoded matrix comes from."""
         return self.features_[self.source_[output]].column.label
 
-    def _warn_of_rare_levels_only(self, n_rows: int) -> None:
-        """Say which columns tell nothing, since each of their levels is a rare one."""
+    def _warn_about_rare_levels(self, n_rows: int) -> None:
+        """Warn about columns without information: all of their levels are rare."""
         if "categories" not in self.encoders_ or isinstance(self.min_frequency, Integral):
-            return  # who counts rows knows them
+            return  # a number of rows was chosen for this table
         encoder = self.encoders_["categories"]
         chosen = [feature.column for feature in self.features_ if feature.is_category]
-        found = zip(chosen, encoder.categories_, encoder.infrequent_categories_, strict=True)
-        for column, levels, rare in found:
+        rare_levels = encoder.infrequent_categories_
+        for column, levels, rare in zip(chosen, encoder.categories_, rare_levels, strict=True):
             if rare is not None and len(rare) == len(levels):
                 warnings.warn(
                     f"{column.label} holds {len(levels)} categories in {n_rows} rows, none of "
@@ -327,7 +185,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                     stacklevel=2,
                 )
 
-    def transform(self, X):
+    def transform(self, X: Any) -> np.ndarray:
         """Encode rows.
 
         Parameters
@@ -343,28 +201,28 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If columns are missing, are more, or hold something else than they did in fit; if
-            numbers are infinite.
+            If columns are missing or unknown, or their contents are not those in fit; if numbers
+            are infinite.
         """
         check_is_fitted(self)
-        return self._transform(check_table(self, X, reset=False))
+        return self.transform_validated(check_table(self, X, reset=False))
 
-    def _transform(self, X):
-        """Encode a table that is validated: its owner need not warn of its names again."""
+    def transform_validated(self, X: Any) -> np.ndarray:
+        """Encode a table whose columns an estimator has validated, and warned about."""
         time_zones = [feature.column.time_zone for feature in self.features_]
         return self._encode(self._read(list(read_columns(X, time_zones))))
 
     def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
-        """Values of the columns: a matrix for each encoder."""
+        """Make a matrix for each encoder of the columns' values."""
         n_rows = len(columns[0].values)
         numbers, first, categories = [np.empty((n_rows, 0))], [], [np.empty((n_rows, 0), object)]
         for feature, column in zip(self.features_, columns, strict=True):
-            if feature.is_category:
+            if feature.is_category:  # a gap is a level
                 categories.append(feature.categories(column)[:, None])
             if feature.is_number:
                 numbers.append(feature.numbers(column))
-            if not feature.is_category:  # a gap in one is a level
-                first.append(numbers[-1][:, :1])  # of a date all parts are missing at once
+            if not feature.is_category:  # all parts of a date are missing at once
+                first.append(numbers[-1][:, :1])
         return {
             "numbers": np.hstack(numbers),
             "gaps": np.hstack([numbers[0], *first]),
@@ -373,44 +231,32 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _encode(self, blocks: dict[str, np.ndarray]) -> np.ndarray:
         complete = not np.isnan(blocks["numbers"]).any()
-        encoded = [  # a transformer takes as long to check one row as all else does
+        encoded = [  # for one row, a transformer's checks take as long as all the rest
             blocks[name] if name == "numbers" and complete else encoder.transform(blocks[name])
             for name, encoder in self.encoders_.items()
         ]
         return np.hstack(encoded).astype(np.float64, copy=False)
 
-    def _outputs(self, names=None) -> list[tuple[int, str]]:
-        """List each column of the output: the number of the one it comes from, and its name."""
-        names = [str(j) for j in range(len(self.features_))] if names is None else names
-        one_hot = [j for j, feature in enumerate(self.features_) if feature.is_category]
-        others = [j for j, feature in enumerate(self.features_) if not feature.is_category]
-        outputs = [
-            (j, part)
-            for j, feature in enumerate(self.features_)
-            if feature.is_number
-            for part in feature.names(names[j])
-        ]
+    def _output_names(self, names: Iterable[str]) -> list[str]:
+        """Name each column of the output, beginning with the name of its source."""
+        features = [*zip(names, self.features_, strict=True)]
+        numbers = [each for each in features if each[1].is_number]
+        outputs = [part for name, feature in numbers for part in feature.names(name)]
         if "gaps" in self.encoders_:
-            missing = self.encoders_["gaps"].features_
-            outputs += [(others[i], f"{names[others[i]]}_missing") for i in missing]
+            others = [name for name, feature in features if not feature.is_category]
+            outputs += [f"{others[i]}_missing" for i in self.encoders_["gaps"].features_]
         if "categories" in self.encoders_:
-            encoder = self.encoders_["categories"]
-            levels = encoder.get_feature_names_out([names[j] for j in one_hot])
-            rare = encoder.infrequent_categories_
-            counts = [
-                len(known) if few is None else len(known) - len(few) + 1
-                for known, few in zip(encoder.categories_, rare, strict=True)
-            ]
-            outputs += list(zip(np.repeat(one_hot, counts).tolist(), levels, strict=True))
+            one_hot = [name for name, feature in features if feature.is_category]
+            outputs += [*self.encoders_["categories"].get_feature_names_out(one_hot)]
         return outputs
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of the output.
 
         Parameters
         ----------
         input_features : array-like of str, optional
-            Names of the columns of the input, where fit did not see any.
+            Names of the columns of the input, if they had none in fit.
 
         Returns
         -------
@@ -419,12 +265,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
-        found: dict[str, None] = {}  # in their order
-        for _, name in self._outputs(names):  # a level may be called "missing"
-            found[free_name(name, found, mark="_")] = None
-        return np.array([*found], dtype=object)
+        unique: dict[str, None] = {}  # in their order
+        for name in self._output_names(names):  # a level may be called "missing"
+            unique[free_name(name, unique, mark="_")] = None
+        return np.array([*unique], dtype=object)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -435,83 +281,23 @@ def _name_of_level(name: str, level: Any) -> str:
     return f"{name}_missing" if level is None else f"{name}_{level}"
 
 
-def check_table(estimator, X, *, reset: bool, ensure_min_samples: int = 1):
-    """Validate a table: a frame with the columns of fit in their order, or an array.
-
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        It remembers, or is asked for, the columns' names and number.
-    X : DataFrame or array-like of shape (n_samples, n_features)
-        The table.
-    reset : bool
-        Whether this is fit.
-    ensure_min_samples : int, default=1
-        Fewest rows.
-    """
-    if issparse(X):
-        raise TypeError(
-            "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
-            "sparse_output=False in a OneHotEncoder and the like"
-        )
-    if not is_frame(X):
-        X = _as_array(X)
-        numbers = X.dtype.kind not in "OUSTmM"
-        return validate_data(
-            estimator,
-            X.astype(object) if X.dtype.kind in "UST" else X,
-            reset=reset,
-            dtype=np.float64 if numbers else None,
-            ensure_all_finite=False,  # the column is named where it is read
-            ensure_min_samples=ensure_min_samples,
-        )
-    frame = nw.from_native(X, eager_only=True)
-    seen = getattr(estimator, "feature_names_in_", ())
-    if not reset and set(seen) == set(frame.columns):
-        X = frame.select(list(seen)).to_native()
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
-    least = (ensure_min_samples, 1)
-    for what, n, minimum in zip(("sample", "feature"), frame.shape, least, strict=True):
-        if n < minimum:
-            raise ValueError(
-                f"Found a table with {n} {what}(s) (shape={frame.shape}) while a minimum of "
-                f"{minimum} is required by {type(estimator).__name__}."
-            )
-    return X
-
-
-def rows_of(X, rows: slice):
-    """Select some rows of a table that is validated."""
-    if isinstance(X, np.ndarray):
-        return X[rows]
-    return nw.from_native(X, eager_only=True)[rows].to_native()
-
-
-def _as_array(X) -> np.ndarray:
-    X = unmasked(X)
-    if hasattr(X, "__array__") or hasattr(X, "__array_interface__"):
-        return np.asarray(X)
-    array = np.asarray(X)  # numbers beside strings became strings
-    return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
-
-
-def _choose_categories(columns: list[Column], chosen) -> list[Column]:
-    """Turn the columns that the user says are categories into such, and refuse other strings."""
+def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
+    """Make categories of the columns that the user chose, and refuse other strings."""
     if isinstance(chosen, str):
         return columns
     numbers = _column_numbers(columns, chosen)
     for j, column in enumerate(columns):
         if column.kind == "category" and j not in numbers:
             raise ValueError(
-                f"{column.label} holds strings{_example(column)}, and categorical_features="
+                f"{column.label} holds strings{column.example}, and categorical_features="
                 f"{chosen!r:.80} does not name it: name it, use 'from_dtype', or convert it"
             )
     return [column.as_category() if j in numbers else column for j, column in enumerate(columns)]
 
 
-def _column_numbers(columns: list[Column], chosen) -> set[int]:
-    """Numbers of the columns that `categorical_features` names, counts, or marks."""
-    names = _as_array([] if chosen is None else chosen)
+def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
+    """Numbers of the columns that `categorical_features` lists by name or number, or marks."""
+    names = as_array([] if chosen is None else chosen)
     if names.ndim != 1:
         raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
     if names.dtype.kind == "b":
@@ -521,16 +307,16 @@ def _column_numbers(columns: list[Column], chosen) -> set[int]:
                 f"shape {names.shape}"
             )
         return set(np.flatnonzero(names).tolist())
-    places = {column.name: j for j, column in enumerate(columns)}
-    found = set()
+    by_name = {column.name: j for j, column in enumerate(columns)}
+    numbers = set()
     for name in names.tolist():
-        if name in places:
-            found.add(places[name])
+        if name in by_name:
+            numbers.add(by_name[name])
         elif isinstance(name, int) and -len(columns) <= name < len(columns):
-            found.add(name % len(columns))
+            numbers.add(name % len(columns))
         else:
             raise ValueError(
                 f"categorical_features must be columns of X, got {name!r}; X has "
                 f"{[column.name for column in columns]!r:.300}"
             )
-    return found
+    return numbers

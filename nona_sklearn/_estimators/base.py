@@ -19,8 +19,9 @@ from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.docs import SITE
 from .._utils.frames import table
-from .._utils.settings import EDITING, plain_torch
-from .._utils.validation import check_choice, check_flag, is_real, replaced_when_done
+from .._utils.random import plain_torch
+from .._utils.snapshots import EDITING, replaced_when_done
+from .._utils.validation import check_choice, check_flag, is_real
 from .._version import __version__
 from .editing import (
     addition,

@@ -14,8 +14,8 @@ from .._data.names import Names, target_names_of
 from .._data.sample_weight import check_sample_weight, log_prior
 from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
-from .._utils.settings import EDITING
-from .._utils.validation import check_ids, check_lengths, check_n_neighbors, snapshot
+from .._utils.snapshots import EDITING, snapshot
+from .._utils.validation import check_ids, check_lengths, check_n_neighbors
 from .queries import embedded
 
 COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
@@ -71,14 +71,12 @@ def removal(ids: Any, names: Any) -> Change:
     """Leave out rows that are given by their ids or by their names."""
     if (ids is None) == (names is None):
         raise ValueError("exactly one of ids and names must be given")
-    chosen = check_ids(ids) if names is None else _list_names(names)
+    chosen: Any = check_ids(ids) if names is None else _list_names(names)
 
     def remove(bank: NeighborBank) -> NeighborBank:
         find = bank.positions if names is None else bank.positions_of_names
         kept = np.setdiff1d(np.arange(len(bank)), find(chosen))
-        if len(kept) == 0:
-            which = "ids" if names is None else "names"
-            raise ValueError(f"{which} must leave at least one row, got all {len(bank)}")
+        check_some_left("ids" if names is None else "names", len(kept), len(bank))
         return bank.keep(kept)
 
     return remove

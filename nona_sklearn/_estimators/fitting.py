@@ -17,7 +17,7 @@ from .._data.training_data import TrainingData
 from .._network.network import NeighborNetwork, average
 from .._training.ensemble import train_networks
 from .._utils.chunks import EMBED_BLOCK, spans
-from .._utils.settings import local_seed
+from .._utils.random import local_seed
 from .inputs import largest_entry
 
 

@@ -14,7 +14,8 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from .._data.rows import Rows
-from .._data.table_encoder import TableEncoder, check_table, rows_of
+from .._data.table_encoder import TableEncoder
+from .._data.tables import check_table, rows_of
 from .._data.target_checks import refuse_tiny_spread
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.validation import is_whole
@@ -54,7 +55,7 @@ class TableInput:
         """Validate queries, and encode and scale some of them at a time."""
         X = check_table(self.estimator, X, reset=False)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
-            block = self.estimator.features_._transform(rows_of(X, rows))
+            block = self.estimator.features_.transform_validated(rows_of(X, rows))
             yield to_tensor(block, self.estimator.scaler_, rows.start)
 
 

@@ -19,7 +19,8 @@ from .._data.rows import Rows
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import OTHERS, Explanation
-from .._utils.validation import check_n_neighbors, snapshot
+from .._utils.snapshots import snapshot
+from .._utils.validation import check_n_neighbors
 from .fitting import embed_queries
 
 

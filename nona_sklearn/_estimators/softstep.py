@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._utils.docs import with_parameters_of
+from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights
 from ..weighting import Weighting

@@ -13,6 +13,7 @@ from torch import Tensor
 from .._data.names import names_of_new
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
+from .._utils.validation import check_all_known
 from ..attention import AverageHead, NONAHead
 from .distribution import Calibration
 from .evaluation import Evaluation
@@ -111,17 +112,14 @@ class NeighborBank:
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Positions of ids in the bank, shape of `ids`; a ValueError names unknown ids."""
         own = self.ids.cpu().numpy()
-        unknown = np.setdiff1d(ids, own)
-        if len(unknown):
-            raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
+        check_all_known("ids", np.setdiff1d(ids, own).tolist())
         return np.searchsorted(own, ids)
 
     def positions_of_names(self, names: Sequence[Hashable]) -> np.ndarray:
         """Ascending positions of all rows with these names; a ValueError lists unknown names."""
         own, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
         distinct = {*own}
-        if unknown := [name for name in wanted if name not in distinct]:
-            raise ValueError(f"names must be in the bank, got unknown {unknown[:10]}")
+        check_all_known("names", [name for name in wanted if name not in distinct])
         return np.flatnonzero([name in wanted for name in own])
 
     def names_of(self, positions: np.ndarray | slice) -> np.ndarray:

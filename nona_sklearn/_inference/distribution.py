@@ -18,8 +18,8 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 
-from .._utils.settings import cached_property
 from .._utils.storable import storable
+from .._utils.threads import cached_property
 from .evaluation import Evaluation, WeightedValues
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error

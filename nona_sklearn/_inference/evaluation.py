@@ -14,7 +14,7 @@ from scipy import sparse
 from torch import Tensor
 
 from .._utils.chunks import spans
-from .._utils.settings import WORKERS, cached_property
+from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, NONAHead
 from ..ranking import largest
 from .neighbors import Exclusion, Neighbors

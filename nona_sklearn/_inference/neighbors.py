@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from .._utils.settings import cached_property
+from .._utils.threads import cached_property
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from .._utils.chunks import spans, spans_of
-from .._utils.settings import cached_property
+from .._utils.threads import cached_property
 from ..attention import ClassHead, NONAHead, Pairs, adjusted_mean
 from ..similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from ..softstep import SoftStep, equally_near

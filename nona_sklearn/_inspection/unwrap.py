@@ -24,7 +24,7 @@ from .._estimators.dense import DenseHeadEstimator
 from .._estimators.queries import explanation
 from .._estimators.regression import NeighborRegressor
 from .._inference.explanation import Explanation
-from .._utils.validation import snapshot
+from .._utils.snapshots import snapshot
 from .transformed import TransformedTargets
 
 THRESHOLDS = FixedThresholdClassifier, TunedThresholdClassifierCV

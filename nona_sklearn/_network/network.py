@@ -1,4 +1,4 @@
-"""The one module that is trained, embedding then head, and the average of several."""
+"""The module that is trained, an embedding and a head, and the average of several."""
 
 from __future__ import annotations
 
@@ -17,15 +17,8 @@ from .extractor import ExtractorEmbedding
 class NeighborNetwork(nn.Module):
     """An embedding shared by queries and neighbours, and the head that compares them.
 
-    Who the neighbours are, and whether they are embedded anew, is up to the pool in training
-    and to the bank afterwards.
-
-    Parameters
-    ----------
-    embedding : Module
-        Maps features (n, n_features) to embeddings (n, d).
-    head : NONAHead or AverageHead
-        Predicts from embedded queries and neighbours.
+    The embedding maps features (n, n_features) to (n, d). Neighbours come from a pool in training,
+    and from the bank afterwards.
     """
 
     def __init__(self, embedding: nn.Module, head: NONAHead | AverageHead):
@@ -34,7 +27,7 @@ class NeighborNetwork(nn.Module):
         self.head = head
 
     def forward(self, rows: Tensor, pool: Any) -> Tensor:
-        """Predict training rows, (q,), by what their pool asks: a step's work in a single call.
+        """Predict training rows, (q,), from their pool: a whole step in one call.
 
         Wrappers need that, such as the one that trains on several GPUs.
         """
@@ -44,9 +37,9 @@ class NeighborNetwork(nn.Module):
 
     @torch.no_grad()
     def embed(self, X: Tensor | Rows) -> Tensor:
-        """Embed rows for good, shape (n, n_features) -> (n, d): eval mode, no gradient."""
+        """Embed rows in eval mode, without gradient: (n, n_features) -> (n, d)."""
         training = self.training
-        if training:  # to tell all layers takes as long as to embed a row
+        if training:  # to change the mode of all layers takes as long as to embed a row
             self.eval()
         embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
         if training:
@@ -56,25 +49,18 @@ class NeighborNetwork(nn.Module):
     def freeze(self) -> NeighborNetwork:
         """End the training: no gradients, eval mode, embeddings in float64.
 
-        Float32 matrix products differ from batch to batch, and a prediction must not depend on
-        who else is asked for. A feature extractor keeps its type: it may be too large.
+        A prediction must not depend on its batch, as matrix products in float32 do. A feature
+        extractor keeps its type: it may be too large.
         """
-        _to_double(self.embedding)
+        embedding = self.embedding
+        parts = embedding.embeddings if isinstance(embedding, Concatenation) else [embedding]
+        for part in parts:
+            (part.embedding if isinstance(part, ExtractorEmbedding) else part).double()
         return self.requires_grad_(False).eval()
 
 
-def _to_double(embedding: nn.Module) -> None:
-    if isinstance(embedding, Concatenation):
-        for each in embedding.embeddings:
-            _to_double(each)
-    elif isinstance(embedding, ExtractorEmbedding):
-        embedding.embedding.double()
-    else:
-        embedding.double()
-
-
 class Concatenation(nn.Module):
-    """Embed rows by each network, side by side: (n, n_features) -> (n, networks * d)."""
+    """Concatenate each network's embeddings: (n, n_features) -> (n, n_networks * d)."""
 
     def __init__(self, embeddings: Sequence[nn.Module]):
         super().__init__()
@@ -85,7 +71,7 @@ class Concatenation(nn.Module):
 
 
 def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
-    """Join networks, trained apart, into one that shares their parts and averages weights."""
+    """Join trained networks to one that averages their weights, and shares their modules."""
     if len(networks) == 1:
         return networks[0]
     return NeighborNetwork(

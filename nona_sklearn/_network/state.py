@@ -1,8 +1,7 @@
-"""Networks as plain data and back, for whatever stores them.
+"""Networks as plain data and back, to store them.
 
-A module of a class below becomes a dict of its attributes and arrays. The user's own stay what
-they are: feature extractors, and what is of any other class. Back, a module is made without a
-call of its class.
+A module of a class below becomes a dict of its attributes and arrays. Modules of the user's own
+classes, and feature extractors, stay modules.
 """
 
 from __future__ import annotations
@@ -21,18 +20,7 @@ from ..attention import AverageHead, ClassHead, NONAHead
 from ..embedding import ACTIVATIONS, FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..similarity import SIMILARITIES
 from ..softstep import SoftStep
-from ..weighting import (
-    Entmax,
-    Gaussian,
-    Preconditioned,
-    Sigmoid,
-    Softmax,
-    Softpick,
-    Softplus,
-    SparseSoftmax,
-    Uniform,
-    make_weighting,
-)
+from ..weighting import WEIGHTINGS, make_weighting
 from .extractor import ExtractorEmbedding, make_extractor
 from .network import Concatenation, NeighborNetwork
 
@@ -42,8 +30,7 @@ MODULES: dict[str, type[nn.Module]] = {
         *(NeighborNetwork, Concatenation, ExtractorEmbedding),
         *(PeriodicEmbedding, MLPEmbedding, FeatureWeights),
         *(NONAHead, ClassHead, AverageHead, SoftStep),
-        *(Softmax, Uniform, Gaussian, Sigmoid, Softplus, Softpick),
-        *(SparseSoftmax, Entmax, Preconditioned),
+        *(type(make()) for make in WEIGHTINGS.values()),
         *(nn.Sequential, nn.ModuleList, nn.Linear, nn.BatchNorm1d),
         *ACTIVATIONS.values(),
     )
@@ -61,9 +48,9 @@ def _is_of_known_class(module: nn.Module) -> bool:
 
 
 def to_data(module: nn.Module | None) -> Any:
-    """Write a module as dicts, numbers and arrays; the user's own as copies on the CPU.
+    """Make dicts, numbers and arrays of a module; copies on the CPU of the user's modules.
 
-    Arrays are the module's own memory, where that is the processor's.
+    Arrays share the memory of tensors on the CPU.
     """
     if module is None:
         return None
@@ -91,8 +78,8 @@ def _arrays(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | None
 
 
 def from_data(data: Any) -> Any:
-    """Make the module that :func:`to_data` wrote, in eval mode and without gradients."""
-    if not isinstance(data, dict):
+    """Restore the module that :func:`to_data` wrote, in eval mode and without gradients."""
+    if not isinstance(data, dict):  # None, or the user's module
         return data
     kind = MODULES[data["class"]]
     module = kind.__new__(kind)

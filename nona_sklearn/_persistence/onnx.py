@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from .._data.scaler import BOUND, SmoothClipScaler
 from .._estimators.base import NeighborEstimator
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.validation import check_flag, check_n_neighbors, snapshot
+from .._utils.snapshots import snapshot
+from .._utils.validation import check_flag, check_n_neighbors
 from ..attention import NONAHead
 
 HUGE = 1e100  # a scaled number whose square has room

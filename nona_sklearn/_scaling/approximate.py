@@ -23,8 +23,9 @@ from .._estimators.queries import input_blocks
 from .._estimators.regression import NeighborRegressor
 from .._utils.chunks import spans
 from .._utils.docs import Documented
+from .._utils.snapshots import snapshot
 from .._utils.storable import storable_estimator
-from .._utils.validation import is_whole, snapshot
+from .._utils.validation import is_whole
 from ..ranking import largest
 from .index import QUERY_BLOCK, Index, import_faiss, read_graphs
 

@@ -19,7 +19,7 @@ from filelock import FileLock
 from .._inference.bank import NeighborBank
 from .._persistence.file import decoding, read, write
 from .._utils.files import put_in_place
-from .._utils.settings import ForkSafeLock, cached_property
+from .._utils.threads import ForkSafeLock, cached_property
 from .._utils.validation import is_whole
 from ..attention import AverageHead, NONAHead
 from .index import Index, read_graphs

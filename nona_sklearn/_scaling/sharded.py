@@ -23,14 +23,8 @@ from .._inference.evaluation import Evaluation
 from .._persistence.file import decoding, read
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
-from .._utils.validation import (
-    check_flag,
-    check_ids,
-    check_levels,
-    check_n_neighbors,
-    is_whole,
-    snapshot,
-)
+from .._utils.snapshots import snapshot
+from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
 from .approximate import ApproximateNeighborsRegressor
 from .index import Candidates
 from .shard_folder import ESTIMATOR, Entry, Folder, Shard

@@ -1,62 +1,35 @@
-"""How long a fit may train: each network's share of the time, and an end at its epoch's end."""
+"""How long a fit may train, and how networks share that time."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
-
-from skorch.callbacks import Callback
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The time of a whole fit, of which a network gets its share when its training begins.
+    """The time of a whole fit, of which a network gets its share when its training begins."""
 
-    Parameters
-    ----------
-    end : float
-        When all training should be over, as :func:`time.time` tells it: processes of other
-        machines know no other clock. Infinity: whenever it is.
-    n_networks, n_workers : int
-        How many networks there are, and how many are trained at a time.
-    """
-
-    end: float
+    end: float  # on the clock of time.time, which other machines have, too; infinity: no limit
     n_networks: int
-    n_workers: int
+    n_workers: int  # how many networks are trained at a time
 
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int, n_workers: int) -> Budget:
         """Start the clock; None sets no end."""
-        # A float32 would make one of the sum, which counts in minutes.
+        # As a float32, which the user may pass, the sum would be rounded to minutes.
         left = math.inf if max_time is None else float(max_time)
         return cls(time.time() + left, n_networks, n_workers)
 
     def left(self) -> float:
-        """How many seconds are left; below 0, how many too many have passed."""
+        """How many seconds are left; negative after the end."""
         return self.end - time.time()
 
     def deadline(self, network: int) -> float:
-        """When the training of a network should end that begins now, the others in order.
+        """When the training of a network should end that begins now; networks begin in order.
 
-        A worker shares the time that is left among as many networks as it will train.
+        A worker divides the time that is left by the number of networks that it will train.
         """
         n_rounds = math.ceil((self.n_networks - network) / self.n_workers)
         return time.time() + self.left() / n_rounds
-
-
-class Deadline(Callback):
-    """End training as early stopping does, with the first epoch that ends after a deadline."""
-
-    def __init__(self, deadline: float):
-        self.deadline = deadline
-
-    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        self.passed_ = False
-
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self.passed_ = net.agree(time.time() >= self.deadline)
-        if self.passed_:
-            raise KeyboardInterrupt

@@ -14,11 +14,12 @@ from joblib.parallel import get_active_backend
 from .._data.splits import Split
 from .._data.training_data import Sample
 from .._network.network import NeighborNetwork
-from .._utils.settings import local_seed
+from .._utils.random import local_seed
 from .budget import Budget
-from .progress import CountedParallel, Progress, ReportEpochs
+from .callbacks import ReportEpochs
+from .parallel import CountedParallel, train_in_threads
+from .progress import Progress
 from .trainer import TrainingConfig, train_network
-from .turns import train_in_threads
 
 Trained = list[tuple[NeighborNetwork, list[dict]]]
 

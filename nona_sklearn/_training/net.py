@@ -12,7 +12,7 @@ from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._network.network import NeighborNetwork
 from .batches import count_parts
-from .budget import Deadline
+from .callbacks import Deadline
 
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
 

@@ -1,4 +1,6 @@
-"""The optimizer, without what its first step would import."""
+"""AdamW without torch's compiler."""
+
+from __future__ import annotations
 
 import inspect
 from typing import Any
@@ -9,11 +11,10 @@ from torch.optim.optimizer import Optimizer
 
 
 class QuietAdamW(AdamW):
-    """AdamW that leaves torch's compiler alone.
+    """AdamW whose methods are not wrapped for torch's compiler.
 
-    torch wraps some of an optimizer's methods so that the compiler passes them by. The first call
-    imports the compiler for that, which takes longer than a small fit. These are the methods
-    themselves; where torch wraps nothing, they are what they were.
+    torch wraps some of an optimizer's methods so that the compiler skips them. Their first call
+    imports the compiler, which takes longer than a small fit. These are the methods themselves.
     """
 
     add_param_group = inspect.unwrap(Optimizer.add_param_group)

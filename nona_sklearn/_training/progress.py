@@ -1,4 +1,4 @@
-"""One line that says how far a whole fit is, by tqdm: networks, epochs, losses, and time."""
+"""The progress of a whole fit in one line, by tqdm: networks, epochs, losses, and time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 import threading
 from typing import Any
 
-from joblib import Parallel
-from skorch.callbacks import Callback
 from tqdm import tqdm
 
 from .budget import Budget
@@ -16,17 +14,8 @@ from .budget import Budget
 class Progress:
     """A line for all networks of a fit, which may be trained at the same time in threads.
 
-    A copy in another process says nothing, since it would write over the line of the first: that
-    counts the networks that come back.
-
-    Parameters
-    ----------
-    budget : Budget
-        How many networks are trained, and until when.
-    max_iter : int
-        Most epochs of each.
-    shown : bool, default=True
-        Whether there is anything to see.
+    A copy in another process shows nothing, since it would overwrite the line of the first one,
+    which counts the networks that are trained.
     """
 
     def __init__(self, budget: Budget, max_iter: int, shown: bool = True):
@@ -52,10 +41,10 @@ class Progress:
             self.bar.close()
 
     def follow(self, network: int, epoch: int, loss: str) -> None:
-        """Say that a network, by its number, has run an epoch, and how good it is."""
+        """Show that a network, by its number, has run an epoch, and its loss."""
         with self.lock:
             self.epochs[network] = epoch
-            self._say(f"network {network + 1} of {self.n_networks}, epoch {epoch}, {loss}")
+            self._show(f"network {network + 1} of {self.n_networks}, epoch {epoch}, {loss}")
 
     def end_of(self, network: int) -> None:
         """Expect no further epochs of a network."""
@@ -63,14 +52,14 @@ class Progress:
             self.most[network] = self.epochs[network]
 
     def count(self, n_trained: int) -> None:
-        """Say how many networks are trained."""
+        """Show how many networks are trained."""
         with self.lock:
-            self._say(self._counted(n_trained))
+            self._show(self._counted(n_trained))
 
     def _counted(self, n_trained: int) -> str:
         return f"{n_trained} of {self.n_networks} networks trained"
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         if self.bar is None:
             return
         self.bar.set_description_str(text, refresh=False)
@@ -78,41 +67,9 @@ class Progress:
         self.bar.update(sum(self.epochs) - self.bar.n)  # tqdm decides whether to write
 
     def _time_left(self, bar: tqdm) -> str:
-        """At most how long it will take, where that can be known."""
+        """An upper limit of the time left, if there is one."""
         left, n_done = self.budget.left(), sum(self.epochs)
         if n_done:  # in this process
             mean = bar.format_dict["elapsed"] / n_done
             left = min(left, mean * (sum(self.most) - n_done))
         return f"at most {tqdm.format_interval(left)} left" if 0 < left < math.inf else ""
-
-
-class ReportEpochs(Callback):
-    """Let a line of progress follow the training of one network."""
-
-    def __init__(self, progress: Progress, network: int):
-        self.progress = progress
-        self.network = network
-
-    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
-        self.best_ = math.inf
-
-    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        epoch = net.history[-1]
-        name = "valid_loss" if "valid_loss" in epoch else "train_loss"
-        self.best_ = min(self.best_, epoch[name])
-        self.progress.follow(self.network, epoch["epoch"], f"best {name} {self.best_:.4g}")
-
-    def on_train_end(self, net: Any, **kwargs: Any) -> None:
-        self.progress.end_of(self.network)
-
-
-class CountedParallel(Parallel):
-    """Joblib's, whose count of what is done goes to a line of progress, too."""
-
-    def __init__(self, n_jobs: int | None, progress: Progress):
-        super().__init__(n_jobs)
-        self.progress = progress
-
-    def print_progress(self) -> None:
-        super().print_progress()
-        self.progress.count(self.n_completed_tasks)

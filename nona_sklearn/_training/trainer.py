@@ -25,14 +25,12 @@ from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
 from ..attention import NONAHead
 from ..losses import WeightedLoss
-from .averaging import WeightAveraging
 from .batches import AdaptiveAccumulation, RowBatches, WholeBatch, numbered, resolve_batch_size
-from .budget import Deadline
+from .callbacks import Deadline, ReportEpochs, WeightAveraging
 from .convergence import check_parameters, divergence_named
 from .net import AcceleratedNet, NONANet
 from .optimizer import QuietAdamW
 from .pools import NEIGHBOR_POOLS, DatasetPool
-from .progress import ReportEpochs
 from .refinement import fit_trust_radius, how_many, refine
 
 MAX_GRADIENT_NORM = 1.0

@@ -1,1 +1,1 @@
-"""What knows nothing of neighbours: checks, threads, tables, files."""
+"""Tools that are independent of neighbours: checks, threads, tables, files."""

@@ -1,4 +1,4 @@
-"""Arrays of numpy as tensors, and the other way round."""
+"""NumPy's arrays as tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor of an array's memory. A mapped one may be read-only: nobody may write to it."""
+    """A tensor of an array's memory, which may be mapped and read-only: don't write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.as_tensor(array)

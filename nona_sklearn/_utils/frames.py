@@ -9,18 +9,10 @@ from sklearn.utils import Bunch
 
 
 def table(columns: dict[str, np.ndarray]) -> Any:
-    """Make a table of named columns, which are its attributes too.
+    """Make a table of named columns: a DataFrame or, without pandas, a Bunch of arrays.
 
-    Parameters
-    ----------
-    columns : dict of ndarray of shape (n,)
-        The columns, in their order.
-
-    Returns
-    -------
-    DataFrame, or Bunch of arrays without pandas
-        Names of one kind, such as dates, get its type. A column that lacks an entry stays as it
-        is: whole numbers would become floats, which do not hold them all.
+    A column of objects gets their type, such as datetime64, unless it has gaps: integers would
+    become floats, which do not represent all of them.
     """
     try:
         import pandas as pd

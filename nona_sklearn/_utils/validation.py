@@ -1,19 +1,19 @@
-"""Clear errors for parameters, and what stays as it was after one."""
+"""Checks of parameters, with errors that name the parameter and its value."""
 
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
-Thing = TypeVar("Thing")
 
-
-def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:
+def is_whole(value: Any, low: int, high: float = math.inf) -> bool:
     """Whether a value is an integer from low to high; True is none."""
     return isinstance(value, Integral) and value is not True and low <= int(value) <= high
 
@@ -21,6 +21,14 @@ def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:
 def is_real(value: Any, low: float, high: float) -> bool:
     """Whether a value is a number from low to high; True and NaN are none."""
     return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or pandas' NA."""
+    if value is None:
+        return True
+    equal = value == value  # no bool for pandas' NA, nor for an array, which is not missing
+    return (isinstance(equal, bool | np.bool_) and not equal) or type(value).__name__ == "NAType"
 
 
 def unmasked(values: Any) -> Any:
@@ -36,88 +44,52 @@ def unmasked(values: Any) -> Any:
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
-    """Raise a ValueError that names the parameter and its value unless it is a choice."""
+    """Raise a ValueError unless the value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {sorted(choices)}, got {value!r}")
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raise a ValueError that names the parameter and its value unless it is True or False."""
+    """Raise a ValueError unless the value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-def snapshot(thing: Thing) -> Thing:
-    """Copy an object without its attributes' values, which both share.
-
-    The copy keeps them when another thread replaces those of the object.
-    """
-    copied = object.__new__(type(thing))
-    vars(copied).update(vars(thing))
-    return copied
-
-
-@contextmanager
-def replaced_when_done(
-    thing: Thing, lock: AbstractContextManager[Any] | None = None
-) -> Iterator[Thing]:
-    """Work on a copy, whose attributes replace the object's in one step unless the block fails.
-
-    Until then the object stays as it was, in other threads too.
-
-    Parameters
-    ----------
-    thing : object
-        What the copy is of.
-    lock : context manager, optional
-        Held during the replacement.
-    """
-    before, twin = vars(snapshot(thing)), snapshot(thing)
-    yield twin
-    with lock or nullcontext():
-        # What other threads set on the object meanwhile stays.
-        new = {k: value for k, value in vars(twin).items() if before.get(k, twin) is not value}
-        dropped = before.keys() - vars(twin).keys()
-        kept = {k: value for k, value in vars(thing).items() if k not in dropped}
-        thing.__dict__ = kept | new
+def check_integer(name: str, value: Any, low: int = 1, high: float = math.inf) -> int:
+    """Make an int of a value; raise a ValueError unless it is an integer from low to high."""
+    if not is_whole(value, low, high):
+        at_least = "a positive integer" if low == 1 else f"an integer of at least {low}"
+        wanted = at_least if high == math.inf else f"an integer from {low} to {high}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r:.100}")
+    return int(value)
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or pandas' NA, which does not say if it equals itself."""
-    if value is None:
-        return True
-    equal = value == value  # an array or the like is given, whatever it holds
-    return (isinstance(equal, bool | np.bool_) and not equal) or type(value).__name__ == "NAType"
+def check_n_neighbors(n_neighbors: Any, n_admitted: int) -> int:
+    """Make an int of a number of neighbours, of which at most `n_admitted` exist."""
+    return check_integer("n_neighbors", n_neighbors, 1, n_admitted)
 
 
-def check_levels(quantiles) -> Tensor:
-    """One or more probabilities as a float64 tensor of one axis."""
+def check_numbers(values: Any, name: str) -> Tensor:
+    """Make a float64 tensor of one axis of one or more numbers."""
+    given = np.atleast_1d(unmasked(values))
+    if given.size == 0 or given.dtype.kind not in "biufO":
+        raise ValueError(f"{name} must be a number or a list of them, got {values!r:.100}")
+    numbers = check_array(given, ensure_2d=False, dtype=np.float64, order="C", input_name=name)
+    if numbers.ndim != 1:
+        raise ValueError(f"{name} must be a number or a list of them, got shape {numbers.shape}")
+    return torch.from_numpy(numbers)
+
+
+def check_levels(quantiles: Any) -> Tensor:
+    """Make a float64 tensor of one axis of one or more probabilities."""
     levels = check_numbers(quantiles, "quantiles")
     if not ((levels >= 0) & (levels <= 1)).all():
         raise ValueError(f"quantiles must be from 0 to 1, got {quantiles!r}")
     return levels
 
 
-def check_numbers(values, name) -> Tensor:
-    """One or more numbers as a float64 tensor of one axis."""
-    given = np.atleast_1d(unmasked(values))
-    if given.size == 0 or given.dtype.kind not in "biufO":
-        raise ValueError(f"{name} must be a number or a list of them, got {values!r:.100}")
-    values = check_array(given, ensure_2d=False, dtype=np.float64, order="C", input_name=name)
-    if values.ndim != 1:
-        raise ValueError(f"{name} must be a number or a list of them, got shape {values.shape}")
-    return torch.from_numpy(values)
-
-
-def check_n_neighbors(n_neighbors, n_admitted):
-    """Refuse a number of neighbours that there are not."""
-    if not is_whole(n_neighbors, 1, n_admitted):
-        raise ValueError(
-            f"n_neighbors must be an integer from 1 to {n_admitted}, got {n_neighbors!r}"
-        )
-
-
-def check_ids(ids):
+def check_ids(ids: Any) -> np.ndarray:
+    """Make an int64 array of one axis of one or more ids."""
     ids = np.atleast_1d(ids)
     if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
         raise ValueError(f"ids must be integers, got {ids!r}")
@@ -130,3 +102,15 @@ def check_lengths(n_rows: int, n_targets: int) -> None:
         raise ValueError(
             f"X and y have inconsistent numbers of samples: X has {n_rows}, y has {n_targets}"
         )
+
+
+def check_all_known(name: str, unknown: list) -> None:
+    """Refuse ids or names that are not in the bank, and name up to ten of them."""
+    if unknown:
+        raise ValueError(f"{name} must be in the bank, got unknown {unknown[:10]}")
+
+
+def check_some_left(name: str, n_left: int, n_rows: int) -> None:
+    """Refuse ids or names of all rows where these are to be removed."""
+    if n_left == 0:
+        raise ValueError(f"{name} must leave at least one row, got all {n_rows}")

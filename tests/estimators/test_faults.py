@@ -45,8 +45,8 @@ from nona_sklearn._inference.calibration import evaluate_rows, fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training import trainer
-from nona_sklearn._utils.settings import EDITING, WORKERS, cached_property
-from nona_sklearn._utils.validation import replaced_when_done, snapshot
+from nona_sklearn._utils.snapshots import EDITING, replaced_when_done, snapshot
+from nona_sklearn._utils.threads import WORKERS, cached_property
 from nona_sklearn.weighting import WEIGHTINGS
 
 

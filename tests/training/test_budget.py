@@ -25,8 +25,9 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module
-from nona_sklearn._training import ensemble
-from nona_sklearn._training.budget import Budget, Deadline
+from nona_sklearn._training import callbacks, ensemble
+from nona_sklearn._training.budget import Budget
+from nona_sklearn._training.callbacks import Deadline
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
 EACH = pytest.mark.parametrize(
@@ -64,7 +65,8 @@ def clock(monkeypatch):
         def on_epoch_end(self, net, **kwargs):
             Clock.now += 1.0
 
-    monkeypatch.setattr(budget_module, "time", SimpleNamespace(time=lambda: Clock.now))
+    for module in (budget_module, callbacks):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: Clock.now))
     return Clock
 
 

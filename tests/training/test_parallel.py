@@ -14,8 +14,10 @@ from skorch.callbacks import Callback
 from nona_sklearn import NONAClassifier, NONARegressor
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._training import ensemble
-from nona_sklearn._training.turns import FairSemaphore, YieldTurn, train_in_threads
-from nona_sklearn._utils import settings
+from nona_sklearn._training.callbacks import YieldTurn
+from nona_sklearn._training.parallel import train_in_threads
+from nona_sklearn._utils import threads
+from nona_sklearn._utils.threads import FairSemaphore
 
 SHORT = {"max_iter": 3, "hidden_layer_sizes": (8,), "random_state": 0}
 
@@ -109,7 +111,7 @@ def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, aft
     torch.set_num_threads(2)
     model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)
     before = set(threading.enumerate())
-    monkeypatch.setattr(settings, "ThreadPoolExecutor", Interrupting)
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", Interrupting)
     monkeypatch.setattr(Interrupting, "after", after)
     with pytest.raises(KeyboardInterrupt):
         model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)

@@ -16,7 +16,8 @@ from tqdm import tqdm
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 from nona_sklearn._training import progress
 from nona_sklearn._training.budget import Budget
-from nona_sklearn._training.progress import CountedParallel, Progress
+from nona_sklearn._training.parallel import CountedParallel
+from nona_sklearn._training.progress import Progress
 
 
 def nona(**params):

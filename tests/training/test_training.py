@@ -22,13 +22,13 @@ from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import trainer
-from nona_sklearn._training.averaging import WeightAveraging
 from nona_sklearn._training.batches import (
     AdaptiveAccumulation,
     RowBatches,
     count_parts,
     resolve_batch_size,
 )
+from nona_sklearn._training.callbacks import WeightAveraging
 from nona_sklearn._training.ensemble import count_networks
 from nona_sklearn._training.net import NONANet
 from nona_sklearn._training.pools import NEIGHBOR_POOLS

@@ -1,0 +1,42 @@
+"""Docstrings of classes that are completed by another class's."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+SECTION = r"{}\n-+\n(.*?)(?=\n\n[A-Z][\w ]*\n---|\Z)"
+
+
+def with_parameters_of(other: type) -> Callable[[type], type]:
+    """Complete a class's docstring by the parameters and attributes that another one describes.
+
+    Parameters come in the order of the signature. Attributes of `other` come first, without
+    ``calibration_``. What the class describes itself is kept.
+    """
+
+    def complete(cls: type) -> type:
+        if cls.__doc__ is None or other.__doc__ is None:  # python -OO
+            return cls
+        text, theirs = inspect.cleandoc(cls.__doc__), inspect.cleandoc(other.__doc__)
+        for section in ("Parameters", "Attributes"):
+            described = _entries(theirs, section) | _entries(text, section)
+            described.pop("calibration_", None)
+            names = inspect.signature(cls).parameters if section == "Parameters" else described
+            head, _, tail = re.split(SECTION.format(section), text, maxsplit=1, flags=re.DOTALL)
+            body = "\n\n".join(described[name] for name in names)
+            text = f"{head}{section}\n{'-' * len(section)}\n{body}{tail}"
+        cls.__doc__ = text
+        return cls
+
+    return complete
+
+
+def _entries(text: str, section: str) -> dict[str, str]:
+    """Descriptions in a docstring's section, by name."""
+    found = re.search(SECTION.format(section), text, re.DOTALL)
+    if found is None:
+        return {}
+    parts = re.split(r"\n+(?=\w)", found[1].strip())
+    return {part.split(" : ")[0]: part for part in parts}

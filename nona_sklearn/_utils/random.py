@@ -1,0 +1,42 @@
+"""torch's global state: seeds and modes are set for the block of a fit, and restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from .threads import ForkSafeLock
+
+_SEEDING = ForkSafeLock()  # torch's global generator serves one fit at a time
+
+
+@contextmanager
+def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed torch inside the block only, for one thread at a time.
+
+    Layers draw initial weights from the CPU's generator, dropout from that of its device.
+    """
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with _SEEDING.held(), torch.random.fork_rng(devices=devices), ExitStack() as stack:
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Undo inside the block what is set around it: autocast, inference mode, default device."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield

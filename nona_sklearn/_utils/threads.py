@@ -1,0 +1,169 @@
+"""Threads in which torch computes on one core each, and locks that survive a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def _after_fork(function: Callable[[], Any]) -> None:
+    """Call a function in each child process, where the system forks: Windows does not."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+# OpenMP's threads are not copied to a forked process, which would wait for them for ever.
+_after_fork(lambda: torch.set_num_threads(1))
+
+
+class cached_property(Generic[T]):
+    """A property that is computed once, like that of functools, but without a lock.
+
+    In Python 3.11 functools has one lock for all objects of a class, for which threads wait, and
+    which may be locked for ever in a forked process.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = vars(instance)[self.name] = self.function(instance)
+        return value
+
+
+class ForkSafeLock:
+    """A re-entrant lock that is open in a forked process: the thread that held it is not there."""
+
+    def __init__(self) -> None:
+        self._renew()
+        _after_fork(self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock inside the block."""
+        with self._lock:
+            yield
+
+
+class FairSemaphore:
+    """A semaphore whose threads go on in the order in which they began to wait.
+
+    With Python's, the thread that has just stopped would often go on.
+    """
+
+    def __init__(self, n_at_a_time: int):
+        self._n_free = n_at_a_time
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+        self.ended = False  # whether all that take turns are to end
+
+    def __enter__(self) -> FairSemaphore:
+        mine = threading.Event()
+        with self._lock:
+            if self._n_free:
+                self._n_free -= 1
+                return self
+            self._waiting.append(mine)
+        mine.wait()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._n_free += 1
+
+    def yield_turn(self) -> None:
+        """Let waiting threads go on, and wait for the next turn."""
+        if self._waiting:
+            self.__exit__()
+            self.__enter__()
+
+
+class Workers:
+    """Threads that are kept, in each of which torch has one thread.
+
+    torch's number of threads belongs to a thread, but the last one set is also what new threads
+    start with. If it were set for each prediction, two at a time could leave the process at one
+    thread for good. So workers are started once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._forget()
+        _after_fork(self._forget)  # threads are not copied
+
+    def _forget(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._size = 0
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any], n_threads: int) -> list:
+        """Call a function with each item, in `n_threads` threads; returns a list of results."""
+        n_threads = min(n_threads, len(items))
+        if n_threads == 0:
+            return []
+
+        def work(first: int) -> list:
+            return [function(item) for item in items[first::n_threads]]
+
+        # joblib's threads look for results every 10 ms, in which a small one is long done.
+        shares = list(self._at_least(n_threads).map(work, range(n_threads)))
+        return [shares[i % n_threads][i // n_threads] for i in range(len(items))]
+
+    def _at_least(self, n_threads: int) -> ThreadPoolExecutor:
+        with self._lock.held():
+            if self._pool is None or self._size < n_threads:
+                self._pool, self._size = lone_threads(n_threads), n_threads
+            return self._pool
+
+
+WORKERS = Workers()
+_STARTING = ForkSafeLock()  # the number for new threads is changed for one pool at a time
+
+
+def lone_threads(n_threads: int) -> ThreadPoolExecutor:
+    """Start threads in each of which torch has one thread; other threads keep their number."""
+    started = threading.Barrier(n_threads)  # so that each thread takes one of the calls
+
+    def compute_alone(_: int) -> None:
+        torch.get_num_threads()  # a thread's first call takes what all threads start with
+        started.wait()
+        torch.set_num_threads(1)
+
+    with _STARTING.held():
+        before = _in_new_thread(torch.get_num_threads)
+        pool = ThreadPoolExecutor(n_threads, "nona")
+        try:
+            list(pool.map(compute_alone, range(n_threads)))
+        except BaseException:  # a thread could not be started, or the user interrupts
+            started.abort()
+            pool.shutdown()
+            raise
+        finally:
+            _in_new_thread(lambda: torch.set_num_threads(before))
+    return pool
+
+
+def _in_new_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a thread that starts now, with the number for new threads."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
