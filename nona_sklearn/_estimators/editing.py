@@ -15,7 +15,7 @@ from .._data.sample_weight import check_sample_weight, log_prior
 from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
 from .._utils.snapshots import EDITING, snapshot
-from .._utils.validation import check_ids, check_lengths, check_n_neighbors
+from .._utils.validation import check_ids, check_lengths, check_n_neighbors, check_some_left
 from .queries import embedded
 
 COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
