@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nona_sklearn._inference.neighbors import Exclusion, with_ones
 from nona_sklearn._inference.tiles import (
-    EVALUATION_STEPS,
     Comparison,
     EuclideanComparison,
     Extremes,
@@ -19,7 +18,7 @@ from nona_sklearn._inference.tiles import (
     relative_to_peak_,
 )
 from nona_sklearn.similarity import SIMILARITIES
-from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
+from nona_sklearn.softstep import EVALUATION_STEPS, STEPS, equally_near, scale_similarity
 
 EPS = torch.finfo(torch.float32).eps
 

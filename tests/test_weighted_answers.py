@@ -82,7 +82,7 @@ def make_question(
         )
         if hasattr(head, "log_temperature"):
             head.log_temperature.data.fill_(temperature)
-        head.reach.fill_(1.5)  # so that some fade
+        head.trust_radius.fill_(1.5)  # so that some fade
         return head.eval()
 
     head = make_head(-0.5)

@@ -14,7 +14,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 from torch.autograd import gradcheck
 
-from nona_sklearn import NONAHead, NONARegressor, SoftStep, weighting
+from nona_sklearn import NONAHead, NONARegressor, SoftStep
 from nona_sklearn.similarity import SIMILARITIES, l2
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -28,9 +28,11 @@ from nona_sklearn.weighting import (
     SparseSoftmax,
     Uniform,
     Weighting,
+    elementwise,
     make_weighting,
-    softmax,
+    sparse,
 )
+from nona_sklearn.weighting.base import softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 MANY = 1000  # more than there are neighbours in any test
@@ -328,9 +330,9 @@ def test_near_everybody_sigmoid_is_uniform_and_softplus_linear(dtype):
 
 def test_softpick_falls_back_to_the_nearest():
     made = learned(Softpick(), threshold=-1)
-    s = torch.tensor([[-7.0, -9.0, -7.0], [-7.0, -7.0 - 1.01 * weighting.LEAST_LEAD, -8.0]])
+    s = torch.tensor([[-7.0, -9.0, -7.0], [-7.0, -7.0 - 1.01 * elementwise.LEAST_LEAD, -8.0]])
     assert made.weigh(s).tolist() == [[0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]
-    nearer = torch.tensor([[-7.0, -7.0 - weighting.LEAST_LEAD / 2, -8.0]])
+    nearer = torch.tensor([[-7.0, -7.0 - elementwise.LEAST_LEAD / 2, -8.0]])
     near, also_near, far = made.weigh(nearer)[0].tolist()
     assert near > also_near > 0 == far
     lost = torch.tensor([[-0.2, -1.0, -2.0]])  # of those within, the nearest are never alone
@@ -406,7 +408,7 @@ def test_entmax_agrees_with_its_authors_package(alpha, scale, n):
         functions = [theirs.sparsemax]
     weights = made.weigh(s)
     if scale < 0.01 and n == 300:
-        assert ((weights > 0).sum(dim=1) > weighting.FIRST_SUPPORT).all()
+        assert ((weights > 0).sum(dim=1) > sparse.FIRST_SUPPORT).all()
     ours = torch.autograd.grad((weights * direction).sum(), inputs)
     for function in functions:
         expected = function(s)
@@ -427,7 +429,7 @@ def test_entmax_finds_who_counts(monkeypatch, dtype, alpha, scale):
     log_measure[:, ::3] = -math.inf
     found = []
     for first in (1, 64, 300):
-        monkeypatch.setattr(weighting, "FIRST_SUPPORT", first)
+        monkeypatch.setattr(sparse, "FIRST_SUPPORT", first)
         found.append(Entmax(alpha).weigh(s, log_measure))
     close = {"rtol": 0, "atol": 100 * torch.finfo(dtype).eps}
     for some in found[:2]:

@@ -37,7 +37,9 @@ class DenseHead(nn.Module):
         self.n_outputs, self.sizes = n_outputs, sizes
         self.linear = nn.Linear(embedding_dim, n_outputs or 1)
 
-    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+    def split_by_head(
+        self, query: Tensor, neighbors: Tensor
+    ) -> list[tuple[nn.Module, Tensor, Tensor]]:
         """List each head with what it looks at: this one, at all."""
         return [(self, query, neighbors)]
 
@@ -52,7 +54,7 @@ class DenseHead(nn.Module):
         targets=None,
         excluded=None,
         log_prior=None,
-        unit=None,
+        adjustment_scale=None,
     ) -> Tensor:
         prediction = self.linear(query.relu())
         if self.sizes is not None:
@@ -86,7 +88,7 @@ class DenseHeadNetworks(NONANetworks):
         """What the networks say of queries in the mean, in units of the targets."""
         check_is_fitted(self)
         query = self._validate_and_embed(X)
-        parts = self.network_.head.parts(query, self.neighbors_.embeddings)
+        parts = self.network_.head.split_by_head(query, self.neighbors_.embeddings)
         encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
         return self.targets_.restore(encoded)
 

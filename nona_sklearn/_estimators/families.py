@@ -23,13 +23,11 @@ from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.settings import local_seed
 from .._utils.validation import snapshot
 from ..embedding import FeatureWeights, PeriodicEmbedding
-from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS, SoftStep
 from ..weighting import Weighting
 from .base import NetworkEstimator
 from .parameters import CLASS_CONSTRAINTS
 
-START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes mean nothing
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 #: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
@@ -41,7 +39,7 @@ OF_EXTRACTORS = {
     "n_iter_no_change": 10,
 }
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner known by heart
-START_SAMPLE = 1024  # rows that say how wide it is
+START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
 class NONANetworks(NetworkEstimator):
@@ -495,7 +493,7 @@ class SoftStepNetworks(NetworkEstimator):
             learn_temperature=True,
             n_neighbors=self.n_neighbors,
         )
-        if not given and self.softstep_on == "rank" and not head.weighting.tempered:
+        if not given and self.softstep_on == "rank" and not head.weighting.depends_on_similarity:
             raise ValueError(
                 f"hidden_layer_sizes must be None with weighting={self.weighting!r} and "
                 f"softstep_on='rank', got {self.hidden_layer_sizes!r}: ranks have no gradient to "
@@ -510,7 +508,7 @@ class SoftStepNetworks(NetworkEstimator):
         sample = X
         if len(X) > START_SAMPLE:  # rows may come in order
             sample = X[torch.randperm(len(X))[:START_SAMPLE]]
-        _start_near(network, sample)
+        head.initialize(network.embed(sample))
         return network
 
 
@@ -596,29 +594,3 @@ def _check_most(weighting: str | Weighting, n_rows: int) -> None:
     most = None if isinstance(weighting, str) else weighting.n_neighbors
     if most is not None and most > n_rows:
         raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
-
-
-@torch.no_grad()
-def _start_near(network, X):
-    """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
-
-    The step gives half weight at the last of them, and the temperature of a similarity in the
-    rows' own units is how much less similar than the nearest it is.
-    """
-    head, embeddings = network.head, network.embed(X)
-    similarity = SIMILARITIES[head.similarity](embeddings, embeddings)
-    itself = torch.eye(len(X), dtype=torch.bool)
-    k = min(START_NEIGHBORS, len(X) - 1)
-
-    x = STEP_SCALES[head.step.on](similarity, itself)
-    head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
-
-    if not head.weighting.tempered:
-        return
-    nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
-    gap = (nearest[:, 0] - nearest[:, -1]).median()
-    if head.similarity == "log_l2":
-        # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
-        head.log_nugget.sub_(nearest[:, -1].median())
-    elif gap > 0:
-        head.log_temperature.copy_(gap.log())

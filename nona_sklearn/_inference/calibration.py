@@ -238,7 +238,7 @@ def one_by_one(
     head: NONAHead | AverageHead, bank: NeighborBank
 ) -> list[tuple[NONAHead, NeighborBank]]:
     """Take an average of networks apart: each one's head, and the bank as it sees it."""
-    parts = head.parts(bank.embeddings[:0], bank.embeddings)
+    parts = head.split_by_head(bank.embeddings[:0], bank.embeddings)
     return [
         (own, replace(bank, neighbors=replace(bank.neighbors, embeddings=embeddings)))
         for own, _, embeddings in parts

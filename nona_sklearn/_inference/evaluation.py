@@ -109,7 +109,7 @@ class Evaluation:
     @property
     def parts(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
         """Each network's head, with the queries and the neighbours where it looks."""
-        return self.head.parts(self.query, self.neighbors.embeddings)
+        return self.head.split_by_head(self.query, self.neighbors.embeddings)
 
     def extremes(self) -> tuple[Known, ...]:
         """The nearest and the farthest similarities, for each network."""
@@ -229,7 +229,7 @@ class Evaluation:
         def answer(_, parts):
             return torch.cat([-tiles.nearest for tiles in parts], dim=1).double()
 
-        n_networks = len(self.head.parts(self.query, self.neighbors.embeddings))
+        n_networks = len(self.head.split_by_head(self.query, self.neighbors.embeddings))
         return self._rows(answer, self.query.new_zeros(0, n_networks))
 
     def step_sums(self) -> Tensor:
@@ -283,7 +283,7 @@ class Evaluation:
                 with adding:
                     totals[rows] += said
 
-        parts = self.head.parts(self.query, self.neighbors.embeddings)
+        parts = self.head.split_by_head(self.query, self.neighbors.embeddings)
         again = not all(head.keeps_proportions for head, _, _ in parts)
         told = _whole_rows if again else _each_network
         self._blocks(answer, whole_rows=again)
@@ -357,7 +357,7 @@ class Evaluation:
             needs small blocks of queries.
         """
         neighbors = self.neighbors
-        parts = self.head.parts(self.query, neighbors.embeddings)
+        parts = self.head.split_by_head(self.query, neighbors.embeddings)
         comparisons = self._comparisons(parts)
         n_threads = torch.get_num_threads() if self.query.device.type == "cpu" else 1
         alone = n_threads == 1

@@ -26,17 +26,17 @@ from torch import Tensor
 
 from .._utils.chunks import spans, spans_of
 from .._utils.settings import cached_property
-from ..attention import ClassHead, NONAHead, Pairs, adjusted_mean
+from ..attention import ClassHead, NONAHead
+from ..attention.functional import Pairs, adjusted_mean
 from ..similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
-from ..softstep import SoftStep, equally_near
-from ..weighting import LEAST_LOGIT, exp_below_
+from ..softstep import EVALUATION_STEPS, SoftStep, equally_near
+from ..weighting.base import LEAST_LOGIT, exp_below_
 from .neighbors import Neighbors
 
 #: Queries by rows of the bank in a tile, which fits a processor's cache: 4 MB in float32.
 TILE = {"cpu": (2**7, 2**13), "cuda": (2**8, 2**16)}
 KEPT_BYTES = 2**27  # of a bank's side of a product, all networks together, from call to call
 ENTRIES_WITHOUT = 2**18  # pairs at a time where answers without a neighbour are found anew
-LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -347,50 +347,6 @@ def _power_of_two(length: Tensor) -> Tensor:
     return length / torch.frexp(length).mantissa
 
 
-# -- steps without a gradient ------------------------------------------------------------------
-
-
-def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.softstep.log_s1` of ``x = gap * slope``, in place of `gap`.
-
-    Parameters
-    ----------
-    gap : Tensor of shape (q, n)
-        How much nearer than the farthest neighbour each one is; overwritten.
-    slope : Tensor of shape (q, 1) or ()
-        One over the gap of the nearest.
-    a, b, t : Tensor of shape (q, 1) or ()
-        As for :func:`~nona_sklearn.softstep.log_s1`.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        Log step, in [-inf, 0].
-    """
-    limits = torch.finfo(gap.dtype)
-    width = (b - a).clamp_min(limits.tiny)  # rounding may leave nothing between them
-    u = gap.mul_(slope).sub_(a).div_(width)
-    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would cost
-    # ten times as much.
-    odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
-    odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
-    return torch.minimum(odds.log1p_().neg_(), torch.threshold_(u, 0.0, -math.inf))
-
-
-def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.softstep.log_s2` of ``x = gap * slope``, in place of `gap`.
-
-    Parameters and return value as for :func:`log_s1_`.
-    """
-    ratio = gap.mul_(slope / b).clamp_(0, 1)
-    logarithm = ratio.log()
-    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
-
-
-#: What stands in for :data:`~nona_sklearn.softstep.STEPS` where no gradient is asked for.
-EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s2_}
-
-
 # -- one head and one block of queries ---------------------------------------------------------
 
 
@@ -601,7 +557,7 @@ class Tiles:
     def known(self, values: Tensor) -> Known:
         """What these neighbours say to whoever merges it with what others say."""
         partial = self.partial(values)
-        fades = self.adjusts and bool(self.head.reach.isfinite())
+        fades = self.adjusts and bool(self.head.trust_radius.isfinite())
         return Known(partial=partial, nearest=self.nearest if fades else None)
 
     def _answer(
@@ -713,9 +669,9 @@ class Tiles:
     @cached_property
     def _fade(self) -> Tensor:
         """How much of each query's shift is left, (q, 1)."""
-        if not self.head.reach.isfinite():
+        if not self.head.trust_radius.isfinite():
             return self.own.new_ones(len(self.own), 1)
-        return self.head.fade(-self.nearest.double())
+        return self.head.attenuation(-self.nearest.double())
 
     @cached_property
     def nearest(self) -> Tensor:

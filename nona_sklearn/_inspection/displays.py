@@ -583,7 +583,7 @@ class StepDisplay(Display):
         """
         model = _unwrap_as_it_is(estimator)
         query = _embeddings(model, X)
-        parts = model.estimator.network_.head.parts(query, query)
+        parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:
             raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")
@@ -682,7 +682,7 @@ class WeightingDisplay(Display):
             raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
         model = _unwrap_as_it_is(estimator)
         bank, asked = model.estimator.bank_, model.embed(X)
-        parts = model.estimator.network_.head.parts(asked.embeddings, bank.embeddings)
+        parts = model.estimator.network_.head.split_by_head(asked.embeddings, bank.embeddings)
         head, query, neighbors = parts[0]
         with torch.no_grad():
             weights = head.neighbor_weights(query, neighbors, None, bank.neighbors.log_prior)

@@ -28,7 +28,8 @@ from .._utils.chunks import spans
 from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
 from .._utils.validation import is_whole, snapshot
-from ..attention import AverageHead, NONAHead, adjusted_mean
+from ..attention import AverageHead, NONAHead
+from ..attention.functional import adjusted_mean
 from ..ranking import largest
 from ..similarity import SIMILARITIES
 
@@ -181,7 +182,7 @@ class ApproximateNeighborsRegressor(
         decode = regressor.targets_.decode
         difference = decode(candidates.mean(index.head, query)) - decode(exact)
         recalls, shares, prior = [], [], index.bank.neighbors.log_prior
-        parts = index.head.parts(query, index.bank.embeddings)
+        parts = index.head.split_by_head(query, index.bank.embeddings)
         for (head, q, neighbors), rows in zip(parts, candidates.rows, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()
@@ -265,13 +266,13 @@ class Index:
     @classmethod
     def of(cls, head: NONAHead | AverageHead, bank: NeighborBank) -> Index:
         """Build the graphs of a bank."""
-        parts = head.parts(bank.embeddings[:0], bank.embeddings)
+        parts = head.split_by_head(bank.embeddings[:0], bank.embeddings)
         return cls(head, bank, [_build_graph(own.metric_part(z).cpu()) for own, _, z in parts])
 
     def search(self, query: Tensor, n_candidates: int) -> Candidates:
         """Find the rows that each network's graph leads to from some queries (q, d)."""
         k, rows, squares = min(int(n_candidates), len(self.bank)), [], []
-        parts = self.head.parts(query, self.bank.embeddings)
+        parts = self.head.split_by_head(query, self.bank.embeddings)
         for (head, q, _), graph in zip(parts, self.graphs, strict=True):
             found = _search_graph(graph, np.ascontiguousarray(head.metric_part(q).cpu()), k)
             squares.append(torch.from_numpy(found[0]))
@@ -331,7 +332,7 @@ class Candidates:
     @torch.no_grad()
     def mean(self, head: NONAHead | AverageHead, query: Tensor) -> Tensor:
         """Average the candidates' adjusted values by their weights, then the networks."""
-        parts = head.parts(query, self.neighbors.embeddings)
+        parts = head.split_by_head(query, self.neighbors.embeddings)
         means = [
             self._mean_of_network(*part, rows) for part, rows in zip(parts, self.rows, strict=True)
         ]
@@ -358,7 +359,7 @@ class Candidates:
             own, theirs = (unit * head.adjustments(each).double() for each in (query, neighbors))
             expected = torch.einsum("qk,qkc->qc", weights, theirs.cpu()[rows])
             distance = torch.linalg.vector_norm(q.cpu() - z.cpu()[rows[:, 0]], dim=1)
-            fade = head.fade(distance[:, None].to(own)).cpu()
+            fade = head.attenuation(distance[:, None].to(own)).cpu()
             mean = adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
         return mean
 
