@@ -128,6 +128,33 @@ def test_every_name_is_on_paper():
     assert make_weighting("entmax").learn_alpha
 
 
+@EACH
+def test_a_weighting_may_do_without_a_temperature(name):
+    """As in the papers: nothing is learned, and nothing divides the similarities."""
+    make = WEIGHTINGS[name]
+    z, options = rows(12, dtype=torch.float32), {"n_neighbors": 5 if name == "uniform" else None}
+    fixed, learning = make() if name == "uniform" else make(learn_temperature=False), make()
+    plain = NONAHead("l2", weighting=learning, **options)
+    head = NONAHead("l2", weighting=fixed, learn_temperature=True, **options)
+    assert head.temperature == 1
+    assert head.state_dict().keys() == plain.state_dict().keys()
+    expected = plain.neighbor_weights(z[:2], z)
+    torch.testing.assert_close(head.neighbor_weights(z[:2], z), expected, rtol=0, atol=0)
+    if name != "uniform":
+        assert "learn_temperature=False" in repr(head.weighting)
+        both = NONAHead("l2", weighting=learning, learn_temperature=True, **options)
+        assert "log_temperature" in both.state_dict()
+        assert "log_temperature" not in head.state_dict()
+        assert not make(learn_temperature=np.bool_(False)).learn_temperature
+
+
+def test_without_a_temperature_there_is_no_nugget():
+    head = NONAHead("log_l2", weighting=Softmax(learn_temperature=False), learn_temperature=True)
+    assert list(head.parameters()) == []
+    head.initialize(rows(20))  # of which nothing is left to set
+    assert repr(head.weighting) == "Softmax(learn_temperature=False)"
+
+
 # -- what all of them do -----------------------------------------------------------------------
 
 DISTANCES = st.lists(
@@ -657,6 +684,10 @@ def test_weights_without_gradient_are_nothing_to_learn():
         (lambda: Entmax("1.5"), "alpha must lie between 1 and 2, got '1.5'"),
         (lambda: Entmax(1, learn_alpha=True), "alpha must .* to be learned, got 1"),
         (lambda: Entmax(2.0, learn_alpha=True), r"alpha must .* to be learned, got 2\.0"),
+        (
+            lambda: Softmax(learn_temperature="no"),
+            "learn_temperature must be True or False, got 'no'",
+        ),
         (lambda: SparseSoftmax(0), "n_neighbors must be a positive integer, got 0"),
         (lambda: SparseSoftmax(2.5), r"n_neighbors must be a positive integer, got 2\.5"),
         (lambda: SparseSoftmax(True), "n_neighbors must be a positive integer, got True"),
