@@ -22,9 +22,8 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Parameters
     ----------
     values : Tensor of shape (q, n)
-        Values to search.
     k : int
-        How many to find, at most n.
+        At most n.
 
     Returns
     -------
@@ -57,7 +56,6 @@ def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = N
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
     excluded : bool Tensor of shape (q, n), optional
         True where a neighbour is excluded.
     k : int, optional
@@ -95,7 +93,6 @@ def outside_nearest(
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
     n_neighbors : int
         How many to keep; all admitted ones if there are fewer.
     excluded : bool Tensor of shape (q, n), optional

@@ -182,11 +182,7 @@ def _normalize(z: Tensor) -> Tensor:
 
 #: Every similarity by the name that the estimators' parameter `similarity` accepts.
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "l2": l2,
-    "log_l2": log_l2,
-    "l1": l1,
-    "dot": dot,
-    "cosine": cosine,
+    function.__name__: function for function in (l2, log_l2, l1, dot, cosine)
 }
 
 #: Those that are negative distances.

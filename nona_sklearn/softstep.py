@@ -41,7 +41,6 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
     excluded : bool Tensor of shape (q, n), optional
         True where a neighbour is excluded: it has no part in the scaling, and x = 0.
 
@@ -81,7 +80,7 @@ def equally_near(nearest: Tensor, farthest: Tensor) -> Tensor:
     Returns
     -------
     bool Tensor of shape (q, 1)
-        True also where no neighbour is admitted.
+        True also without neighbours.
 
     Examples
     --------
@@ -104,18 +103,8 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     distances: the SoftStep paper's own suggestion for future work. Ranks are piecewise
     constant, so no gradient reaches the similarities.
 
-    Parameters
-    ----------
-    similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
-    excluded : bool Tensor of shape (q, n), optional
-        True where a neighbour is excluded.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        `x` in [0, 1]; equally near neighbours share their best place, so that the order of the
-        rows does not matter. A single admitted neighbour has x = 1.
+    Parameters and return value as for :func:`scale_similarity`; equally near neighbours share
+    their best rank, so that the order of the rows does not matter.
 
     Examples
     --------
@@ -206,19 +195,8 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     ``log S2 = t/(1-t) (b-x) ln(x/b)``. Only the farthest neighbour (x = 0) is rejected
     outright. SoftStep paper, equation 3.
 
-    Parameters
-    ----------
-    x : Tensor of shape (q, n)
-        Scaled similarities in [0, 1].
-    b : Tensor of shape (q, 1) or ()
-        Full-keep threshold, in (0, 1].
-    t : Tensor of shape (q, 1) or ()
-        Transition, in (0, 1): the nearer to 1, the steeper.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        Log step in [-inf, 0], with zero gradient where it is -inf or 0.
+    Parameters and return value as for :func:`log_s1`, with `b` in (0, 1]; the nearer `t` is to 1,
+    the steeper the step.
 
     Examples
     --------
@@ -253,7 +231,7 @@ STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}
 
 
 class SoftStep(nn.Module):
-    """Learned log mask, to be added to the similarities before the softmax.
+    """Learned log mask (q, n), to be added to the similarities (q, n) before the softmax.
 
     Parameters
     ----------
@@ -266,26 +244,13 @@ class SoftStep(nn.Module):
     on : {'similarity', 'rank'}, default='similarity'
         Whether the step acts on scaled similarities or on scaled ranks.
     embedding_dim : int, optional
-        Size `d` of the query's embedding; needed with ``params='pointwise'``.
-
-    Raises
-    ------
-    ValueError
-        If `step`, `params` or `on` is unknown, or ``params='pointwise'`` comes without
-        `embedding_dim`.
+        Size `d` of the queries' embeddings, (q, d); needed with ``params='pointwise'``.
 
     Attributes
     ----------
     narrowing : Tensor of shape ()
         Factor of the thresholds' distance from the nearest neighbour, x = 1: 1, or less where a
         step that was learned on few neighbours is applied to many.
-
-    Notes
-    -----
-    Shape:
-
-    - similarity: (q, n); query: (q, d); excluded: bool (q, n)
-    - output: (q, n)
 
     Examples
     --------
@@ -307,9 +272,7 @@ class SoftStep(nn.Module):
         check_choice("step", step, STEPS)
         check_choice("params", params, ("global", "pointwise"))
         check_choice("on", on, STEP_SCALES)
-        self.step = step
-        self.params = params
-        self.on = on
+        self.step, self.params, self.on = step, params, on
         self.narrowing: Tensor
         self.register_buffer("narrowing", torch.ones(()))
         n_params = 3 if step == "s1" else 2  # (a, b, t) or (b, t)
@@ -321,19 +284,11 @@ class SoftStep(nn.Module):
             self.linear = nn.Linear(embedding_dim, n_params)
 
     def thresholds(self, query: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Give the step's parameters, ordered as the step functions take them.
+        """The step's parameters, (a, b, t) for S1 and (b, t) for S2.
 
-        Parameters
-        ----------
-        query : Tensor of shape (q, d), optional
-            Embeddings of the queries; needed with pointwise parameters only.
-
-        Returns
-        -------
-        tuple of Tensor
-            (a, b, t) for S1 and (b, t) for S2, of shape () if global and (q, 1) if
-            pointwise. All lie below 1, so that the nearest neighbour (x = 1) stays. For S1,
-            ``a <- a - eps`` and ``b <- a + b (1 - a)``, which is above a.
+        They are of shape () if global, and of (q, 1) if pointwise, from queries of shape (q, d).
+        All lie below 1, so that the nearest neighbour (x = 1) stays. For S1, ``a <- a - eps`` and
+        ``b <- a + b (1 - a)``, which is above a.
         """
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
@@ -362,20 +317,10 @@ class SoftStep(nn.Module):
         return narrowed.clamp_max(1 - torch.finfo(threshold.dtype).eps)  # the nearest stays
 
     def start_at(self, x: float) -> None:
-        """Reset the parameters so that every query gives half weight at `x`.
+        """Reset the parameters so that every query gives half weight at `x`, in (0, 1).
 
         A step learns to open more easily than to close: started far too wide, it averages
         rows that are unrelated to the query, and no gradient leads back.
-
-        Parameters
-        ----------
-        x : float
-            Scaled similarity, in (0, 1).
-
-        Raises
-        ------
-        ValueError
-            If `x` is not in (0, 1).
         """
         if not 0 < x < 1:
             raise ValueError(f"x must lie between 0 and 1, got {x}")
@@ -427,9 +372,6 @@ class SoftStep(nn.Module):
         return rejected.scatter(1, order, log_step).where(~tied, log_step[:, -1:])
 
     def __repr__(self) -> str:
-        options = [repr(self.step), repr(self.params)]
-        if self.on != "similarity":
-            options.append(f"on={self.on!r}")
-        if self.params == "pointwise":
-            options.append(f"embedding_dim={self.linear.in_features}")
-        return f"{type(self).__name__}({', '.join(options)})"
+        on = "" if self.on == "similarity" else f", on={self.on!r}"
+        of = f", embedding_dim={self.linear.in_features}" if self.params == "pointwise" else ""
+        return f"{type(self).__name__}({self.step!r}, {self.params!r}{on}{of})"

@@ -32,7 +32,7 @@ from nona_sklearn.weighting import (
     make_weighting,
     sparse,
 )
-from nona_sklearn.weighting.base import softmax
+from nona_sklearn.weighting.base import exp_below_, softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 MANY = 1000  # more than there are neighbours in any test
@@ -107,6 +107,14 @@ def test_on_paper(made, distances, expected):
     weights = head_of(made).neighbor_weights(torch.zeros(1, 1).double(), places)
     # The numbers that are learned are float32.
     np.testing.assert_allclose(weights.detach(), [expected], rtol=0, atol=2e-7)
+
+
+def test_softmax_of_rows_and_its_version_in_place_on_paper():
+    rows = torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]])
+    torch.testing.assert_close(softmax(rows), torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
+    expected = torch.tensor([[1.0, math.exp(-1)]])
+    below = exp_below_(torch.tensor([[5.0, 4.0]]), torch.tensor([[5.0]]))
+    torch.testing.assert_close(below, expected)
 
 
 def test_every_name_is_on_paper():

@@ -91,9 +91,8 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
     if not isinstance(estimator, NeighborEstimator):
-        raise TypeError(
-            f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
-        )
+        needed = "estimator must be one of nona_sklearn with a bank"
+        raise TypeError(f"{needed}, got {estimator!r:.100}")
     check_is_fitted(estimator)
     estimator = snapshot(estimator)
     check_n_neighbors(n_neighbors, len(estimator.bank_))
@@ -179,18 +178,13 @@ def _attenuation_of(head: NONAHead, query: Tensor, neighbors: Tensor, excluded: 
     return head.attenuation(distance.amin(dim=1, keepdim=True))
 
 
-def _logits(weighting: Weighting, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-    logits = weighting.log_weight(s, nearest)
-    if nearest is None:
-        return logits
-    lost = weighting.log_weight(nearest, nearest) == -torch.inf
-    return torch.where(lost, nearest_only(s, nearest), logits)
-
-
 def _weigh(weighting: Weighting, s: Tensor, log_measure: Tensor | None, between: object) -> Tensor:
     """Without exclusions, the nearest neighbour always has weight: no row is empty."""
-    nearest = s.amax(dim=1, keepdim=True) if weighting.needs_nearest else None
-    logits = weighting.logits(s, nearest)
+    nearest = s.amax(dim=1, keepdim=True)
+    logits = weighting.log_weight(s, nearest)
+    if weighting.needs_nearest:
+        lost = weighting.log_weight(nearest, nearest) == -torch.inf
+        logits = torch.where(lost, nearest_only(s, nearest), logits)
     return (logits if log_measure is None else logits + log_measure).softmax(dim=1)
 
 
@@ -209,7 +203,6 @@ def _log_softplus(weighting: Softplus, s: Tensor, nearest: Tensor | None = None)
 GRAPH_METHODS: dict[tuple[type[nn.Module], str], Callable[..., Tensor]] = {
     (NONAHead, "compare"): _compare,
     (NONAHead, "attenuation_of"): _attenuation_of,
-    (Weighting, "logits"): _logits,
     (Weighting, "weigh"): _weigh,
     (Sigmoid, "log_weight"): _log_sigmoid,
     (Softplus, "log_weight"): _log_softplus,
@@ -233,8 +226,8 @@ class Scaling(nn.Module):
 
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
-        self.bends = isinstance(scaler, SmoothClipScaler)
-        center = scaler.center_ if self.bends else scaler.mean_ if scaler.with_mean else None
+        self.clips = isinstance(scaler, SmoothClipScaler)
+        center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
         zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
         self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
         scale = scaler.scale_
@@ -244,7 +237,7 @@ class Scaling(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         scaled = ((X - self.center) / self.scale).clamp(-self.huge, self.huge)
-        if self.bends:  # a graph has no hypot
+        if self.clips:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
         return scaled.float().double()
 
@@ -256,8 +249,7 @@ def _quiet() -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(before)
@@ -280,17 +272,12 @@ def _check_exportable(estimator: NeighborEstimator) -> None:
             "feature_extractor must be None for an ONNX graph: export it by itself, and an "
             "estimator of its features"
         )
-    embeddings = estimator.bank_.embeddings[:0]
-    heads: list[NONAHead] = [
-        h for h, _, _ in estimator.network_.head.split_by_head(embeddings, embeddings)
-    ]
-    head = heads[0]
+    z = estimator.bank_.embeddings[:0]
+    head: NONAHead = estimator.network_.head.split_by_head(z, z)[0][0]
     if head.step is not None and head.step.on == "rank":
         raise ValueError("softstep_on must be 'similarity' for an ONNX graph, got 'rank'")
     if head.n_neighbors is not None:
         raise ValueError(f"n_neighbors must be None for an ONNX graph, got {head.n_neighbors}")
     if head.needs_whole_rows:
-        raise ValueError(
-            "weighting must look at one neighbour at a time for an ONNX graph, got "
-            f"{estimator.weighting!r}"
-        )
+        needed = "weighting must look at one neighbour at a time for an ONNX graph"
+        raise ValueError(f"{needed}, got {estimator.weighting!r}")

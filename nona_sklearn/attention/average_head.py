@@ -14,20 +14,13 @@ class AverageHead(nn.Module):
     """Average of several heads, each on its own equal slice of the embeddings.
 
     The mean of predictions from the same targets is the prediction of the mean weights, so that
-    an average of networks still has the rows behind its predictions.
+    an average of networks still has the rows behind its predictions. Shapes are as for
+    :class:`NONAHead`, but for embeddings: (q, h d) and (n, h d).
 
     Parameters
     ----------
     heads : sequence of NONAHead
         The heads; the first is applied to the first slice of the embeddings.
-
-    Notes
-    -----
-    Shape:
-
-    - query: (q, h d); neighbors: (n, h d); targets: (n,) or (n, n_outputs); excluded: bool (q, n);
-      log_prior: (n,)
-    - output: (q,) or (q, n_outputs)
 
     Examples
     --------

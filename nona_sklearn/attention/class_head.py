@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .._utils.validation import check_flag
 from .functional import Pairs
-from .head import TEMPERATURE_MULTIPLES, NONAHead, multiplied
+from .head import TEMPERATURE_MULTIPLES, NONAHead, multiples_of
 
 START_SMOOTHING = 0.02  # of a probability
 TRAINING_SMOOTHING = 1e-3  # without a learned one: keeps the loss of an absent class finite
@@ -75,7 +75,7 @@ class ClassHead(NONAHead):
     def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
         yield from super().refinements()
         if hasattr(self, "logit_smoothing"):
-            yield self.logit_smoothing, multiplied(self.logit_smoothing, SMOOTHING_MULTIPLES)
+            yield multiples_of(self.logit_smoothing, SMOOTHING_MULTIPLES)
 
     @property
     def smoothing(self) -> Tensor | float:
@@ -103,7 +103,7 @@ class ClassHead(NONAHead):
 
     def smoothed(self, masses: Tensor, smoothing: Tensor | float) -> Tensor:
         """Mix the classes' weights, (q, C), with a share of their frequencies."""
-        # In this form they sum to 1 to the last digits, however the share is rounded.
+        # In this form, they sum to 1 to the last digits for any rounding of the share.
         return masses + smoothing * (self.prior.to(masses.dtype) - masses)
 
     def probabilities(

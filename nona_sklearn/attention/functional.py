@@ -94,20 +94,8 @@ def adjusted_mean(
 ) -> Tensor:
     """``sum_j w_j (y_j + attenuation (g(q) - g(j)))``, from sums over the neighbours.
 
-    Parameters
-    ----------
-    plain, expected : Tensor of shape (q, c)
-        Weighted means of the targets, and of the neighbours' adjustments g(j).
-    total : Tensor of shape (q, 1) or float
-        Sum of the weights: 1, or 0 where no neighbour is admitted.
-    own : Tensor of shape (q, c)
-        The queries' adjustments g(q).
-    attenuation : Tensor of shape (q, 1) or float
-        Factor of the difference, from 0 to 1.
-
-    Returns
-    -------
-    Tensor of shape (q, c)
-        Predictions.
+    `plain` and `expected`, (q, c), are weighted means of the targets and of the neighbours'
+    adjustments g(j); `own` are the queries' g(q). `total`, (q, 1), is the sum of the weights: 1,
+    or 0 without neighbours.
     """
     return plain + attenuation * (total * own - expected)

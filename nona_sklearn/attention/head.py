@@ -32,7 +32,7 @@ class NONAHead(nn.Module):
     weighting : str or Weighting, default='softmax'
         How a similarity becomes a weight, by a name in ``nona_sklearn.weighting.WEIGHTINGS``:
         'softmax' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
-        by the step alone, as k-NN with a soft k.
+        by the step alone, as k-NN with a soft k; it needs a `step` or `n_neighbors`.
     learn_temperature : bool, default=False
         Whether the temperature is learned, if the weighting's `learn_temperature` is true as
         well; otherwise it is 1, as in the papers. With 'log_l2', a nugget is learned too, a
@@ -51,13 +51,6 @@ class NONAHead(nn.Module):
         With `n_adjusted` only. In evaluation, the adjustment of a query whose nearest neighbour
         is farther (in Euclidean distance of the compared columns) is multiplied by
         ``(trust_radius / distance) ** 2``. Infinite until :meth:`fit_trust_radius`.
-
-    Raises
-    ------
-    ValueError
-        If `similarity` or `weighting` is unknown, they do not go together, `n_neighbors` is below
-        1, `n_adjusted` below 0, or all neighbours would weigh the same: ``weighting='uniform'``
-        without a `step` and without `n_neighbors`.
 
     Notes
     -----
@@ -97,10 +90,8 @@ class NONAHead(nn.Module):
         check_choice("similarity", similarity, SIMILARITIES)
         made = make_weighting(weighting)
         if made.of_distances and similarity not in DISTANCES:
-            raise ValueError(
-                f"weighting={weighting!r} needs similarity {' or '.join(map(repr, DISTANCES))}, "
-                f"a distance, got {similarity!r}"
-            )
+            needed = f"similarity {' or '.join(map(repr, DISTANCES))}, a distance"
+            raise ValueError(f"weighting={weighting!r} needs {needed}, got {similarity!r}")
         if not made.depends_on_similarity and step is None and n_neighbors is None:
             raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
         if n_neighbors is not None and not is_whole(n_neighbors, 1, math.inf):
@@ -110,11 +101,9 @@ class NONAHead(nn.Module):
         if not (step is None or isinstance(step, SoftStep)):
             raise ValueError(f"step must be a SoftStep or None, got {step!r}")
         check_flag("learn_temperature", learn_temperature)
-        self.similarity = similarity
+        self.similarity, self.n_neighbors, self.n_adjusted = similarity, n_neighbors, n_adjusted
         self.step: SoftStep | None = step
         self.weighting: Weighting = made
-        self.n_neighbors = n_neighbors
-        self.n_adjusted = n_adjusted
         if n_adjusted:
             self.trust_radius: Tensor
             self.register_buffer("trust_radius", torch.tensor(math.inf))
@@ -123,14 +112,12 @@ class NONAHead(nn.Module):
             if similarity == "log_l2":
                 self.log_nugget: Tensor = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
 
-    # -- initial values, and what is set after training ---------------------------------------
-
     @torch.no_grad()
     def initialize(self, embeddings: Tensor, n_neighbors: int = 10) -> None:
         """Start from a neighbourhood of `n_neighbors` rows, in the median over a sample (n, d).
 
-        The step gives half weight to the last of them. The temperature is the difference between
-        the similarities of the nearest and the last.
+        The step gives half weight to the last of them, and the temperature is the difference in
+        similarity between the nearest and the last.
         """
         z = self.metric_part(embeddings)
         similarity = SIMILARITIES[self.similarity](z, z)
@@ -151,16 +138,13 @@ class NONAHead(nn.Module):
     def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield what may be refined after training: a tensor, and the values to try.
 
-        All were learned on pools, where rows are farther apart than in the whole bank: of a
-        step's share of a pool, a smaller part suits the bank, and a lower temperature.
+        They were learned on pools, where rows are farther apart than in the whole bank, to which
+        fewer neighbours and a lower temperature are suited.
         """
         if self.step is not None:
             yield from self.step.refinements()
         if hasattr(self, "log_temperature"):
-            yield (
-                self.log_temperature,
-                multiplied(self.log_temperature, self.temperature_multiples),
-            )
+            yield multiples_of(self.log_temperature, self.temperature_multiples)
 
     @torch.no_grad()
     def refine(self, loss: Callable[[], Tensor]) -> None:
@@ -174,13 +158,8 @@ class NONAHead(nn.Module):
 
     @torch.no_grad()
     def fit_trust_radius(self, distances: Tensor) -> None:
-        """Trust adjustments up to a multiple of known rows' distances to their nearest neighbour.
-
-        Farther away, they are an extrapolation.
-        """
+        """Trust adjustments up to a multiple of rows' distances to their nearest neighbour."""
         self.trust_radius.fill_(TRUST_FACTOR * distances[distances.isfinite()].max())
-
-    # -- what weights depend on ----------------------------------------------------------------
 
     @property
     def temperature(self) -> Tensor | float:
@@ -214,15 +193,7 @@ class NONAHead(nn.Module):
     def affects_other_weights(
         self, weights: Tensor, similarity: Tensor, excluded: Tensor | None = None
     ) -> Tensor:
-        """Which neighbours' removal could change the proportions of the others, bool (q, n).
-
-        Parameters
-        ----------
-        weights, similarity : Tensor of shape (q, n)
-            Of each query and each neighbour.
-        excluded : bool Tensor of shape (q, n), optional
-            True for excluded pairs.
-        """
+        """Which neighbours' removal could change the proportions of the others, bool (q, n)."""
         if self.keeps_proportions:
             return torch.zeros_like(weights, dtype=torch.bool)
         if self.max_neighbors is not None:  # the next one takes the place
@@ -242,8 +213,6 @@ class NONAHead(nn.Module):
         assert excluded is not None
         return excluded
 
-    # -- parts of an embedding -----------------------------------------------------------------
-
     def split_by_head(
         self, query: Tensor, neighbors: Tensor
     ) -> list[tuple["NONAHead", Tensor, Tensor]]:
@@ -257,8 +226,6 @@ class NONAHead(nn.Module):
     def adjustments(self, embeddings: Tensor) -> Tensor:
         """The network's own estimate of rows' targets, `g`, (n, n_adjusted)."""
         return embeddings[:, embeddings.shape[1] - self.n_adjusted :]
-
-    # -- weights -------------------------------------------------------------------------------
 
     def compare(self, query: Tensor, neighbors: Tensor) -> Tensor:
         """Similarities (q, n) of metric parts."""
@@ -327,8 +294,6 @@ class NONAHead(nn.Module):
         query, neighbors = self.metric_part(query), self.metric_part(neighbors)
         return self.weigh(self.compare(query, neighbors), query, neighbors, excluded, log_prior)
 
-    # -- predictions ---------------------------------------------------------------------------
-
     def forward(
         self,
         query: Tensor,
@@ -395,22 +360,17 @@ class NONAHead(nn.Module):
             return self.weigh(similarity, query, neighbors, excluded, log_prior)
 
         return neighbor_attention(
-            *(query, neighbors, targets),
-            similarity=self.compare,
-            weights=weights,
-            excluded=excluded,
+            query, neighbors, targets, similarity=self.compare, weights=weights, excluded=excluded
         )
 
     def extra_repr(self) -> str:
-        return (
-            f"similarity={self.similarity!r}, "
-            f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
-        )
+        counts = f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
+        return f"similarity={self.similarity!r}, {counts}"
 
 
-def multiplied(logarithm: Tensor, multiples: tuple[float, ...]) -> Tensor:
-    """Logarithms of multiples of a learned number."""
-    return logarithm + torch.tensor(multiples, dtype=torch.float64).log().to(logarithm)
+def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """A number's logarithm, and those of its multiples."""
+    return logarithm, logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
 
 
 def _count_excluded(excluded: Tensor | Pairs, n_queries: int) -> Tensor:

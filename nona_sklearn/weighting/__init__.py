@@ -58,7 +58,6 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
     Returns
     -------
     Weighting
-        A new one, which may learn.
 
     Raises
     ------

@@ -30,11 +30,6 @@ class Weighting(nn.Module):
     learn_temperature : bool, default=True
         Whether a head that learns a temperature learns one for this weighting. False: 1.
 
-    Raises
-    ------
-    ValueError
-        If there is no `function`, and nothing is overridden.
-
     Attributes
     ----------
     depends_on_similarity : bool
@@ -68,10 +63,7 @@ class Weighting(nn.Module):
     n_neighbors: int | None = None
 
     def __init__(
-        self,
-        function: Callable[[Tensor], Tensor] | None = None,
-        *,
-        learn_temperature: bool = True,
+        self, function: Callable[[Tensor], Tensor] | None = None, *, learn_temperature: bool = True
     ):
         super().__init__()
         overridden = type(self).log_weight is not Weighting.log_weight or not self.one_by_one
@@ -87,19 +79,10 @@ class Weighting(nn.Module):
         return type(self).weigh is Weighting.weigh
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-        """Logarithm of a neighbour's weight before normalisation.
+        """Logarithms of weights before normalisation, (q, n), -inf for no weight.
 
-        Parameters
-        ----------
-        s : Tensor of shape (q, n)
-            Similarities over the temperature.
-        nearest : Tensor of shape (q, 1), optional
-            The largest of the admitted ones, if ``needs_nearest``.
-
-        Returns
-        -------
-        Tensor of shape (q, n)
-            Logarithms, -inf for no weight.
+        `s` are similarities over the temperature, (q, n); `nearest`, (q, 1), are the largest of
+        the admitted ones, if ``needs_nearest``.
         """
         assert self.function is not None
         return self.function(s)
@@ -158,16 +141,7 @@ class Weighting(nn.Module):
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """Softmax of each row, (q, n); rows of nothing but -inf are all 0.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.weighting.base import softmax
-    >>> softmax(torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]]))
-    tensor([[0.5000, 0.5000],
-            [0.0000, 0.0000]])
-    """
+    """Softmax of each row, (q, n); rows of nothing but -inf are all 0."""
     empty = logits.amax(dim=1, keepdim=True) == -math.inf  # (q, 1): no neighbour is admitted
     if not empty.any():  # saves two passes over the pairs
         return logits.softmax(dim=1)
@@ -179,13 +153,6 @@ def exp_below_(logits: Tensor, peak: Tensor) -> Tensor:
 
     Small results are not exact. Torch's softmax takes half the time of its exponential, and gives
     equal entries of a row equal digits at any position.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.weighting.base import exp_below_
-    >>> exp_below_(torch.tensor([[5.0, 4.0]]), torch.tensor([[5.0]]))
-    tensor([[1.0000, 0.3679]])
     """
     limits = torch.finfo(logits.dtype)
     # Clearly below the peak, also below one so large that LEAST_LOGIT is lost in its rounding.

@@ -66,10 +66,7 @@ class Gaussian(Weighting):
 
     SOFT attention (arXiv 2207.03341). The temperature is the bandwidth.
 
-    Parameters
-    ----------
-    learn_temperature : bool, default=True
-        Whether a head learns the bandwidth. False: 1.
+    Parameters as for :class:`Softmax`.
 
     Examples
     --------
@@ -96,10 +93,7 @@ class Sigmoid(Weighting):
 
     Sigmoid attention (arXiv 2409.04431), normalised.
 
-    Parameters
-    ----------
-    learn_temperature : bool, default=True
-        As for :class:`Softmax`.
+    Parameters as for :class:`Softmax`.
 
     Examples
     --------
@@ -130,10 +124,7 @@ class Softplus(Weighting):
 
     Softplus attention with re-weighting (arXiv 2501.13428): the power sharpens.
 
-    Parameters
-    ----------
-    learn_temperature : bool, default=True
-        As for :class:`Softmax`.
+    Parameters as for :class:`Softmax`.
 
     Examples
     --------
@@ -188,10 +179,7 @@ class Softpick(Weighting):
     Softpick (arXiv 2504.20966). Where even the nearest neighbour is beyond, or hardly within,
     `b` is taken a tenth below it: the nearest, and those as near, always have weight.
 
-    Parameters
-    ----------
-    learn_temperature : bool, default=True
-        As for :class:`Softmax`.
+    Parameters as for :class:`Softmax`.
 
     Examples
     --------

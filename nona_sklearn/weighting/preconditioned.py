@@ -15,10 +15,9 @@ LEAST_RIDGE = 1e-3  # of a similarity to itself: with less, rounding would domin
 class Preconditioned(Weighting):
     """``w ~ max(0, (K + ridge / m)^-1 k)`` of the nearest: near-duplicates share a weight.
 
-    `k` are the exponentials of the similarities to the query, `K` those between the neighbours,
-    by which LUCID attention divides; without the maximum, this is kriging. The ridge is learned.
-    With softmax, a row that is in the bank ten times counts ten times; here, little more than
-    once.
+    `k` are exponentials of similarities to the query, `K` those between the neighbours, as in
+    LUCID attention; without the maximum, this is kriging. The ridge is learned. With softmax, a
+    row that is in the bank ten times counts ten times; here, little more than once.
 
     Parameters
     ----------
@@ -26,11 +25,6 @@ class Preconditioned(Weighting):
         Among how many nearest neighbours; equally near ones, such as equal rows, count as one.
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
-
-    Raises
-    ------
-    ValueError
-        If `n_neighbors` is not a positive integer.
 
     Examples
     --------

@@ -25,11 +25,6 @@ class SparseSoftmax(Softmax):
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
 
-    Raises
-    ------
-    ValueError
-        If `n_neighbors` is not a positive integer.
-
     Examples
     --------
     >>> import torch
@@ -66,14 +61,9 @@ class Entmax(Weighting):
     alpha : float, default=1.5
         From 1 to 2.
     learn_alpha : bool, default=False
-        Whether it is learned, between 1 and 2 (Correia et al. 2019), from `alpha` on.
+        Whether it is learned, strictly between 1 and 2 (Correia et al. 2019), from `alpha` on.
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
-
-    Raises
-    ------
-    ValueError
-        If `alpha` is not between 1 and 2, or at one of them and to be learned.
 
     Examples
     --------
