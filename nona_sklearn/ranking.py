@@ -57,14 +57,13 @@ def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = N
     ----------
     similarity : Tensor of shape (q, n)
     excluded : bool Tensor of shape (q, n), optional
-        True where a neighbour is excluded.
     k : int, optional
         Order the k nearest only, which is faster; None orders all.
 
     Returns
     -------
     int Tensor of shape (q, n) or (q, k)
-        Positions of the neighbours in their row.
+        Positions in the row.
 
     Examples
     --------

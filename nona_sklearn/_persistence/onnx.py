@@ -24,8 +24,8 @@ from ..weighting import Sigmoid, Softplus, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
 
-HUGE = 1e100  # a scaled number whose square has room
-SAMPLE = 3  # rows that the graph is traced with; it takes any number
+MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
+SAMPLE = 3  # rows that the graph is traced with; its input may have any number
 EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
 
 
@@ -57,15 +57,11 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     ------
     ImportError
         If onnx or onnxscript is not installed.
-    ValueError
-        If the estimator cannot be exported, or `n_neighbors` is not between 1 and the number
-        of rows of its bank.
-    TypeError
-        If it is no such estimator.
-    FileExistsError
-        If there is something at `path`, and `overwrite` is False.
-    OSError
-        If the file cannot be written. What was at `path` stays.
+    ValueError, TypeError
+        If the estimator cannot be exported, or its bank has fewer rows than `n_neighbors`.
+    FileExistsError, OSError
+        If there is something at `path`, and `overwrite` is False; or if the file cannot be
+        written. What was at `path` stays.
 
     Notes
     -----
@@ -222,7 +218,7 @@ class Scaling(nn.Module):
 
     center: Tensor
     scale: Tensor
-    huge: Tensor
+    bound: Tensor
 
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
@@ -233,10 +229,10 @@ class Scaling(nn.Module):
         scale = scaler.scale_
         self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
         # As a tensor: a plain number would overflow to infinity, as a float32 in the graph.
-        self.register_buffer("huge", torch.tensor(HUGE, dtype=torch.float64))
+        self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
 
     def forward(self, X: Tensor) -> Tensor:
-        scaled = ((X - self.center) / self.scale).clamp(-self.huge, self.huge)
+        scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
         if self.clips:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
         return scaled.float().double()

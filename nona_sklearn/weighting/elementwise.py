@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .base import LEAST_LOGIT, Weighting, exp_below_
 
-HUGE = 80.0  # a number with an exponential in float32's range
+MAX_EXPONENT = 80.0  # its exponential is in float32's range
 FAINT = 18.0  # below -FAINT, the square of the exponential is lost beside 1 even in float64
 FARTHEST = 1e18  # in bandwidths: its square is in float32's range
 NO_LEAD = 1e-6  # of a neighbour without weight over softpick's threshold
@@ -149,23 +149,23 @@ class Softplus(Weighting):
     def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
         power, x = self.log_power.exp(), top + self.bias
         # Where clamping, which keeps the logarithm finite, would leave a row some weight.
-        if power * (x.amin() + HUGE) < -LEAST_LOGIT or x.amax() > HUGE:
+        if power * (x.amin() + MAX_EXPONENT) < -LEAST_LOGIT or x.amax() > MAX_EXPONENT:
             return super().relative_(s, top, nearest)
-        logits = s.add_(self.bias).clamp_min_(-HUGE).exp_().log1p_().log_()
+        logits = s.add_(self.bias).clamp_min_(-MAX_EXPONENT).exp_().log1p_().log_()
         logits = logits.sub_(x.exp().log1p().log()).mul_(power)
         return logits.clamp_min_(LEAST_LOGIT).exp_()
 
 
 def log1p_exp(x: Tensor) -> Tensor:
     """``log(1 + exp(x))``, by functions that give an entry the same digits at any position."""
-    if x.detach().amax() <= HUGE:  # saves three passes
+    if x.detach().amax() <= MAX_EXPONENT:  # saves three passes
         return x.exp().log1p()
     return clamped_log1p_exp(x)
 
 
 def clamped_log1p_exp(x: Tensor) -> Tensor:
     """:func:`log1p_exp` of numbers of any size."""
-    return torch.where(x > HUGE, x, x.clamp_max(HUGE).exp().log1p())
+    return torch.where(x > MAX_EXPONENT, x, x.clamp_max(MAX_EXPONENT).exp().log1p())
 
 
 def faint_log_softplus(x: Tensor) -> Tensor:
