@@ -31,8 +31,8 @@ from nona_sklearn.weighting import (
     Sigmoid,
     SparseSoftmax,
     Weighting,
-    softmax,
 )
+from nona_sklearn.weighting.base import softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 ROW_WISE = {"sparse_softmax", "sparsemax", "entmax", "preconditioned"}
