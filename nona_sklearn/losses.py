@@ -58,9 +58,8 @@ class ASSoftmaxLoss(LogLoss):
     """In training, the log loss among the classes that are not beaten by a margin yet.
 
     A class with a probability of more than `margin` below the true one's is left out of the
-    softmax (AS-Softmax, arXiv 2508.03175): a row that is right by that much has no gradient
-    towards it. Without classes left, the loss is 0, and so is its gradient. In eval mode, this is
-    the log loss, since the loss of training only covers what is still to be learned.
+    softmax (AS-Softmax, arXiv 2508.03175). If all are, the loss is 0, and so is its gradient. In
+    eval mode this is the log loss, since the other only covers what is still to be learned.
 
     Parameters
     ----------
@@ -136,17 +135,12 @@ class MultilabelASSoftmaxLoss(LogLoss):
     log(1 + sum of exp(z) of those it lacks) + log(1 + sum of exp(-z) of those it has), of shape
     (q, 1). In eval mode this is the log loss.
 
-    Parameters
-    ----------
-    margin : float, default=0.1
-        From 0 to 1, where all labels stay.
-    reduction : {'mean', 'none'}, default='mean'
-        The mean over rows and outputs, or a loss for each of them.
+    Parameters as for :class:`ASSoftmaxLoss`, without `sizes`.
 
     Examples
     --------
     Two labels, of which the row has the second; their odds are 1 to 1 and 3 to 1. Columns are
-    the first label's absence, its presence, the second's absence, and so on:
+    the first one's absence, its presence, the second one's absence, and so on:
 
     >>> import torch
     >>> from nona_sklearn.losses import MultilabelASSoftmaxLoss

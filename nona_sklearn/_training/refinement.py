@@ -14,8 +14,8 @@ ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few param
 def fit_trust_radius(evaluation: Evaluation) -> None:
     """Set how far a query may be from its nearest neighbour before its adjustment is attenuated.
 
-    `evaluation` is of rows that the head was not trained on, or of training rows, each without
-    itself, on all training rows. Its head is changed, that of a single network.
+    `evaluation` is of one network's head, which is changed, on all training rows: of rows that it
+    was not trained on, or of training rows, each without itself.
     """
     head_of(evaluation).fit_trust_radius(evaluation.distances())
 

@@ -23,7 +23,7 @@ class ClassHead(NONAHead):
     normalised. Without `h` and smoothing, this is the NONA paper's section 3 with one-hot
     targets: each neighbour votes for its class with its weight. With `h`, neighbours of class c
     count ``exp(h_c(q))`` times, so that each probability is still a sum over rows. Smoothing
-    bounds the influence that neighbours of a single class have against `h`.
+    bounds their influence against `h` where all are of one class.
 
     Parameters
     ----------
