@@ -74,8 +74,8 @@ def measure_quickly(set_name, model_name, seed):
 def report(results):
     """Print the tables; returns the mean normalised RMSE, models by sets."""
     scores = print_tables(results, real_data.DEVELOPMENT, BASELINE)
-    eager_all = scores.dropna()
-    for rival in scores.index.difference(eager_all.index):
+    everywhere = scores.dropna()
+    for rival in scores.index.difference(everywhere.index):
         ratio, n_sets = compare_where_run(results, rival)
         print(f"NONA / {rival}, on the {n_sets} sets where it was run: {ratio:.3f}")
     return scores

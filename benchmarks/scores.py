@@ -95,16 +95,16 @@ def print_ranked(name, scores, baseline, added=0):
     added : float or Series, default=0
         What to add to errors, on every set or on each, before the means, if some are 0.
     """
-    eager_all = scores.dropna()
-    relative = relative_error(eager_all + added, baseline)
+    everywhere = scores.dropna()
+    relative = relative_error(everywhere + added, baseline)
     # Rounded, as means of the same errors in another order differ in the last digits.
-    ranks = eager_all.round(12).rank().mean(axis=1)
+    ranks = everywhere.round(12).rank().mean(axis=1)
     table = scores.round(3).assign(**{"geo. mean": relative.round(3), "rank": ranks.round(2)})
     print(f"\n{name} (lower is better), geometric mean relative to {baseline}")
     print(table.sort_values("geo. mean").to_string())
-    if scores.shape[1] > 2 and len(eager_all) > 2:
-        p = friedmanchisquare(*eager_all.to_numpy()).pvalue
-        cd = critical_difference(*eager_all.shape)
+    if scores.shape[1] > 2 and len(everywhere) > 2:
+        p = friedmanchisquare(*everywhere.to_numpy()).pvalue
+        cd = critical_difference(*everywhere.shape)
         print(f"Friedman p = {p:.2g}; ranks that differ by {cd:.2f} differ significantly (5 %)")
 
 

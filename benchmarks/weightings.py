@@ -178,10 +178,10 @@ def draw(results, error, path):
     import matplotlib.pyplot as plt
 
     plain = results[results.condition == "as it is"]
-    eager_all = error.dropna()
-    relative = relative_error(eager_all, BASELINE)
+    everywhere = error.dropna()
+    relative = relative_error(everywhere, BASELINE)
     neighbors = plain.groupby("model")["neighbors"].median()[relative.index]
-    ranks = eager_all.round(12).rank().mean(axis=1).sort_values()
+    ranks = everywhere.round(12).rank().mean(axis=1).sort_values()
     figure, (front, places) = plt.subplots(1, 2, figsize=(12, 7), layout="constrained")
     front.axhline(1, color="grey", linewidth=0.8)
     plain_names = [name for name in relative.index if not name.endswith("+ S1")]
@@ -205,7 +205,7 @@ def draw(results, error, path):
         title="Error and number of neighbours\n(open circles: with S1)",
     )
     places.barh(ranks.index, ranks, color="#56B4E9")
-    distance = critical_difference(*eager_all.shape)
+    distance = critical_difference(*everywhere.shape)
     places.axvspan(ranks.min(), ranks.min() + distance, color="#E69F00", alpha=0.25)
     places.invert_yaxis()
     places.tick_params(axis="y", labelsize=9)

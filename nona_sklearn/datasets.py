@@ -57,11 +57,6 @@ def make_plane_regression(target="spiral", n_samples=1000, *, noise=0.1, random_
     y : ndarray of shape (n_samples,)
         Noisy targets.
 
-    Raises
-    ------
-    ValueError
-        If `target` is unknown.
-
     Examples
     --------
     >>> from nona_sklearn.datasets import make_plane_regression

@@ -1,8 +1,7 @@
-"""Embeddings: where neighbours are worth averaging.
+"""Embeddings: the space in which rows are compared.
 
-:class:`MLPEmbedding` maps features to the space of the neighbours; before it,
-:class:`PeriodicEmbedding` may widen each numerical feature. :class:`FeatureWeights` leaves the
-features as they are, but for how much each counts.
+:class:`MLPEmbedding` maps features to it; before it, :class:`PeriodicEmbedding` may widen each
+numerical feature. :class:`FeatureWeights` only scales the features.
 """
 
 import itertools
@@ -28,19 +27,12 @@ SMALL_START = 0.1  # of the last layer's usual initial weights, beside a skip co
 
 
 class FeatureWeights(nn.Module):
-    """Each feature times a positive number that is learned: a diagonal metric.
+    """Each feature times a learned positive number: a diagonal metric on (n, n_features).
 
     Parameters
     ----------
     n_features : int
         Number of features; expected to be standardised, since all weights start at 1.
-
-    Notes
-    -----
-    Shape:
-
-    - input: (n, n_features)
-    - output: (n, n_features)
 
     Examples
     --------
@@ -64,7 +56,7 @@ class FeatureWeights(nn.Module):
 
 
 class MLPEmbedding(nn.Module):
-    """Multi-layer perceptron whose last layer is linear, with a shortcut if asked for.
+    """Multi-layer perceptron with a linear last layer: (n, n_features) -> (n, embedding_dim).
 
     Parameters
     ----------
@@ -80,19 +72,7 @@ class MLPEmbedding(nn.Module):
         Whether to normalise each hidden layer over the batch, before its activation.
     skip_connection : bool, default=False
         Whether to add a linear map of the input to the output. The hidden layers then start
-        small, so that training begins near a linear embedding and bends it where that pays.
-
-    Raises
-    ------
-    ValueError
-        If `activation` is unknown.
-
-    Notes
-    -----
-    Shape:
-
-    - input: (n, n_features)
-    - output: (n, embedding_dim)
+        small, so that training begins near a linear embedding.
 
     Examples
     --------
@@ -134,33 +114,25 @@ class MLPEmbedding(nn.Module):
 class PeriodicEmbedding(nn.Module):
     """Each feature beside a linear mix of its waves at learned frequencies and phases.
 
-    Known as PBLD: ``[x, Linear(sin(2 pi c x + b))]`` with a small linear layer for each
-    feature (Holzmueller et al., "Better by Default", section 3, after Gorishniy et al., "On
-    Embeddings for Numerical Features in Tabular Deep Learning", section 3.3). It lets a shallow
-    embedding follow functions that are not smooth in a feature. Binary features have nothing
-    to gain from it and pass by. The papers write a cosine: with phases `b` all around the
-    circle it is the same, and the sine's gradient takes one pass less.
+    Known as PBLD: ``[x, Linear(sin(2 pi c x + b))]`` with a small linear layer for each feature
+    (Holzmueller et al., "Better by Default", section 3, after Gorishniy et al., "On Embeddings for
+    Numerical Features in Tabular Deep Learning", section 3.3). With it, a shallow embedding can
+    follow functions that are not smooth in a feature. The papers' cosine is equivalent, since
+    phases `b` cover the circle; the gradient of the sine takes one pass less. The output,
+    (n, out_features), is of widened features, their mixes, and the features passed on.
 
     Parameters
     ----------
     n_features : int
         Number of input features; expected to be standardised.
     columns : sequence of int, optional
-        The features to widen; the others pass by. None: all of them.
+        The features to widen; the others, such as binary ones, are passed on. None: all.
     n_frequencies : int, default=16
         Number of frequencies `c` per feature.
     frequency_scale : float, default=0.1
         Standard deviation of the initial frequencies, in periods per unit.
     width : int, default=8
         Number of outputs per widened feature, itself included.
-
-    Notes
-    -----
-    Shape:
-
-    - input: (n, n_features)
-    - output: (n, out_features), with ``out_features = len(columns) * width + passing features``:
-      the widened features, their mixes, the passing features
 
     Examples
     --------
@@ -186,7 +158,7 @@ class PeriodicEmbedding(nn.Module):
         widened = torch.zeros(n_features, dtype=torch.bool)
         widened[list(range(n_features) if columns is None else columns)] = True
         n_widened = int(widened.sum())
-        # By number: how many a mask selects, no graph that is exported could know.
+        # As positions: the number that a mask selects is unknown in an exported graph.
         self.register_buffer("widened", widened.nonzero()[:, 0])
         self.register_buffer("passing", (~widened).nonzero()[:, 0])
         self.out_features = n_widened * width + n_features - n_widened
@@ -198,7 +170,7 @@ class PeriodicEmbedding(nn.Module):
         self.bias = nn.Parameter(_uniform(bound, n_widened, mixes, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        # Features before rows: the products then run along the rows, the longest dimension.
+        # Features before rows: the products run along the rows, the longest dimension.
         columns = x.T.contiguous()
         numbers = columns[self.widened]  # (widened, n)
         angles = torch.baddbmm(self.phases, 2 * math.pi * self.frequencies, numbers[:, None])

@@ -1,7 +1,7 @@
 """Losses: what classifiers minimise, of probabilities and one-hot truths.
 
-Classes of several outputs stand side by side, output after output; an output's probabilities
-sum to 1.
+Both are of shape (q, n_classes of all outputs): the classes of several outputs stand side by side,
+and an output's probabilities sum to 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,7 @@ class LogLoss(nn.Module):
     sizes : int or sequence of int, optional
         How many classes each output has. None: there is one output.
     reduction : {'mean', 'none'}, default='mean'
-        The mean over rows and outputs, or a loss for each of them.
-
-    Raises
-    ------
-    ValueError
-        If there is no such reduction.
+        The mean over rows and outputs, or a loss for each of them, (q, n_outputs).
 
     Examples
     --------
@@ -48,35 +43,23 @@ class LogLoss(nn.Module):
         super().__init__()
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none', got {reduction!r}")
-        self.sizes = sizes
-        self.reduction = reduction
+        self.sizes, self.reduction = sizes, reduction
 
     def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Compare probabilities with one-hot truths.
-
-        Parameters
-        ----------
-        probabilities, truth : Tensor of shape (q, n_classes of all outputs)
-
-        Returns
-        -------
-        Tensor of shape (), or (q, n_outputs) if nothing is reduced
-        """
         true = [block.sum(dim=1) for block in blocks(probabilities * truth, self.sizes)]
         return self.reduce(-log(torch.stack(true, dim=1)))
 
-    def reduce(self, each: Tensor) -> Tensor:
-        """Average losses, if that is wanted."""
-        return each if self.reduction == "none" else each.mean()
+    def reduce(self, losses: Tensor) -> Tensor:
+        """The mean, or each loss, as `reduction` has it."""
+        return losses if self.reduction == "none" else losses.mean()
 
 
-class ASSoftmaxLoss(nn.Module):
+class ASSoftmaxLoss(LogLoss):
     """In training, the log loss among the classes that are not beaten by a margin yet.
 
-    A class whose probability is more than `margin` below the true one's is left out of the softmax
-    (AS-Softmax, arXiv 2508.03175): a row that is right by that much is not pushed further. Where
-    no rival is left, the loss is 0, and so is its gradient. In eval mode this is the log loss,
-    since the loss of a training only looks at what is still to learn.
+    A class with a probability of more than `margin` below the true one's is left out of the
+    softmax (AS-Softmax, arXiv 2508.03175). If all are, the loss is 0, and so is its gradient. In
+    eval mode this is the log loss, since the other only covers what is still to be learned.
 
     Parameters
     ----------
@@ -87,11 +70,6 @@ class ASSoftmaxLoss(nn.Module):
     reduction : {'mean', 'none'}, default='mean'
         The mean over rows and outputs, or a loss for each of them.
 
-    Raises
-    ------
-    ValueError
-        If the margin is not from 0 to 1, or there is no such reduction.
-
     Examples
     --------
     >>> import torch
@@ -100,7 +78,7 @@ class ASSoftmaxLoss(nn.Module):
     >>> truth = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     >>> loss = ASSoftmaxLoss(reduction="none")
 
-    The first row's third class is left out, and both rivals in the second row:
+    The first row's third class is left out, and both wrong classes of the second row:
 
     >>> loss(probabilities, truth)
     tensor([[0.6419],
@@ -118,67 +96,51 @@ class ASSoftmaxLoss(nn.Module):
         margin: float = 0.1,
         reduction: str = "mean",
     ):
-        super().__init__()
-        self.log_loss = LogLoss(sizes, reduction)
+        super().__init__(sizes, reduction)
         self.margin = check_margin(margin)
 
     def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Compare probabilities with one-hot truths, as :meth:`LogLoss.forward`."""
         if not self.training:
-            return self.log_loss(probabilities, truth)
-        sizes, left_out = self.log_loss.sizes, self.left_out(probabilities, truth)
-        logits = blocks(log(probabilities).masked_fill(left_out, -torch.inf), sizes)
+            return super().forward(probabilities, truth)
+        logits = log(probabilities).masked_fill(self.left_out(probabilities, truth), -torch.inf)
+        pairs = zip(blocks(logits, self.sizes), blocks(truth, self.sizes), strict=True)
         losses = [
             logit.logsumexp(dim=1, keepdim=True)
             - logit.gather(1, true.argmax(dim=1, keepdim=True))
-            for logit, true in zip(logits, blocks(truth, sizes), strict=True)
+            for logit, true in pairs
         ]
-        return self.log_loss.reduce(torch.cat(losses, dim=1))
+        return self.reduce(torch.cat(losses, dim=1))
 
     def left_out(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Find the classes that the true one of their output beats by more than the margin.
-
-        Returns a bool Tensor of the shape of `probabilities` and `truth`.
-        """
-        sizes = self.log_loss.sizes
+        """Which classes the true one of their output beats by more than the margin, bool."""
+        of_true = blocks(probabilities * truth, self.sizes)
         leads = [
             true.sum(dim=1, keepdim=True) - probability
-            for probability, true in zip(
-                blocks(probabilities, sizes), blocks(probabilities * truth, sizes), strict=True
-            )
+            for probability, true in zip(blocks(probabilities, self.sizes), of_true, strict=True)
         ]
         return torch.cat(leads, dim=1) > self.margin
 
     def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Count the rows all of whose rivals are left out in training: they teach nothing."""
+        """Number of rows without gradient in training: all wrong classes are left out."""
         return (self.left_out(probabilities, truth) | truth.bool()).all(dim=1).sum()
 
 
-class MultilabelASSoftmaxLoss(nn.Module):
-    """``ASSoftmaxLoss`` where each output says whether a row has a label.
+class MultilabelASSoftmaxLoss(LogLoss):
+    """:class:`ASSoftmaxLoss` of labels: each output is whether a row has one.
 
     In training, a row's labels compete with each other: by z, the logarithms of their odds, and
     p, the softmax of z. A label that the row lacks is left out if p of all labels that it has are
     more than `margin` above; a label that it has, if its own p is more than `margin` above those
     of all that it lacks. Nothing is left out where a row has all labels or none. The loss is
-    log(1 + sum of exp(z) of those it lacks) + log(1 + sum of exp(-z) of those it has). In eval
-    mode this is the log loss.
+    log(1 + sum of exp(z) of those it lacks) + log(1 + sum of exp(-z) of those it has), of shape
+    (q, 1). In eval mode this is the log loss.
 
-    Parameters
-    ----------
-    margin : float, default=0.1
-        From 0 to 1, where all labels stay.
-    reduction : {'mean', 'none'}, default='mean'
-        The mean over rows and outputs, or a loss for each of them.
-
-    Raises
-    ------
-    ValueError
-        If the margin is not from 0 to 1, or there is no such reduction.
+    Parameters as for :class:`ASSoftmaxLoss`, without `sizes`.
 
     Examples
     --------
-    Two labels, of which the row has the second; their odds are 1 to 1 and 3 to 1:
+    Two labels, of which the row has the second; their odds are 1 to 1 and 3 to 1. Columns are
+    the first one's absence, its presence, the second one's absence, and so on:
 
     >>> import torch
     >>> from nona_sklearn.losses import MultilabelASSoftmaxLoss
@@ -194,40 +156,28 @@ class MultilabelASSoftmaxLoss(nn.Module):
     """
 
     def __init__(self, margin: float = 0.1, reduction: str = "mean"):
-        super().__init__()
-        self.log_loss = LogLoss(2, reduction)
+        super().__init__(2, reduction)
         self.margin = check_margin(margin)
 
     def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Compare probabilities of absence and presence with one-hot truths.
-
-        Parameters
-        ----------
-        probabilities, truth : Tensor of shape (q, 2 * n_labels)
-            Of the first label's absence, its presence, the second one's absence, and so on.
-
-        Returns
-        -------
-        Tensor of shape (), or (q, n_labels) if nothing is reduced: (q, 1) in training
-        """
         if not self.training:
-            return self.log_loss(probabilities, truth)
+            return super().forward(probabilities, truth)
         z, has = log_odds(probabilities), present(truth)
         left_out = self.left_out(probabilities, truth)
         lacked = log_one_plus(z.masked_fill(has | left_out, -torch.inf))
         had = log_one_plus((-z).masked_fill(~has | left_out, -torch.inf))
-        return self.log_loss.reduce(lacked + had)
+        return self.reduce(lacked + had)
 
     def left_out(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Find the labels, (q, n_labels), that are right by more than the margin."""
+        """Which labels, (q, n_labels), are right by more than the margin."""
         p, has = log_odds(probabilities).softmax(dim=1), present(truth)
         lowest = p.masked_fill(~has, torch.inf).amin(dim=1, keepdim=True)
         highest = p.masked_fill(has, -torch.inf).amax(dim=1, keepdim=True)
         lead = torch.where(has, p - highest, lowest - p)
-        return (lead > self.margin) & lead.isfinite()  # infinite: there is nothing to lead
+        return (lead > self.margin) & lead.isfinite()  # infinite: there is no rival
 
     def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Count the rows all of whose labels are left out in training: they teach nothing."""
+        """Number of rows without gradient in training: all labels are left out."""
         return self.left_out(probabilities, truth).all(dim=1).sum()
 
 
@@ -239,16 +189,16 @@ def check_margin(margin: float) -> float:
 
 
 def blocks(columns: Tensor, sizes: Sequence[int] | int | None) -> Sequence[Tensor]:
-    """Cut columns into those of each output."""
+    """Split columns into those of each output."""
     return columns.split(columns.shape[1] if sizes is None else sizes, dim=1)
 
 
 def log(probabilities: Tensor) -> Tensor:
-    """Take logarithms that are finite, and their gradients too.
+    """Logarithms that are finite, with finite gradients.
 
-    A class may have no neighbour whose weight is above 0. Below the smallest normal number, the
-    gradient 1 / p would overflow; there it is 0. Not by ``clamp_min``: whether its gradient is 0
-    at the bound itself depends on torch's version.
+    The probability of a class may be 0. Below the smallest normal number, the gradient 1 / p would
+    overflow; there it is 0. Not by ``clamp_min``: whether its gradient is 0 at the bound itself
+    depends on torch's version.
     """
     tiny = torch.finfo(probabilities.dtype).tiny
     return torch.where(probabilities < tiny, tiny, probabilities).log()
@@ -271,12 +221,9 @@ def log_one_plus(exponents: Tensor) -> Tensor:
 
 
 class WeightedLoss(nn.Module):
-    """The mean of a loss over rows that count differently.
+    """The mean of a loss over rows of different weights.
 
-    Parameters
-    ----------
-    loss : type of Module
-        Takes ``reduction='none'``, as torch's losses do.
+    `loss` is a class of losses that take ``reduction='none'``, as torch's do.
     """
 
     def __init__(self, loss: Callable[..., nn.Module]):
@@ -284,9 +231,9 @@ class WeightedLoss(nn.Module):
         self.loss: Any = loss(reduction="none")
 
     def forward(self, prediction: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
-        each = self.loss(prediction, truth).reshape(len(weights), -1).mean(dim=1)
-        return (weights * each).mean()
+        losses = self.loss(prediction, truth).reshape(len(weights), -1).mean(dim=1)
+        return (weights * losses).mean()
 
     def n_ignored(self, prediction: Tensor, truth: Tensor) -> Tensor:
-        """Count the rows that teach nothing, if the loss knows of such."""
+        """Number of rows without gradient, for a loss that counts them."""
         return self.loss.n_ignored(prediction, truth)

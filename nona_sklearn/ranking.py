@@ -1,6 +1,6 @@
-"""Ranking: the largest of many, neighbours in order, and who is not among the nearest.
+"""Ranking: the largest of many values, neighbours in order, and which are not among the nearest.
 
-Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
+All ranks and all k nearest neighbours come from here, so that ties are broken alike everywhere.
 """
 
 import math
@@ -11,20 +11,19 @@ from torch.nn import functional as F
 
 __all__ = ["largest", "nearest_first", "outside_nearest"]
 
-GROUP = 16  # values whose largest stands for them all, in a search for the largest of many
+GROUP = 16  # values that are represented by their largest in a first search
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Find the k largest values of each row and their positions, as `topk` does, but faster.
 
-    The k largest lie in the k groups with the largest heads, so that few need comparing.
+    The k largest lie in the k groups with the largest maxima, so that few values are compared.
 
     Parameters
     ----------
     values : Tensor of shape (q, n)
-        What to search.
     k : int
-        How many to find, at most n.
+        At most n.
 
     Returns
     -------
@@ -41,7 +40,7 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     q, n = values.shape
     if k * GROUP >= n:
         return values.topk(k, dim=1)
-    whole = n - n % GROUP  # the rest, less than a group, competes with the best groups
+    whole = n - n % GROUP  # the rest, less than a group, is searched with the best groups
     groups = values[:, :whole].reshape(q, -1, GROUP)
     best = groups.amax(dim=2).topk(k, dim=1).indices[..., None]  # (q, k, 1)
     positions = (best * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
@@ -54,21 +53,17 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def nearest_first(similarity: Tensor, excluded: Tensor | None, k: int | None = None) -> Tensor:
     """Order each query's neighbours: nearest first, ties by position, excluded ones last.
 
-    Whoever asks for ranks or for the k nearest asks here, so that all agree on ties.
-
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
     excluded : bool Tensor of shape (q, n), optional
-        True where a neighbour is not admitted to a query's neighbourhood.
     k : int, optional
         Order the k nearest only, which is faster; None orders all.
 
     Returns
     -------
     int Tensor of shape (q, n) or (q, k)
-        Positions of the neighbours in their row.
+        Positions in the row.
 
     Examples
     --------
@@ -97,9 +92,8 @@ def outside_nearest(
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
     n_neighbors : int
-        How many to keep; all admitted ones, if there are fewer.
+        How many to keep; all admitted ones if there are fewer.
     excluded : bool Tensor of shape (q, n), optional
         Pairs that are excluded already.
     ties : bool, default=False

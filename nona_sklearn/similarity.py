@@ -21,14 +21,13 @@ __all__ = [
     "rounded_l2",
 ]
 
-TWINS = 2.0**-23  # of a query's length: below that, float32 does not tell two rows apart
 NEAR = 2.0**-13  # of a query's length: below that, a product in float64 loses digits of float32
 
 
 def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     """Negative Euclidean distance, ``-||z - z'||_2``: the NONA paper's best similarity.
 
-    The distance is not squared, so a far neighbour still counts a little.
+    The distance is not squared, so that a far neighbour keeps a small weight.
 
     Parameters
     ----------
@@ -49,14 +48,13 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[-5., -0.]])
     """
-    if torch.compiler.is_exporting():
-        return _graph_of_l2(query, neighbors)
     if query.dtype == torch.float64:
         # Naming the mode keeps cdist from changing formula, and so results, with the rows.
         return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
     # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but in
-    # float32 it puts a row up to 0.01 from its twin. Like scikit-learn's euclidean_distances, we
-    # do that one product in float64; and where even that is too rough, we sum after all.
+    # float32 it places a row up to 0.01 from an equal one. Like scikit-learn's
+    # euclidean_distances, we compute that product in float64; pairs for which even that is too
+    # inexact are summed.
     z, neighbors = query.double(), neighbors.double()
     distance = torch.cdist(z, neighbors, compute_mode="use_mm_for_euclid_dist")  # (q, n)
     length = torch.linalg.vector_norm(z.detach(), dim=1, keepdim=True)  # (q, 1)
@@ -66,62 +64,25 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     return -distance.to(query.dtype)
 
 
-def _graph_of_l2(query: Tensor, neighbors: Tensor) -> Tensor:
-    """:func:`l2` without a look at single pairs: twins are at distance 0."""
-    z, neighbors = query.double(), neighbors.double()
-    squares = z.square().sum(dim=1, keepdim=True)  # (q, 1)
-    distances = squares - 2 * z @ neighbors.mT + neighbors.square().sum(dim=1)  # squared, (q, n)
-    twins = distances <= TWINS**2 * squares
-    return -distances.masked_fill(twins, 0.0).sqrt().to(query.dtype)
-
-
-def eager_all(condition: Tensor) -> bool:
-    """Whether a condition () is true, so that a shortcut may be taken; never in a graph.
-
-    A graph that is exported has no branches: it takes the general way.
-    """
-    return not torch.compiler.is_exporting() and bool(condition)
-
-
 def near_pairs(values: Tensor, bound: Tensor, at_once: int = 2**16) -> Iterator[list[Tensor]]:
-    """Yield the positions of the pairs whose value is at most a query's bound.
+    """Yield queries and neighbours, (n_pairs,) each, of the values (q, n) within a bound (q, 1).
 
-    The expanded square leaves noise of the rounding of a query's own squared length. At distance
-    zero that is all there is, and it depends on who else is asked for; a logarithm, or a scaling
-    of near neighbours, magnifies it to the whole range of the targets.
-
-    Parameters
-    ----------
-    values : Tensor of shape (q, n)
-        Distances, or squares of them.
-    bound : Tensor of shape (q, 1)
-        What is near, for each query.
-    at_once : int, default=2**16
-        Most pairs to yield at a time, so that their differences take little memory.
-
-    Yields
-    ------
-    list of two int Tensor of shape (n_pairs,)
-        Queries and neighbours.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nona_sklearn.similarity import near_pairs
-    >>> list(near_pairs(torch.tensor([[3.0, 0.0], [4.0, 5.0]]), torch.tensor([[1.0], [4.0]])))
-    [[tensor([0, 1]), tensor([1, 0])]]
+    The values are distances, or their squares. Rounding of the expanded square leaves noise that
+    depends on the batch; at distance zero it is all that there is, and a logarithm or a scaling
+    of near neighbours magnifies it to the whole range of the targets. At most `at_once` pairs are
+    yielded at a time, so that their differences take little memory.
     """
     if values.numel() == 0 or not (values.amin(dim=1, keepdim=True) <= bound).any():
-        return  # as a rule, and a small part of the cost of a comparison of all pairs
-    for places in (values <= bound).flatten().nonzero()[:, 0].split(at_once):
-        yield [places // values.shape[1], places % values.shape[1]]
+        return  # the usual case, a small part of the cost of comparing all pairs
+    for positions in (values <= bound).flatten().nonzero()[:, 0].split(at_once):
+        yield [positions // values.shape[1], positions % values.shape[1]]
 
 
 def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     """Negative Euclidean distance in the inputs' own precision: twice as fast, for training.
 
-    In float32 it errs near zero by about 0.001 of the neighbours' spread, which is nothing
-    beside the draw of a step's neighbours.
+    In float32 its error near zero is about 0.001 of the neighbours' spread, which is negligible
+    beside the random choice of a training step's neighbours.
 
     Parameters and return value as for :func:`l2`.
 
@@ -132,7 +93,9 @@ def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> rounded_l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [3.0, 4.0]]))
     tensor([[-5., -5.]])
     """
-    center = neighbors.detach().mean(dim=0)  # far from the origin, more is lost to rounding
+    center = neighbors.detach().mean(
+        dim=0
+    )  # rounding errors grow with the distance from the origin
     mode = "use_mm_for_euclid_dist"
     return -torch.cdist(query - center, neighbors - center, compute_mode=mode)  # (q, n)
 
@@ -140,9 +103,9 @@ def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
 def log_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     """Negative logarithm of the Euclidean distance, ``-log ||z - z'||_2``.
 
-    A softmax of it weighs by inverse distance, as k-NN's ``weights='distance'`` does, and a
-    softmax at temperature `t` by ``distance ** (-1 / t)`` (Shepard's interpolation), which
-    follows the local density of neighbours. Equal rows are as similar as the dtype allows.
+    A softmax of it weighs by inverse distance, as k-NN's ``weights='distance'`` does; a softmax
+    at temperature `t` weighs by ``distance ** (-1 / t)`` (Shepard's interpolation), which follows
+    the local density of neighbours. Equal rows are as similar as the dtype allows.
 
     Parameters and return value as for :func:`l2`.
 
@@ -169,8 +132,6 @@ def l1(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l1(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
     tensor([[-7.]])
     """
-    if torch.compiler.is_exporting():  # which does not know cdist
-        return -(query[:, None] - neighbors).abs().sum(dim=2)
     return -torch.cdist(query, neighbors, p=1.0)  # (q, n)
 
 
@@ -201,17 +162,17 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 5.0], [0.0, 0.0]]))
     tensor([[1., 0., 0.]])
     """
-    return _product(_unit(query), _unit(neighbors))  # (q, n)
+    return _product(_normalize(query), _normalize(neighbors))  # (q, n)
 
 
 def _product(query: Tensor, neighbors: Tensor) -> Tensor:
-    """Matrix product in float64: in float32, rows would depend on how many are asked for."""
-    largest = torch.finfo(query.dtype).max / 4  # so that differences stay in range as well
+    """Matrix product in float64: in float32, results would depend on the batch."""
+    largest = torch.finfo(query.dtype).max / 4  # keeps differences in range as well
     return (query.double() @ neighbors.double().mT).clamp(-largest, largest).to(query.dtype)
 
 
-def _unit(z: Tensor) -> Tensor:
-    """Scale each row of `z`, shape (n, d), to length one; leave rows of zeros alone."""
+def _normalize(z: Tensor) -> Tensor:
+    """Scale each row of `z`, shape (n, d), to length one; rows of zeros stay."""
     # Dividing by the largest entry first keeps the squares inside the dtype's range.
     largest = z.detach().abs().amax(dim=-1, keepdim=True)  # (n, 1)
     z = z / torch.where(largest > 0, largest, 1.0)
@@ -221,15 +182,11 @@ def _unit(z: Tensor) -> Tensor:
 
 #: Every similarity by the name that the estimators' parameter `similarity` accepts.
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "l2": l2,
-    "log_l2": log_l2,
-    "l1": l1,
-    "dot": dot,
-    "cosine": cosine,
+    function.__name__: function for function in (l2, log_l2, l1, dot, cosine)
 }
 
 #: Those that are negative distances.
 DISTANCES = ("l2", "l1")
 
-#: What stands in for them in training, where speed counts for more than the last digits.
+#: Replacements in training, where speed matters more than the last digits.
 TRAINING_SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"l2": rounded_l2}

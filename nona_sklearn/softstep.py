@@ -2,14 +2,15 @@
 
 The recipe, in the order of this file: scale each query's similarities (or their ranks) to
 [0, 1], pass them through a step function that falls from 1 to 0, and add the step's logarithm
-to the similarities before the softmax. A rejected neighbour gets minus infinity there.
+to the similarities before the softmax. For a rejected neighbour, it is minus infinity.
 
+A function with a trailing underscore is the one before it in place and without gradients.
 Symbols as in the SoftStep paper (arXiv 2506.08139v2): `x` scaled similarity, `a` rejection
 threshold (no weight at or below it), `b` full-keep threshold, `t` transition.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,9 @@ __all__ = [
     "scale_similarity",
 ]
 
-RESOLUTION = 8  # roundings of a similarity, below which differences say nothing
+RESOLUTION = 8  # roundings of a similarity, below which differences are not significant
+LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
+STEP_MULTIPLES = (1.0, 0.7, 0.5, 0.35, 0.25)  # of `narrowing`, tried after training
 
 
 def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
@@ -38,10 +41,8 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
     excluded : bool Tensor of shape (q, n), optional
-        True where a neighbour is not admitted to a query's neighbourhood. It plays no part
-        in the scaling, and its own scaled similarity is 0.
+        True where a neighbour is excluded: it has no part in the scaling, and x = 0.
 
     Returns
     -------
@@ -67,19 +68,19 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
 
 
 def equally_near(nearest: Tensor, farthest: Tensor) -> Tensor:
-    """Say where the nearest and the farthest neighbour are as near but for rounding.
+    """Find where the nearest and the farthest neighbour differ by rounding only.
 
-    Stretched to [0, 1], rounding alone would decide who is rejected.
+    Stretched to [0, 1], rounding alone would decide which neighbours are rejected.
 
     Parameters
     ----------
     nearest, farthest : Tensor of shape (q, 1)
-        Largest and smallest similarity of each query; -inf and inf where nobody is admitted.
+        Largest and smallest similarity of each query; -inf and inf without neighbours.
 
     Returns
     -------
     bool Tensor of shape (q, 1)
-        True also where nobody is admitted.
+        True also without neighbours.
 
     Examples
     --------
@@ -102,18 +103,8 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     distances: the SoftStep paper's own suggestion for future work. Ranks are piecewise
     constant, so no gradient reaches the similarities.
 
-    Parameters
-    ----------
-    similarity : Tensor of shape (q, n)
-        Similarities of each query to each neighbour.
-    excluded : bool Tensor of shape (q, n), optional
-        True where a neighbour is not admitted to a query's neighbourhood.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        `x` in [0, 1]; equally near neighbours share their best place, so that the order of the
-        rows does not matter. A single admitted neighbour has x = 1.
+    Parameters and return value as for :func:`scale_similarity`; equally near neighbours share
+    their best rank, so that the order of the rows does not matter.
 
     Examples
     --------
@@ -175,10 +166,26 @@ def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
     tensor([[0.0000, 0.5000, 1.0000]])
     """
     between = (x > a) & (x < b)
-    # Both branches of a `where` are differentiated, so the unused one must be harmless too.
+    # Both branches of a `where` are differentiated, so that the unused one must be finite too.
     u = torch.where(between, x - a, 0.5) / torch.where(between, b - a, 1.0)
     log_step = F.logsigmoid(torch.logit(u, eps=torch.finfo(u.dtype).eps) / t)
     return torch.where(between, log_step, 0.0).masked_fill(x <= a, -math.inf)
+
+
+def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`log_s1` of ``x = gap * slope``, in place of `gap` (q, n).
+
+    `gap` is the difference to the farthest neighbour's similarity, `slope` one over the gap of
+    the nearest, (q, 1).
+    """
+    limits = torch.finfo(gap.dtype)
+    width = (b - a).clamp_min(limits.tiny)  # rounding may leave nothing between them
+    u = gap.mul_(slope).sub_(a).div_(width)
+    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would cost
+    # ten times as much.
+    odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
+    odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
+    return torch.minimum(odds.log1p_().neg_(), torch.threshold_(u, 0.0, -math.inf))
 
 
 def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
@@ -188,19 +195,8 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     ``log S2 = t/(1-t) (b-x) ln(x/b)``. Only the farthest neighbour (x = 0) is rejected
     outright. SoftStep paper, equation 3.
 
-    Parameters
-    ----------
-    x : Tensor of shape (q, n)
-        Scaled similarities in [0, 1].
-    b : Tensor of shape (q, 1) or ()
-        Full-keep threshold, in (0, 1].
-    t : Tensor of shape (q, 1) or ()
-        Transition, in (0, 1): the nearer to 1, the steeper.
-
-    Returns
-    -------
-    Tensor of shape (q, n)
-        Log step in [-inf, 0], with zero gradient where it is -inf or 0.
+    Parameters and return value as for :func:`log_s1`, with `b` in (0, 1]; the nearer `t` is to 1,
+    the steeper the step.
 
     Examples
     --------
@@ -217,15 +213,25 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
 
 
+def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """:func:`log_s2` of ``x = gap * slope``, in place of `gap`; arguments as for `log_s1_`."""
+    ratio = gap.mul_(slope / b).clamp_(0, 1)
+    logarithm = ratio.log()
+    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
+
+
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
 STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1, "s2": log_s2}
+
+#: In place and without gradients, for prediction: of a similarity's gap and slope.
+EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s2_}
 
 #: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
 STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}
 
 
 class SoftStep(nn.Module):
-    """Learned log mask, to be added to the similarities before the softmax.
+    """Learned log mask (q, n), to be added to the similarities (q, n) before the softmax.
 
     Parameters
     ----------
@@ -238,26 +244,13 @@ class SoftStep(nn.Module):
     on : {'similarity', 'rank'}, default='similarity'
         Whether the step acts on scaled similarities or on scaled ranks.
     embedding_dim : int, optional
-        Size `d` of the query's embedding; needed with ``params='pointwise'``.
-
-    Raises
-    ------
-    ValueError
-        If `step`, `params` or `on` is unknown, or ``params='pointwise'`` comes without
-        `embedding_dim`.
+        Size `d` of the queries' embeddings, (q, d); needed with ``params='pointwise'``.
 
     Attributes
     ----------
     narrowing : Tensor of shape ()
-        What is left of the distance of the thresholds from the nearest neighbour, x = 1: 1, or
-        less where a step that was learned on few neighbours meets many.
-
-    Notes
-    -----
-    Shape:
-
-    - similarity: (q, n); query: (q, d); excluded: bool (q, n)
-    - output: (q, n)
+        Factor of the thresholds' distance from the nearest neighbour, x = 1: 1, or less where a
+        step that was learned on few neighbours is applied to many.
 
     Examples
     --------
@@ -279,9 +272,7 @@ class SoftStep(nn.Module):
         check_choice("step", step, STEPS)
         check_choice("params", params, ("global", "pointwise"))
         check_choice("on", on, STEP_SCALES)
-        self.step = step
-        self.params = params
-        self.on = on
+        self.step, self.params, self.on = step, params, on
         self.narrowing: Tensor
         self.register_buffer("narrowing", torch.ones(()))
         n_params = 3 if step == "s1" else 2  # (a, b, t) or (b, t)
@@ -293,25 +284,17 @@ class SoftStep(nn.Module):
             self.linear = nn.Linear(embedding_dim, n_params)
 
     def thresholds(self, query: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Give the step's parameters, ordered as the step functions take them.
+        """The step's parameters, (a, b, t) for S1 and (b, t) for S2.
 
-        Parameters
-        ----------
-        query : Tensor of shape (q, d), optional
-            Embeddings of the queries; needed with pointwise parameters only.
-
-        Returns
-        -------
-        tuple of Tensor
-            (a, b, t) for S1 and (b, t) for S2, of shape () if global and (q, 1) if
-            pointwise. All lie below 1, so that the nearest neighbour (x = 1) stays. For S1,
-            ``a <- a - eps`` and ``b <- a + b (1 - a)``, which is above a.
+        They are of shape () if global, and of (q, 1) if pointwise, from queries of shape (q, d).
+        All lie below 1, so that the nearest neighbour (x = 1) stays. For S1, ``a <- a - eps`` and
+        ``b <- a + b (1 - a)``, which is above a.
         """
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
         shares = self._shares(query)
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
-        eps = max(1e-12, torch.finfo(shares.dtype).eps)  # the published code's, if it has room
+        eps = max(1e-12, torch.finfo(shares.dtype).eps)  # the published code's, if resolved
         params = shares.clamp(eps, 1 - eps)
         if self.step == "s2":
             b, t = params
@@ -324,7 +307,7 @@ class SoftStep(nn.Module):
         """Sigmoids of the parameters, (n_params,) or (n_params, q, 1)."""
         if self.params == "global" or query is None:
             return self.logits.sigmoid()
-        # In float64: else a row would depend on its company.
+        # In float64: in float32, a row's result would depend on its batch.
         layer = self.linear
         mapped = F.linear(query.double(), layer.weight.double(), layer.bias.double())
         return mapped.sigmoid().to(query.dtype).T[..., None]
@@ -334,20 +317,10 @@ class SoftStep(nn.Module):
         return narrowed.clamp_max(1 - torch.finfo(threshold.dtype).eps)  # the nearest stays
 
     def start_at(self, x: float) -> None:
-        """Reset the parameters so that every query gives half weight at `x`.
+        """Reset the parameters so that every query gives half weight at `x`, in (0, 1).
 
         A step learns to open more easily than to close: started far too wide, it averages
-        rows that tell nothing about the query, and no gradient says where to go.
-
-        Parameters
-        ----------
-        x : float
-            Scaled similarity, in (0, 1).
-
-        Raises
-        ------
-        ValueError
-            If `x` is not in (0, 1).
+        rows that are unrelated to the query, and no gradient leads back.
         """
         if not 0 < x < 1:
             raise ValueError(f"x must lie between 0 and 1, got {x}")
@@ -366,6 +339,16 @@ class SoftStep(nn.Module):
                 self.linear.weight.zero_()
                 self.linear.bias.copy_(torch.logit(params))
 
+    def initialize(self, similarity: Tensor, excluded: Tensor, n_neighbors: int) -> None:
+        """Start with half weight at the `n_neighbors`-th neighbour of the median row."""
+        x = STEP_SCALES[self.on](similarity, excluded)
+        last = x.topk(n_neighbors, dim=1).values[:, -1]
+        self.start_at(last.median().clamp(0.01, 0.99).item())
+
+    def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what may be refined after training: a tensor, and the values to try."""
+        yield self.narrowing, self.narrowing * self.narrowing.new_tensor(STEP_MULTIPLES)
+
     def forward(
         self, similarity: Tensor, query: Tensor | None = None, excluded: Tensor | None = None
     ) -> Tensor:
@@ -377,9 +360,9 @@ class SoftStep(nn.Module):
     def _step_on_ranks(
         self, similarity: Tensor, thresholds: tuple[Tensor, ...], excluded: Tensor | None
     ) -> Tensor:
-        """Step of :func:`rank_similarity`, evaluated in order of the ranks: S1 needs the first."""
+        """Step of :func:`rank_similarity`, evaluated in the order of ranks."""
         n, k = similarity.shape[1], None
-        if self.step == "s1":  # rejects the others
+        if self.step == "s1":  # which rejects all but the first
             k = min(n, 2 + int((1 - thresholds[0].min()) * n))
         order, x = _ranks_in_order(similarity, excluded, k)
         log_step = STEPS[self.step](x, *thresholds)  # (q, k)
@@ -388,5 +371,7 @@ class SoftStep(nn.Module):
         rejected = log_step.new_full(similarity.shape, -math.inf)
         return rejected.scatter(1, order, log_step).where(~tied, log_step[:, -1:])
 
-    def extra_repr(self) -> str:
-        return f"step={self.step!r}, params={self.params!r}, on={self.on!r}"
+    def __repr__(self) -> str:
+        on = "" if self.on == "similarity" else f", on={self.on!r}"
+        of = f", embedding_dim={self.linear.in_features}" if self.params == "pointwise" else ""
+        return f"{type(self).__name__}({self.step!r}, {self.params!r}{on}{of})"

@@ -12,7 +12,8 @@ from torch.autograd import gradcheck
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn.attention import AverageHead, L2Attention
+from nona_sklearn.attention import AverageHead
+from nona_sklearn.attention.fused import L2Attention
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
@@ -304,7 +305,7 @@ def test_places_of_excluded_pairs_are_as_good_as_a_mask(problem, training, n_adj
     head = NONAHead(step=step, learn_temperature=True, n_adjusted=n_adjusted).double()
     head.train(training)
     if n_adjusted:
-        head.reach.fill_(0.5)
+        head.trust_radius.fill_(0.5)
     mask = torch.rand(6, 15, generator=torch.Generator().manual_seed(1)) < 0.2
     mask[2] = True  # meets nobody
     answers = []

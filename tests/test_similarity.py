@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import pairwise
 from torch.autograd import gradcheck
 
-from nona_sklearn.similarity import SIMILARITIES, cosine, dot, l1, l2, rounded_l2
+from nona_sklearn.similarity import SIMILARITIES, cosine, dot, l1, l2, near_pairs, rounded_l2
 
 pytestmark = pytest.mark.numeric
 
@@ -99,6 +99,11 @@ def test_cosine_ignores_length():
 def test_cosine_of_any_length_in_float32(length):
     query, neighbors = torch.tensor([[length, 0.0]]), torch.tensor([[0.6 * length, 0.8 * length]])
     torch.testing.assert_close(cosine(query, neighbors), torch.tensor([[0.6]]))
+
+
+def test_near_pairs_on_paper():
+    (pairs,) = near_pairs(torch.tensor([[3.0, 0.0], [4.0, 5.0]]), torch.tensor([[1.0], [4.0]]))
+    assert [positions.tolist() for positions in pairs] == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize("exponent", range(-24, -8, 2))

@@ -1,11 +1,15 @@
+import copy
+
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
+from sklearn.base import clone
 from torch.autograd import gradcheck
 
 from nona_sklearn import SoftStep, neighbor_weights
+from nona_sklearn._network.state import from_data, to_data
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import (
     STEPS,
@@ -265,6 +269,29 @@ def test_narrowing_is_a_part_of_the_state_and_not_trained():
     again.load_state_dict(module.state_dict())
     assert again.narrowing == 0.5
     assert "narrowing" not in dict(module.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (SoftStep(), "SoftStep('s1', 'global')"),
+        (SoftStep("s2", on="rank"), "SoftStep('s2', 'global', on='rank')"),
+        (
+            SoftStep("s1", "pointwise", embedding_dim=32),
+            "SoftStep('s1', 'pointwise', embedding_dim=32)",
+        ),
+    ],
+    ids=str,
+)
+def test_a_step_is_copied_and_stored_whole(module, expected):
+    """As a parameter of an estimator, it is cloned, shown, and written to files."""
+    module.narrowing.fill_(0.5)
+    stored = from_data(to_data(module))
+    for copied in (clone(module, safe=False), copy.deepcopy(module), stored, eval(expected)):
+        assert copied is not module
+        assert repr(copied) == expected
+    for copied in (clone(module, safe=False), stored):
+        torch.testing.assert_close(copied.state_dict(), module.state_dict(), rtol=0, atol=0)
 
 
 LOGITS = st.sampled_from([-1000.0, -80.0, -5.0, 0.0, 5.0, 80.0, 1000.0])

@@ -14,7 +14,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 from torch.autograd import gradcheck
 
-from nona_sklearn import NONAHead, NONARegressor, SoftStep, weighting
+from nona_sklearn import NONAHead, NONARegressor, SoftStep
 from nona_sklearn.similarity import SIMILARITIES, l2
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -28,9 +28,11 @@ from nona_sklearn.weighting import (
     SparseSoftmax,
     Uniform,
     Weighting,
+    elementwise,
     make_weighting,
-    softmax,
+    sparse,
 )
+from nona_sklearn.weighting.base import exp_below_, softmax
 
 pytestmark = pytest.mark.numeric
 
@@ -109,6 +111,14 @@ def test_on_paper(made, distances, expected):
     np.testing.assert_allclose(weights.detach(), [expected], rtol=0, atol=2e-7)
 
 
+def test_softmax_of_rows_and_its_version_in_place_on_paper():
+    rows = torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]])
+    torch.testing.assert_close(softmax(rows), torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
+    expected = torch.tensor([[1.0, math.exp(-1)]])
+    below = exp_below_(torch.tensor([[5.0, 4.0]]), torch.tensor([[5.0]]))
+    torch.testing.assert_close(below, expected)
+
+
 def test_every_name_is_on_paper():
     made = {
         "softmax": Softmax,
@@ -126,6 +136,33 @@ def test_every_name_is_on_paper():
     assert make_weighting("sparsemax").alpha == 2
     assert 1 < make_weighting("entmax").alpha < 2
     assert make_weighting("entmax").learn_alpha
+
+
+@EACH
+def test_a_weighting_may_do_without_a_temperature(name):
+    """As in the papers: nothing is learned, and nothing divides the similarities."""
+    make = WEIGHTINGS[name]
+    z, options = rows(12, dtype=torch.float32), {"n_neighbors": 5 if name == "uniform" else None}
+    fixed, learning = make() if name == "uniform" else make(learn_temperature=False), make()
+    plain = NONAHead("l2", weighting=learning, **options)
+    head = NONAHead("l2", weighting=fixed, learn_temperature=True, **options)
+    assert head.temperature == 1
+    assert head.state_dict().keys() == plain.state_dict().keys()
+    expected = plain.neighbor_weights(z[:2], z)
+    torch.testing.assert_close(head.neighbor_weights(z[:2], z), expected, rtol=0, atol=0)
+    if name != "uniform":
+        assert "learn_temperature=False" in repr(head.weighting)
+        both = NONAHead("l2", weighting=learning, learn_temperature=True, **options)
+        assert "log_temperature" in both.state_dict()
+        assert "log_temperature" not in head.state_dict()
+        assert not make(learn_temperature=np.bool_(False)).learn_temperature
+
+
+def test_without_a_temperature_there_is_no_nugget():
+    head = NONAHead("log_l2", weighting=Softmax(learn_temperature=False), learn_temperature=True)
+    assert list(head.parameters()) == []
+    head.initialize(rows(20))  # of which nothing is left to set
+    assert repr(head.weighting) == "Softmax(learn_temperature=False)"
 
 
 # -- what all of them do -----------------------------------------------------------------------
@@ -330,9 +367,9 @@ def test_near_everybody_sigmoid_is_uniform_and_softplus_linear(dtype):
 
 def test_softpick_falls_back_to_the_nearest():
     made = learned(Softpick(), threshold=-1)
-    s = torch.tensor([[-7.0, -9.0, -7.0], [-7.0, -7.0 - 1.01 * weighting.LEAST_LEAD, -8.0]])
+    s = torch.tensor([[-7.0, -9.0, -7.0], [-7.0, -7.0 - 1.01 * elementwise.LEAST_LEAD, -8.0]])
     assert made.weigh(s).tolist() == [[0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]
-    nearer = torch.tensor([[-7.0, -7.0 - weighting.LEAST_LEAD / 2, -8.0]])
+    nearer = torch.tensor([[-7.0, -7.0 - elementwise.LEAST_LEAD / 2, -8.0]])
     near, also_near, far = made.weigh(nearer)[0].tolist()
     assert near > also_near > 0 == far
     lost = torch.tensor([[-0.2, -1.0, -2.0]])  # of those within, the nearest are never alone
@@ -408,7 +445,7 @@ def test_entmax_agrees_with_its_authors_package(alpha, scale, n):
         functions = [theirs.sparsemax]
     weights = made.weigh(s)
     if scale < 0.01 and n == 300:
-        assert ((weights > 0).sum(dim=1) > weighting.FIRST_SUPPORT).all()
+        assert ((weights > 0).sum(dim=1) > sparse.FIRST_SUPPORT).all()
     ours = torch.autograd.grad((weights * direction).sum(), inputs)
     for function in functions:
         expected = function(s)
@@ -429,7 +466,7 @@ def test_entmax_finds_who_counts(monkeypatch, dtype, alpha, scale):
     log_measure[:, ::3] = -math.inf
     found = []
     for first in (1, 64, 300):
-        monkeypatch.setattr(weighting, "FIRST_SUPPORT", first)
+        monkeypatch.setattr(sparse, "FIRST_SUPPORT", first)
         found.append(Entmax(alpha).weigh(s, log_measure))
     close = {"rtol": 0, "atol": 100 * torch.finfo(dtype).eps}
     for some in found[:2]:
@@ -657,6 +694,10 @@ def test_weights_without_gradient_are_nothing_to_learn():
         (lambda: Entmax("1.5"), "alpha must lie between 1 and 2, got '1.5'"),
         (lambda: Entmax(1, learn_alpha=True), "alpha must .* to be learned, got 1"),
         (lambda: Entmax(2.0, learn_alpha=True), r"alpha must .* to be learned, got 2\.0"),
+        (
+            lambda: Softmax(learn_temperature="no"),
+            "learn_temperature must be True or False, got 'no'",
+        ),
         (lambda: SparseSoftmax(0), "n_neighbors must be a positive integer, got 0"),
         (lambda: SparseSoftmax(2.5), r"n_neighbors must be a positive integer, got 2\.5"),
         (lambda: SparseSoftmax(True), "n_neighbors must be a positive integer, got True"),

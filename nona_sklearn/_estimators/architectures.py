@@ -21,16 +21,14 @@ from .._network.network import NeighborNetwork
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
-from ..similarity import SIMILARITIES
-from ..softstep import STEP_SCALES, SoftStep
+from ..softstep import SoftStep
 from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
 from .parameters import OF_CLASSES, OF_EXTRACTORS, OF_TABLES, ASSoftmax
 
-START_NEIGHBORS = 10  # the neighbourhood that SoftStep k-NN starts from
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
-START_SAMPLE = 1024  # rows by which its width is found
+START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
 class Architecture:
@@ -294,7 +292,7 @@ class SoftStepArchitecture(Architecture):
             n_neighbors=estimator.n_neighbors,
         )
         on_ranks = estimator.softstep_on == "rank"
-        if not self._in_given_space and on_ranks and not head.weighting.tempered:
+        if not self._in_given_space and on_ranks and not head.weighting.depends_on_similarity:
             raise ValueError(
                 f"hidden_layer_sizes must be None with weighting={estimator.weighting!r} and "
                 f"softstep_on='rank', got {estimator.hidden_layer_sizes!r}: ranks have no "
@@ -305,7 +303,7 @@ class SoftStepArchitecture(Architecture):
         sample = X
         if len(X) > START_SAMPLE:  # rows may come in order
             sample = X[torch.randperm(len(X))[:START_SAMPLE]]
-        _start_near(network, sample)
+        head.initialize(network.embed(sample))
         return network
 
     def _make_embedding(self, n_features: int) -> nn.Module:
@@ -314,29 +312,3 @@ class SoftStepArchitecture(Architecture):
             sizes = check_layer_sizes(estimator.hidden_layer_sizes)
             return MLPEmbedding(n_features, estimator.embedding_dim, sizes)
         return FeatureWeights(n_features) if estimator.learn_feature_weights else nn.Identity()
-
-
-@torch.no_grad()
-def _start_near(network, X):
-    """Start with a neighbourhood of START_NEIGHBORS rows, by the median of the rows `X`.
-
-    The step gives half weight at the last of them, and the temperature of a similarity in the
-    rows' own units is how much less similar than the nearest it is.
-    """
-    head, embeddings = network.head, network.embed(X)
-    similarity = SIMILARITIES[head.similarity](embeddings, embeddings)
-    itself = torch.eye(len(X), dtype=torch.bool)
-    k = min(START_NEIGHBORS, len(X) - 1)
-
-    x = STEP_SCALES[head.step.on](similarity, itself)
-    head.step.start_at(x.topk(k, dim=1).values[:, -1].median().clamp(0.01, 0.99).item())
-
-    if not head.weighting.tempered:
-        return
-    nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
-    gap = (nearest[:, 0] - nearest[:, -1]).median()
-    if head.similarity == "log_l2":
-        # A logarithm's natural temperature is the 1 it starts from: weights of 1 / distance.
-        head.log_nugget.sub_(nearest[:, -1].median())
-    elif gap > 0:
-        head.log_temperature.copy_(gap.log())

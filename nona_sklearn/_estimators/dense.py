@@ -39,7 +39,9 @@ class DenseHead(nn.Module):
         self.n_outputs, self.sizes = n_outputs, sizes
         self.linear = nn.Linear(embedding_dim, n_outputs or 1)
 
-    def parts(self, query: Tensor, neighbors: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+    def split_by_head(
+        self, query: Tensor, neighbors: Tensor
+    ) -> list[tuple[nn.Module, Tensor, Tensor]]:
         """List each head with its columns: this one, with all."""
         return [(self, query, neighbors)]
 
@@ -108,7 +110,7 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
 def predictions_of(estimator, X):
     """Mean of the networks' predictions, in units of the targets, and the snapshot it is of."""
     fitted = fitted_snapshot(estimator)
-    parts = fitted.network_.head.parts(embedded(fitted, X), fitted.bank_.embeddings)
+    parts = fitted.network_.head.split_by_head(embedded(fitted, X), fitted.bank_.embeddings)
     encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
     return fitted, fitted.targets_.restore(encoded)
 

@@ -234,7 +234,7 @@ def split_networks(
     """Each network's head, and the bank in its space."""
     return [
         (own, replace(bank, neighbors=replace(bank.neighbors, embeddings=embeddings)))
-        for own, _, embeddings in head.parts(bank.embeddings[:0], bank.embeddings)
+        for own, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
     ]
 
 

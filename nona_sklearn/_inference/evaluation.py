@@ -110,7 +110,7 @@ class Evaluation:
     @property
     def split_by_head(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
         """Each network's head, with the queries and the neighbours in its space."""
-        return self.head.parts(self.query, self.neighbors.embeddings)
+        return self.head.split_by_head(self.query, self.neighbors.embeddings)
 
     def extremes(self) -> tuple[BankStatistics, ...]:
         """The nearest and the farthest similarities, for each network."""

@@ -25,17 +25,17 @@ from torch import Tensor
 
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
-from ..attention import ClassHead, NONAHead, Pairs, adjusted_mean
+from ..attention import ClassHead, NONAHead
+from ..attention.functional import Pairs, adjusted_mean
 from ..similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
-from ..softstep import SoftStep, equally_near
-from ..weighting import LEAST_LOGIT, exp_below_
+from ..softstep import EVALUATION_STEPS, SoftStep, equally_near
+from ..weighting.base import LEAST_LOGIT, exp_below_
 from .neighbors import Neighbors
 
 #: Queries by rows of the bank in a tile: 4 MB in float32.
 TILE = {"cpu": (2**7, 2**13), "cuda": (2**8, 2**16)}
 CACHE_BYTES = 2**27  # for the bank's side of the product, of all networks together
 LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed
-LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
@@ -315,36 +315,6 @@ def _power_of_two(length: Tensor) -> Tensor:
     return length / torch.frexp(length).mantissa
 
 
-# -- steps without a gradient ------------------------------------------------------------------
-
-
-def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.softstep.log_s1` of ``x = gap * slope``, in place of `gap`.
-
-    `gap` (q, n) is each similarity minus that of the farthest neighbour, `slope` (q, 1) one over
-    the gap of the nearest.
-    """
-    limits = torch.finfo(gap.dtype)
-    width = (b - a).clamp_min(limits.tiny)  # rounding may leave nothing between them
-    u = gap.mul_(slope).sub_(a).div_(width)
-    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would take
-    # ten times as long.
-    odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
-    odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
-    return torch.minimum(odds.log1p_().neg_(), torch.threshold_(u, 0.0, -math.inf))
-
-
-def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.softstep.log_s2` of ``x = gap * slope``, as :func:`log_s1_`."""
-    ratio = gap.mul_(slope / b).clamp_(0, 1)
-    logarithm = ratio.log()
-    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
-
-
-#: Replace :data:`~nona_sklearn.softstep.STEPS` where no gradient is needed.
-EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s2_}
-
-
 # -- one head and one block of queries ---------------------------------------------------------
 
 
@@ -543,7 +513,7 @@ class Tiles:
     def partial_sums(self, values: Tensor) -> BankStatistics:
         """Statistics to be merged with those of other neighbours."""
         partial = self.partial(values)
-        fades = self.adjusts and bool(self.head.reach.isfinite())
+        fades = self.adjusts and bool(self.head.trust_radius.isfinite())
         return BankStatistics(partial=partial, nearest=self.nearest if fades else None)
 
     def _prediction(
@@ -645,9 +615,9 @@ class Tiles:
     @cached_property
     def _attenuation(self) -> Tensor:
         """Factor of each query's adjustments, (q, 1), less than 1 far from the bank."""
-        if not self.head.reach.isfinite():
+        if not self.head.trust_radius.isfinite():
             return self.query_adjustments.new_ones(len(self.query_adjustments), 1)
-        return self.head.fade(-self.nearest.double())
+        return self.head.attenuation(-self.nearest.double())
 
     @cached_property
     def nearest(self) -> Tensor:

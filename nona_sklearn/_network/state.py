@@ -36,6 +36,8 @@ MODULES: dict[str, type[nn.Module]] = {
     )
 }
 MACHINERY = vars(nn.Module()).keys()  # torch's own attributes of a module
+STORED_AS = {"trust_radius": "reach"}  # names of version 0.2.0 in files
+LOADED_AS = {stored: name for name, stored in STORED_AS.items()}
 
 
 def is_known(module: Any) -> bool:
@@ -72,7 +74,7 @@ def to_data(module: nn.Module | None) -> Any:
 
 def _arrays(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | None]:
     return {
-        name: None if tensor is None else tensor.detach().cpu().numpy()
+        STORED_AS.get(name, name): None if tensor is None else tensor.detach().cpu().numpy()
         for name, tensor in tensors.items()
     }
 
@@ -90,7 +92,8 @@ def from_data(data: Any) -> Any:
         tensor = None if array is None else nn.Parameter(as_tensor(array), requires_grad=False)
         module.register_parameter(name, tensor)
     for name, array in data["buffers"].items():
-        module.register_buffer(name, None if array is None else as_tensor(array))
+        buffer = None if array is None else as_tensor(array)
+        module.register_buffer(LOADED_AS.get(name, name), buffer)
     for name, child in data["modules"].items():
         module.register_module(name, from_data(child))
     return module.eval()

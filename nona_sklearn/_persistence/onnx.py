@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 
 import torch
 from sklearn.preprocessing import StandardScaler
@@ -19,9 +20,14 @@ from .._utils.files import as_path, destination, put_in_place
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_n_neighbors
 from ..attention import NONAHead
+from ..similarity import SIMILARITIES
+from ..weighting import Sigmoid, Softplus, Weighting
+from ..weighting.base import nearest_only
+from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
 
-HUGE = 1e100  # a scaled number whose square has room
-SAMPLE = 3  # rows that the graph is made with; it takes any number
+MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
+SAMPLE = 3  # rows that the graph is traced with; its input may have any number
+EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
 
 
 def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
@@ -46,27 +52,22 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     n_neighbors : int, default=5
         How many rows to name.
     overwrite : bool, default=False
-        Whether to take the place of a file that is there.
+        Whether to replace an existing file.
 
     Raises
     ------
     ImportError
         If onnx or onnxscript is not installed.
-    ValueError
-        If the estimator cannot be exported, or `n_neighbors` is not between 1 and the number
-        of rows of its bank.
-    TypeError
-        If it is no such estimator.
-    FileExistsError
-        If there is something at `path`, and `overwrite` is False.
-    OSError
-        If the file cannot be written. What was at `path` stays.
+    ValueError, TypeError
+        If the estimator cannot be exported, or its bank has fewer rows than `n_neighbors`.
+    FileExistsError, OSError
+        If there is something at `path`, and `overwrite` is False; or if the file cannot be
+        written. What was at `path` stays.
 
     Notes
     -----
-    Needs the extra ``onnx``. The graph holds queries × bank in memory: ask for some thousand at
-    a time. Numbers agree with the estimator's to float32. The bank is that of the moment; edits
-    need another export.
+    Needs the extra ``onnx``. The graph holds queries × bank in memory: pass some thousand at a
+    time. Numbers agree with the estimator's to float32. Edits of the bank need another export.
 
     Examples
     --------
@@ -87,9 +88,8 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
     if not isinstance(estimator, NeighborEstimator):
-        raise TypeError(
-            f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
-        )
+        needed = "estimator must be one of nona_sklearn with a bank"
+        raise TypeError(f"{needed}, got {estimator!r:.100}")
     check_is_fitted(estimator)
     estimator = snapshot(estimator)
     check_n_neighbors(n_neighbors, len(estimator.bank_))
@@ -103,7 +103,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
             graph,
             (sample,),
             input_names=["X"],
-            output_names=[graph.says, "weights", "neighbors"],
+            output_names=[graph.output_name, "weights", "neighbors"],
             dynamic_shapes=({0: torch.export.Dim("n_queries")},),
             dynamo=True,
             verbose=False,
@@ -112,15 +112,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
 
 
 class Graph(nn.Module):
-    """What a query goes through, from its features to its answer, in one piece.
-
-    Parameters
-    ----------
-    estimator : NeighborEstimator
-        Fitted.
-    n_neighbors : int
-        How many of the heaviest rows to name.
-    """
+    """A fitted estimator as one module: a query's features to its prediction and neighbours."""
 
     ids: Tensor
     embeddings: Tensor
@@ -132,60 +124,129 @@ class Graph(nn.Module):
         neighbors = bank.neighbors
         self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
         self.embedding, self.head = network.embedding, network.head.double()
+        _use_graph_methods(self.head)
         self.n_neighbors = n_neighbors
-        self.says = "probabilities" if hasattr(estimator, "classes_") else "prediction"
-        prior = neighbors.log_prior
+        self.output_name = "probabilities" if hasattr(estimator, "classes_") else "prediction"
+        prior, scale = neighbors.log_prior, neighbors.adjustment_scale
         self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
-        self.register_buffer(
-            "unit",
-            None if neighbors.adjustment_scale is None else neighbors.adjustment_scale.cpu(),
-        )
+        self.register_buffer("adjustment_scale", None if scale is None else scale.cpu())
         self.register_buffer("ids", bank.ids.cpu())
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
 
     def forward(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query = self.embedding(self.scaler(X)).float().double()  # rounded as the bank's are
-        answer = self.head(query, self.embeddings, self.values, None, self.log_prior, self.unit)
-        weights = self.head.neighbor_weights(query, self.embeddings, None, self.log_prior)
-        heaviest, places = weights.topk(self.n_neighbors, dim=1)
-        return answer, heaviest, self.ids[places]
+        bank = query, self.embeddings
+        prediction = self.head(*bank, self.values, None, self.log_prior, self.adjustment_scale)
+        weights = self.head.neighbor_weights(*bank, None, self.log_prior)
+        heaviest, positions = weights.topk(self.n_neighbors, dim=1)
+        return prediction, heaviest, self.ids[positions]
+
+
+# -- a graph has no branches: shortcuts that depend on values are replaced by the general way --
+
+
+def graph_l2(query: Tensor, neighbors: Tensor) -> Tensor:
+    """:func:`~nona_sklearn.similarity.l2` without a look at single pairs: equal rows are at 0."""
+    squares = query.square().sum(dim=1, keepdim=True)  # (q, 1)
+    squared = squares - 2 * query @ neighbors.mT + neighbors.square().sum(dim=1)  # (q, n)
+    return -squared.masked_fill(squared <= EQUAL**2 * squares, 0.0).sqrt()
+
+
+def graph_log_l2(query: Tensor, neighbors: Tensor) -> Tensor:
+    return -(-graph_l2(query, neighbors)).clamp_min(torch.finfo(query.dtype).tiny).log()
+
+
+def graph_l1(query: Tensor, neighbors: Tensor) -> Tensor:
+    """:func:`~nona_sklearn.similarity.l1` without cdist, which the exporter lacks."""
+    return -(query[:, None] - neighbors).abs().sum(dim=2)
+
+
+GRAPH_SIMILARITIES = {"l2": graph_l2, "log_l2": graph_log_l2, "l1": graph_l1}
+
+
+def _compare(head: NONAHead, query: Tensor, neighbors: Tensor) -> Tensor:
+    function = SIMILARITIES[head.similarity]
+    return GRAPH_SIMILARITIES.get(head.similarity, function)(query, neighbors)
+
+
+def _attenuation_of(head: NONAHead, query: Tensor, neighbors: Tensor, excluded: None) -> Tensor:
+    distance = -graph_l2(head.metric_part(query), head.metric_part(neighbors))
+    return head.attenuation(distance.amin(dim=1, keepdim=True))
+
+
+def _weigh(weighting: Weighting, s: Tensor, log_measure: Tensor | None, between: object) -> Tensor:
+    """Without exclusions, the nearest neighbour always has weight: no row is empty."""
+    nearest = s.amax(dim=1, keepdim=True)
+    logits = weighting.log_weight(s, nearest)
+    if weighting.needs_nearest:
+        lost = weighting.log_weight(nearest, nearest) == -torch.inf
+        logits = torch.where(lost, nearest_only(s, nearest), logits)
+    return (logits if log_measure is None else logits + log_measure).softmax(dim=1)
+
+
+def _log_sigmoid(weighting: Sigmoid, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+    return -clamped_log1p_exp(-s - weighting.bias)
+
+
+def _log_softplus(weighting: Softplus, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+    x = s + weighting.bias
+    # log(1 + u), which is all that a graph has, would lose the digits of a small u.
+    log_softplus = clamped_log1p_exp(x.clamp_min(-FAINT)).log()
+    return weighting.log_power.exp() * torch.where(x < -FAINT, faint_log_softplus(x), log_softplus)
+
+
+#: By class and method: the graph's versions.
+GRAPH_METHODS: dict[tuple[type[nn.Module], str], Callable[..., Tensor]] = {
+    (NONAHead, "compare"): _compare,
+    (NONAHead, "attenuation_of"): _attenuation_of,
+    (Weighting, "weigh"): _weigh,
+    (Sigmoid, "log_weight"): _log_sigmoid,
+    (Softplus, "log_weight"): _log_softplus,
+}
+
+
+def _use_graph_methods(head: nn.Module) -> None:
+    """Replace methods of the modules of a head that is the graph's own."""
+    for module in head.modules():
+        for (kind, name), method in GRAPH_METHODS.items():
+            if getattr(type(module), name, None) is getattr(kind, name):  # not overridden
+                setattr(module, name, MethodType(method, module))
 
 
 class Scaling(nn.Module):
-    """What a fitted scaler does, rounded to float32 as it is before an embedding."""
+    """A fitted scaler, its result rounded to float32 as it is before an embedding."""
 
     center: Tensor
     scale: Tensor
-    huge: Tensor
+    bound: Tensor
 
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
-        self.bends = isinstance(scaler, SmoothClipScaler)
-        center = scaler.center_ if self.bends else scaler.mean_ if scaler.with_mean else None
+        self.clips = isinstance(scaler, SmoothClipScaler)
+        center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
         zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
         self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
         scale = scaler.scale_
         self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
-        # A tensor: a plain number would be a float32 in the graph, which does not hold it.
-        self.register_buffer("huge", torch.tensor(HUGE, dtype=torch.float64))
+        # As a tensor: a plain number would overflow to infinity, as a float32 in the graph.
+        self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
 
     def forward(self, X: Tensor) -> Tensor:
-        scaled = ((X - self.center) / self.scale).clamp(-self.huge, self.huge)
-        if self.bends:  # a graph has no hypot
+        scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
+        if self.clips:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
         return scaled.float().double()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Neither warnings of torch's own parts, nor a line for each library that it lacks."""
+    """Suppress warnings of torch's own parts, and a line for each library that it lacks."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(before)
@@ -202,23 +263,18 @@ def _import_onnx() -> None:
 
 
 def _check_exportable(estimator: NeighborEstimator) -> None:
-    """Refuse what needs more of a query's row of pairs than a sum."""
+    """Refuse what needs more of a query's row of pairs than sums."""
     if getattr(estimator, "feature_extractor", None) is not None:
         raise ValueError(
             "feature_extractor must be None for an ONNX graph: export it by itself, and an "
             "estimator of its features"
         )
-    embeddings = estimator.bank_.embeddings[:0]
-    heads: list[NONAHead] = [
-        h for h, _, _ in estimator.network_.head.parts(embeddings, embeddings)
-    ]
-    head = heads[0]
+    z = estimator.bank_.embeddings[:0]
+    head: NONAHead = estimator.network_.head.split_by_head(z, z)[0][0]
     if head.step is not None and head.step.on == "rank":
         raise ValueError("softstep_on must be 'similarity' for an ONNX graph, got 'rank'")
     if head.n_neighbors is not None:
         raise ValueError(f"n_neighbors must be None for an ONNX graph, got {head.n_neighbors}")
     if head.needs_whole_rows:
-        raise ValueError(
-            "weighting must look at one neighbour at a time for an ONNX graph, got "
-            f"{estimator.weighting!r}"
-        )
+        needed = "weighting must look at one neighbour at a time for an ONNX graph"
+        raise ValueError(f"{needed}, got {estimator.weighting!r}")

@@ -175,7 +175,7 @@ class ApproximateNeighborsRegressor(
         decode = regressor.targets_.decode
         difference = decode(candidates.mean(index.head, query)) - decode(exact)
         recalls, shares, prior = [], [], index.bank.neighbors.log_prior
-        parts = index.head.parts(query, index.bank.embeddings)
+        parts = index.head.split_by_head(query, index.bank.embeddings)
         for (head, q, neighbors), rows in zip(parts, candidates.rows, strict=True):
             for block in spans(len(query), QUERY_BLOCK):
                 weights = head.neighbor_weights(q[block], neighbors, log_prior=prior).cpu()

@@ -12,7 +12,8 @@ from torch import Tensor
 from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
 from .._utils.chunks import spans
-from ..attention import AverageHead, NONAHead, adjusted_mean
+from ..attention import AverageHead, NONAHead
+from ..attention.functional import adjusted_mean
 from ..similarity import SIMILARITIES
 
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
@@ -30,13 +31,13 @@ class Index:
     @classmethod
     def of(cls, head: NONAHead | AverageHead, bank: NeighborBank) -> Index:
         """Build the graphs of a bank."""
-        parts = head.parts(bank.embeddings[:0], bank.embeddings)
+        parts = head.split_by_head(bank.embeddings[:0], bank.embeddings)
         return cls(head, bank, [build_graph(own.metric_part(z).cpu()) for own, _, z in parts])
 
     def search(self, query: Tensor, n_candidates: int) -> Candidates:
         """Find approximately nearest rows of some queries (q, d), for each network."""
         k = min(int(n_candidates), len(self.bank))
-        parts = self.head.parts(query, self.bank.embeddings)
+        parts = self.head.split_by_head(query, self.bank.embeddings)
         found = [
             search_graph(graph, np.ascontiguousarray(head.metric_part(q).cpu()), k)
             for (head, q, _), graph in zip(parts, self.graphs, strict=True)
@@ -78,7 +79,7 @@ class Candidates:
     @torch.no_grad()
     def mean(self, head: NONAHead | AverageHead, query: Tensor) -> Tensor:
         """Average the candidates' adjusted values by their weights, then the networks."""
-        parts = head.parts(query, self.neighbors.embeddings)
+        parts = head.split_by_head(query, self.neighbors.embeddings)
         means = [
             self._mean_of_network(*part, rows) for part, rows in zip(parts, self.rows, strict=True)
         ]
@@ -100,7 +101,7 @@ class Candidates:
             own, theirs = (unit * head.adjustments(each).double() for each in (query, neighbors))
             expected = torch.einsum("qk,qkc->qc", weights, theirs.cpu()[rows])
             distance = torch.linalg.vector_norm(q.cpu() - z.cpu()[rows[:, 0]], dim=1)
-            fade = head.fade(distance[:, None].to(own)).cpu()
+            fade = head.attenuation(distance[:, None].to(own)).cpu()
             mean = adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
         return mean
 

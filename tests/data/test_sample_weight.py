@@ -47,7 +47,8 @@ from nona_sklearn._training import trainer
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import refine
 from nona_sklearn._training.trainer import TrainingConfig, train_network
-from nona_sklearn.attention import L2Attention, neighbor_weights
+from nona_sklearn.attention import neighbor_weights
+from nona_sklearn.attention.fused import L2Attention
 from nona_sklearn.losses import WeightedLoss
 from nona_sklearn.similarity import l2
 from nona_sklearn.weighting import Softmax
@@ -583,8 +584,8 @@ def test_weights_mean_the_same_at_fit_and_later(at_fit, added):
 
 def _one_by_one(reg):
     """Each network of an estimator by itself."""
-    head = reg.network_.head
-    for i, (own, _, z) in enumerate(head.parts(reg.bank_.embeddings[:0], reg.bank_.embeddings)):
+    head, bank = reg.network_.head, reg.bank_.embeddings
+    for i, (own, _, z) in enumerate(head.split_by_head(bank[:0], bank)):
         alone = copy.deepcopy(reg)
         alone.network_.embedding = alone.network_.embedding.embeddings[i]
         alone.network_.head = own

@@ -14,8 +14,10 @@ from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.explanation import Explanation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._training.refinement import REACH, fit_trust_radius
-from nona_sklearn.attention import AverageHead, L2Attention
+from nona_sklearn._training.refinement import fit_trust_radius
+from nona_sklearn.attention import AverageHead
+from nona_sklearn.attention.fused import L2Attention
+from nona_sklearn.attention.head import TRUST_FACTOR
 from nona_sklearn.similarity import SIMILARITIES
 
 
@@ -49,15 +51,15 @@ def test_on_paper():
     head = NONAHead(n_adjusted=1)
     query, neighbors = torch.tensor([[0.0, 5.0]]), torch.tensor([[1.0, 3.0], [-1.0, 9.0]])
     assert head(query, neighbors, torch.tensor([10.0, 20.0])).item() == 14
-    assert head(query, neighbors, torch.tensor([10.0, 20.0]), unit=None).item() == 15
-    assert head(query, neighbors, torch.tensor([10.0, 20.0]), unit=10.0).item() == 5
+    assert head(query, neighbors, torch.tensor([10.0, 20.0]), adjustment_scale=None).item() == 15
+    assert head(query, neighbors, torch.tensor([10.0, 20.0]), adjustment_scale=10.0).item() == 5
     weights = head.neighbor_weights(query, neighbors)  # g is not compared
     assert weights.tolist() == [[0.5, 0.5]]
 
 
 def test_the_shift_fades_beyond_reach():
     head = NONAHead(n_adjusted=1).eval()
-    head.reach.fill_(2.0)
+    head.trust_radius.fill_(2.0)
     neighbors, targets = torch.tensor([[0.0, 1.0]]), torch.tensor([10.0])
     for distance, left in [(1.0, 1.0), (2.0, 1.0), (4.0, 0.25), (20.0, 0.01)]:
         query = torch.tensor([[distance, 5.0]])
@@ -138,7 +140,7 @@ def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_ou
         head, neighbors, query, Exclusion(labels[:30], labels) if leave_one_out else None
     )
     for own, distance in zip(head.heads, evaluation.distances().median(dim=0).values, strict=True):
-        own.reach.copy_(distance)
+        own.trust_radius.copy_(distance)
     with torch.no_grad():
         expected = evaluation.attend().double()
     torch.testing.assert_close(evaluation.mean(), expected, rtol=0, atol=2e-5)
@@ -168,7 +170,7 @@ def test_tiles_know_how_far_a_query_is(prior):
     places = query[:, :3].double(), neighbors.embeddings[:, :3].double()
     distance = torch.cdist(*places).amin(dim=1)
     torch.testing.assert_close(evaluation.distances()[:, 0], distance, rtol=1e-5, atol=0)
-    head.reach.copy_(distance.median())
+    head.trust_radius.copy_(distance.median())
     with torch.no_grad():
         expected = evaluation.attend().double()
     torch.testing.assert_close(evaluation.mean(), expected, rtol=0, atol=2e-5)
@@ -177,7 +179,7 @@ def test_tiles_know_how_far_a_query_is(prior):
 @pytest.mark.parametrize("reach", [2.0, np.inf])
 def test_tile_by_tile_nobody_is_nothing_to_adjust_either(reach):
     head = NONAHead(n_adjusted=1).eval()
-    head.reach.fill_(reach)
+    head.trust_radius.fill_(reach)
     neighbors = Neighbors(torch.randn(4, 3), torch.randn(4).double())
     labels = torch.zeros(4, dtype=torch.long)
     evaluation = Evaluation(head, neighbors, torch.randn(2, 3), Exclusion(torch.arange(2), labels))
@@ -269,12 +271,12 @@ def test_far_queries_do_not_run_away(numerical_embedding):
         assert predictions.max() < y.max() + span
         assert predictions.min() > y.min() - span
     # With no scaler in the way: a shift of many reaches, faded to less than the targets' range.
-    reach = max(float(head.reach) for head in reg.network_.head.heads)
+    reach = max(float(head.trust_radius) for head in reg.network_.head.heads)
     out = torch.full((1, reg.bank_.embeddings.shape[1]), 1e3 * reach)
     head, neighbors = reg.network_.head, reg.bank_.neighbors
     assert abs(Evaluation(head, neighbors, out).mean().item() - y.mean()) < span
     for own in head.heads:
-        own.reach.fill_(np.inf)
+        own.trust_radius.fill_(np.inf)
     assert abs(Evaluation(head, neighbors, out).mean().item() - y.mean()) > span
 
 
@@ -285,10 +287,12 @@ def test_reach_is_that_of_the_rows_that_were_set_aside(plane):
     z = reg.transform(X)
     train = np.setdiff1d(np.arange(len(X)), valid)
     nearest = np.linalg.norm(z[valid][:, None] - z[train], axis=2).min(axis=1)
-    assert float(reg.network_.head.reach) == pytest.approx(REACH * nearest.max(), rel=1e-4)
+    assert float(reg.network_.head.trust_radius) == pytest.approx(
+        TRUST_FACTOR * nearest.max(), rel=1e-4
+    )
     alone = nona(n_estimators=1, early_stopping=False).fit(X, y)
-    expected = REACH * alone.distance_to_bank(None).max()
-    assert float(alone.network_.head.reach) == pytest.approx(expected, rel=1e-4)
+    expected = TRUST_FACTOR * alone.distance_to_bank(None).max()
+    assert float(alone.network_.head.trust_radius) == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
@@ -330,9 +334,9 @@ def test_units_of_the_targets_do_not_matter(plane):
 def test_a_further_fit_starts_from_the_weights_not_from_the_reach(plane):
     X, _, y, _ = plane
     reg = nona(n_estimators=1, warm_start=True, max_iter=1).fit(X, y)
-    reach = float(reg.network_.head.reach)
+    reach = float(reg.network_.head.trust_radius)
     reg.fit(10 * X, y)
-    assert float(reg.network_.head.reach) != reach
+    assert float(reg.network_.head.trust_radius) != reach
 
 
 # -- the table --------------------------------------------------------------------------------

@@ -89,9 +89,9 @@ def test_odds_on_paper():
     neighbors = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0], [1.0, 0, 0]])
     said = head(query, neighbors, one_hot([0, 0, 1], 2).float())
     torch.testing.assert_close(said, torch.tensor([[2 / 6, 4 / 6]]))
-    plain = head(query, neighbors, one_hot([0, 0, 1], 2).float(), unit=None)
+    plain = head(query, neighbors, one_hot([0, 0, 1], 2).float(), adjustment_scale=None)
     torch.testing.assert_close(plain, torch.tensor([[2 / 3, 1 / 3]]))
-    head.reach.fill_(0.5)  # the nearest neighbour is twice as far: a quarter of h is left
+    head.trust_radius.fill_(0.5)  # the nearest neighbour is twice as far: a quarter of h is left
     faded = head(query, neighbors, one_hot([0, 0, 1], 2).float())
     odds = 4**0.25
     torch.testing.assert_close(faded, torch.tensor([[2, odds]]) / (2 + odds))
@@ -166,7 +166,7 @@ def evaluation(seed, sizes=(3,), n_heads=2, smoothing=True, adjusts=True, exclud
             n_adjusted=n_classes if adjusts else 0,
         )
         if adjusts:
-            head.reach.fill_(1.0)
+            head.trust_radius.fill_(1.0)
         heads.append(head)
     head = (AverageHead(heads) if n_heads > 1 else heads[0]).double().eval()
     width = n_heads * (2 + n_classes * adjusts)
@@ -211,9 +211,9 @@ def test_probabilities_are_sums_of_what_neighbours_add(case):
 def test_influence_is_what_leaving_out_does(case):
     """Where nothing depends on who is nearest: without a reach."""
     asked = evaluation(2, **case)
-    for head, _, _ in asked.head.parts(asked.query, asked.neighbors.embeddings):
+    for head, _, _ in asked.head.split_by_head(asked.query, asked.neighbors.embeddings):
         if head.n_adjusted:
-            head.reach.fill_(math.inf)
+            head.trust_radius.fill_(math.inf)
     before = asked.mean()
     _, change, _ = asked.influence()
     for j in (0, 7):

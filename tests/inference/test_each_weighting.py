@@ -31,8 +31,8 @@ from nona_sklearn.weighting import (
     Sigmoid,
     SparseSoftmax,
     Weighting,
-    softmax,
 )
+from nona_sklearn.weighting.base import softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 ROW_WISE = {"sparse_softmax", "sparsemax", "entmax", "preconditioned"}
@@ -82,7 +82,7 @@ def make_question(
         )
         if hasattr(head, "log_temperature"):
             head.log_temperature.data.fill_(temperature)
-        head.reach.fill_(1.5)  # so that some fade
+        head.trust_radius.fill_(1.5)  # so that some fade
         return head.eval()
 
     head = make_head(-0.5)

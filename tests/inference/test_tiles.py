@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nona_sklearn._inference.neighbors import Exclusion, with_ones
 from nona_sklearn._inference.tiles import (
-    EVALUATION_STEPS,
     EuclideanComputer,
     Extremes,
     Partial,
@@ -19,7 +18,7 @@ from nona_sklearn._inference.tiles import (
     similarity_computer,
 )
 from nona_sklearn.similarity import SIMILARITIES
-from nona_sklearn.softstep import STEPS, equally_near, scale_similarity
+from nona_sklearn.softstep import EVALUATION_STEPS, STEPS, equally_near, scale_similarity
 
 pytestmark = pytest.mark.numeric
 

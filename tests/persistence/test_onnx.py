@@ -63,8 +63,8 @@ def rounding(estimator, X):
     similarity = SIMILARITIES[estimator.similarity]
     neighbors = head.metric_part(estimator.bank_.embeddings)
     query = torch.as_tensor(estimator.transform(X))
-    exact = head.tempered(similarity(query.double(), neighbors.double()))
-    error = (head.tempered(similarity(query, neighbors)) - exact).abs().max()
+    exact = head.scale(similarity(query.double(), neighbors.double()))
+    error = (head.scale(similarity(query, neighbors)) - exact).abs().max()
     # exp(-s^2 / 2) falls by s; softpick's nearest is at least a tenth nearer than where it ends
     slope = {"gaussian": exact.abs().max(), "softpick": 10}.get(estimator.weighting, 1)
     if head.step is not None:  # it rises within a tenth of the range of a query's similarities

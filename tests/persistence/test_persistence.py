@@ -44,13 +44,20 @@ from nona_sklearn import (
 )
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._network.state import from_data, to_data
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._persistence import memory, values
 from nona_sklearn._persistence.decoder import Decoder
 from nona_sklearn._persistence.encoder import Encoder, UnknownError
 from nona_sklearn._utils import storable
 from nona_sklearn.similarity import SIMILARITIES
-from nona_sklearn.weighting import WEIGHTINGS, Preconditioned, Softmax, SparseSoftmax, Weighting
+from nona_sklearn.weighting import (
+    WEIGHTINGS,
+    Preconditioned,
+    Softmax,
+    SparseSoftmax,
+    Weighting,
+)
 
 STORED = STORED_FILES / "format_1.safetensors"
 QUICK = {"max_iter": 2, "random_state": 0}
@@ -148,6 +155,7 @@ def test_each_weighting_comes_back(weighting, tmp_path):
         {"hidden_layer_sizes": [9, 8]},
         {"numerical_embedding": "periodic", "weighting": Softmax(learn_temperature=False)},
         {"weighting": SparseSoftmax(3)},
+        {"weighting": Softmax(learn_temperature=False)},
         {"weighting": Preconditioned(4), "random_state": np.random.RandomState(3)},
         {"early_stopping": False, "device": torch.device("cpu"), "max_time": 9.0},
         {"hidden_layer_sizes": np.array([8]), "embedding_dim": np.int64(3)},
@@ -390,6 +398,15 @@ def test_a_weighting_of_ones_own_is_handed_or_registered(tmp_path, monkeypatch):
     said = r"weighting does not fit the file .*model\.safetensors: weighting must be one"
     with pytest.raises(ValueError, match=said):
         nona_sklearn.load(tmp_path / "model.safetensors")
+
+
+def test_a_weighting_of_an_older_file_learns_its_temperature():
+    """Version 0.2.0 had no option of that."""
+    stored = to_data(SparseSoftmax(3, learn_temperature=False))
+    assert not from_data(stored).learn_temperature
+    del stored["attributes"]["learn_temperature"]
+    assert from_data(stored).learn_temperature
+    assert repr(from_data(stored)) == "SparseSoftmax(n_neighbors=3)"
 
 
 def test_a_similarity_that_is_not_registered_is_named(tmp_path, monkeypatch):
@@ -1379,6 +1396,7 @@ def write_stored_file():
         (NONARegressor(n_estimators=2, **QUICK), RENT),
         (NONAClassifier(**ONE), KIND),
         (SoftStepKNeighborsClassifier(**QUICK), KIND),
+        (NONARegressor(weighting=SparseSoftmax(3, learn_temperature=False), **ONE), RENT),
     ],
     ids=lambda thing: type(thing).__name__,
 )

@@ -86,7 +86,7 @@ def test_shifts_of_far_queries_fade_as_they_do_exactly(faiss, fitted, data):
     _, evaluation = evaluate(reg, X_test)
     medians = evaluation.distances().median(dim=0).values
     for head, distance in zip(reg.network_.head.heads, medians, strict=True):
-        head.reach.copy_(distance / 2)
+        head.trust_radius.copy_(distance / 2)
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=1000).fit(X, y)
     np.testing.assert_allclose(fast.predict(X_test), reg.predict(X_test), atol=1e-5)
     assert np.abs(reg.predict(X_test) - fitted.predict(X_test)).max() > 1e-3

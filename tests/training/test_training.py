@@ -32,15 +32,11 @@ from nona_sklearn._training.callbacks import WeightAveraging
 from nona_sklearn._training.ensemble import count_networks
 from nona_sklearn._training.net import NONANet
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
-from nona_sklearn._training.refinement import (
-    REACH,
-    STEP_MULTIPLES,
-    TEMPERATURE_MULTIPLES,
-    how_many,
-    refine,
-)
+from nona_sklearn._training.refinement import how_many, refine
 from nona_sklearn._training.trainer import TrainingConfig, train_network
+from nona_sklearn.attention.head import TEMPERATURE_MULTIPLES, TRUST_FACTOR
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
+from nona_sklearn.softstep import STEP_MULTIPLES
 
 POOLS = pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
 ADJUSTED = pytest.mark.parametrize("n_adjusted", [0, 1], ids=["plain", "adjusted"])
@@ -287,7 +283,7 @@ def test_validation_is_scored_as_predict_works(neighbor_pool, pool_size, n_adjus
         max_iter=1,
     )
     if n_adjusted:
-        network.head.reach.fill_(np.inf)  # it is found after training: nothing has faded yet
+        network.head.trust_radius.fill_(np.inf)  # which is fitted after training
     neighbors = Neighbors(network.embed(X)[:pool_size], y[:pool_size])
     evaluation = Evaluation(network.head, neighbors, network.embed(X_valid))
     refined = network.head.log_temperature.clone()
@@ -376,7 +372,9 @@ def test_the_reach_is_that_of_other_groups():
     z = network.head.metric_part(network.embed(X))
     assert z.shape == (40, 3)
     distance = torch.cdist(z, z).masked_fill(groups[:, None] == groups, np.inf).amin(dim=1)
-    torch.testing.assert_close(network.head.reach, REACH * distance.max(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        network.head.trust_radius, TRUST_FACTOR * distance.max(), rtol=1e-4, atol=0
+    )
 
 
 def test_an_epoch_of_many_rows_takes_some_of_them_anew():

@@ -62,7 +62,7 @@ class StepDisplay(Display):
         """
         model = unwrap(estimator).snapshot()
         query = metric_embeddings(model, X)
-        parts = model.estimator.network_.head.parts(query, query)
+        parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:
             raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")

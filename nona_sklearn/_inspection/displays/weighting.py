@@ -72,7 +72,7 @@ class WeightingDisplay(Display):
             raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
         model = unwrap(estimator).snapshot()
         bank, embedded = model.estimator.bank_, model.embed(X)
-        parts = model.estimator.network_.head.parts(embedded.embeddings, bank.embeddings)
+        parts = model.estimator.network_.head.split_by_head(embedded.embeddings, bank.embeddings)
         head, query, neighbors = parts[0]
         with torch.no_grad():
             weights = head.neighbor_weights(query, neighbors, None, bank.neighbors.log_prior)

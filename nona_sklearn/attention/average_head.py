@@ -1,0 +1,76 @@
+"""Several heads on one bank."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from .functional import Pairs
+from .head import NONAHead
+
+
+class AverageHead(nn.Module):
+    """Average of several heads, each on its own equal slice of the embeddings.
+
+    The mean of predictions from the same targets is the prediction of the mean weights, so that
+    an average of networks still has the rows behind its predictions. Shapes are as for
+    :class:`NONAHead`, but for embeddings: (q, h d) and (n, h d).
+
+    Parameters
+    ----------
+    heads : sequence of NONAHead
+        The heads; the first is applied to the first slice of the embeddings.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import AverageHead, NONAHead
+    >>> head = AverageHead([NONAHead("l2"), NONAHead("dot")])
+    >>> query, neighbors, targets = torch.zeros(1, 4), torch.eye(4), torch.arange(4.0)
+    >>> head(query, neighbors, targets).shape
+    torch.Size([1])
+    """
+
+    def __init__(self, heads: Sequence[nn.Module]):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def split_by_head(
+        self, query: Tensor, neighbors: Tensor
+    ) -> list[tuple[NONAHead, Tensor, Tensor]]:
+        """List each head with its slices (q, d) and (n, d) of the embeddings."""
+        n = len(self.heads)
+        heads = cast("list[NONAHead]", list(self.heads))
+        return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
+
+    def metric_part(self, embeddings: Tensor) -> Tensor:
+        """Columns in which each head compares rows, side by side: all but the adjustments."""
+        split = self.split_by_head(embeddings, embeddings)
+        return torch.cat([head.metric_part(z) for head, z, _ in split], dim=1)
+
+    def neighbor_weights(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
+    ) -> Tensor:
+        """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
+        split = self.split_by_head(query, neighbors)
+        weights = [head.neighbor_weights(q, z, excluded, log_prior) for head, q, z in split]
+        return torch.stack(weights).mean(dim=0)
+
+    def forward(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | Pairs | None = None,
+        log_prior: Tensor | None = None,
+        adjustment_scale: Tensor | float | None = 1.0,
+    ) -> Tensor:
+        split = self.split_by_head(query, neighbors)
+        options = excluded, log_prior, adjustment_scale
+        means = [head(q, z, targets, *options) for head, q, z in split]
+        return torch.stack(means).mean(dim=0)

@@ -1,0 +1,101 @@
+"""Plain NONA as functions: weights from similarities, predictions from weights."""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ..similarity import l2
+from ..weighting.base import softmax
+
+#: Positions of excluded pairs, (p,) queries and (p,) neighbours: faster than a mask for few.
+Pairs = tuple[Tensor, Tensor]
+Similarity = Callable[[Tensor, Tensor], Tensor]
+
+
+def neighbor_weights(logits: Tensor, excluded: Tensor | None = None) -> Tensor:
+    """Softmax over each query's admitted neighbours.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (q, n)
+        Similarities, masked with SoftStep or not; -inf rejects a neighbour.
+    excluded : bool Tensor of shape (q, n), optional
+        True for excluded query-neighbour pairs, such as a training row and itself.
+
+    Returns
+    -------
+    Tensor of shape (q, n)
+        Weights, the paper's `w`. Each row sums to 1, or is all 0 where no neighbour is
+        admitted; gradients are finite in both cases.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import neighbor_weights
+    >>> neighbor_weights(torch.tensor([[0.0, 1.0]]))  # [1, e] / (1 + e)
+    tensor([[0.2689, 0.7311]])
+    >>> neighbor_weights(torch.tensor([[0.0, 1.0]]), excluded=torch.tensor([[True, False]]))
+    tensor([[0., 1.]])
+    """
+    return softmax(logits if excluded is None else logits.masked_fill(excluded, -math.inf))
+
+
+def neighbor_attention(
+    query: Tensor,
+    neighbors: Tensor,
+    targets: Tensor,
+    *,
+    similarity: Similarity = l2,
+    weights: Callable[[Tensor, Tensor | None], Tensor] = neighbor_weights,
+    excluded: Tensor | None = None,
+) -> Tensor:
+    """Plain NONA: the softmax-weighted mean of the neighbours' targets.
+
+    ``y_hat = softmax(similarity(z, z_bank)) @ y_bank``, the NONA paper's section 3.
+
+    Parameters
+    ----------
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of the neighbours.
+    targets : Tensor of shape (n,) or (n, n_outputs)
+        The neighbours' targets.
+    similarity : callable, default=l2
+        One of :mod:`nona_sklearn.similarity`'s functions, or any (q, d), (n, d) -> (q, n).
+    weights : callable, default=neighbor_weights
+        Maps similarities and `excluded` to weights, (q, n).
+    excluded : bool Tensor of shape (q, n), optional
+        True for excluded query-neighbour pairs.
+
+    Returns
+    -------
+    Tensor of shape (q,) or (q, n_outputs)
+        Predictions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import neighbor_attention
+    >>> neighbors, targets = torch.tensor([[0.0], [1.0]]), torch.tensor([10.0, 20.0])
+    >>> neighbor_attention(torch.tensor([[0.5]]), neighbors, targets)
+    tensor([15.])
+    """
+    return weights(similarity(query, neighbors), excluded) @ targets
+
+
+def adjusted_mean(
+    plain: Tensor,
+    expected: Tensor,
+    total: Tensor | float,
+    own: Tensor,
+    attenuation: Tensor | float,
+) -> Tensor:
+    """``sum_j w_j (y_j + attenuation (g(q) - g(j)))``, from sums over the neighbours.
+
+    `plain` and `expected`, (q, c), are weighted means of the targets and of the neighbours'
+    adjustments g(j); `own` are the queries' g(q). `total`, (q, 1), is the sum of the weights: 1,
+    or 0 without neighbours.
+    """
+    return plain + attenuation * (total * own - expected)

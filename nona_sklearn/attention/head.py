@@ -1,0 +1,379 @@
+"""The trainable layer: attention over labelled neighbours."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .._utils.validation import check_choice, check_flag, check_integer
+from ..ranking import outside_nearest
+from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
+from ..softstep import SoftStep
+from ..weighting import Softmax, Weighting, make_weighting
+from .functional import Pairs, adjusted_mean, neighbor_attention
+from .fused import L2Attention
+
+START_NUGGET = 0.3  # of the unit of distance
+TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
+TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)  # tried after training
+
+
+class NONAHead(nn.Module):
+    """Prediction layer that replaces a dense head: attention over labelled neighbours.
+
+    Parameters
+    ----------
+    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
+        Similarity between embeddings.
+    step : SoftStep, optional
+        Learned mask on the similarities; None is plain NONA.
+    weighting : str or Weighting, default='softmax'
+        How a similarity becomes a weight, by a name in ``nona_sklearn.weighting.WEIGHTINGS``:
+        'softmax' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
+        by the step alone, as k-NN with a soft k; it needs a `step` or `n_neighbors`.
+    learn_temperature : bool, default=False
+        Whether the temperature is learned, if the weighting's `learn_temperature` is true as
+        well; otherwise it is 1, as in the papers. With 'log_l2', a nugget is learned too, a
+        distance below which nearer does not mean more similar: without it, equal rows take all
+        the weight, however much their targets differ.
+    n_neighbors : int, optional
+        Admit only this many nearest neighbours of each query; None admits all.
+    n_adjusted : int, default=0
+        Number of the embeddings' last columns, one for each output, that are not compared: they
+        are the network's own estimate `g` of a row's targets. Each neighbour's target is
+        adjusted by the difference to the query, ``y_j + g(q) - g(j)``. 0: no adjustment.
+
+    Attributes
+    ----------
+    trust_radius : Tensor of shape ()
+        With `n_adjusted` only. In evaluation, the adjustment of a query whose nearest neighbour
+        is farther (in Euclidean distance of the compared columns) is multiplied by
+        ``(trust_radius / distance) ** 2``. Infinite until :meth:`fit_trust_radius`.
+
+    Notes
+    -----
+    Shape:
+
+    - query: (q, d + n_adjusted); neighbors: (n, d + n_adjusted); targets: (n,) or
+      (n, n_outputs)
+    - excluded: bool (q, n), excluded pairs; or their positions, (p,) and (p,), which are faster
+      for few pairs
+    - log_prior: (n,), the logarithm of each neighbour's prior weight
+    - adjustment_scale: float or (n_outputs,), one unit of `g` in units of the targets; None
+      leaves targets as they are
+    - output: (q,) or (q, n_outputs)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import NONAHead, SoftStep
+    >>> head = NONAHead(step=SoftStep("s1"))
+    >>> query, neighbors, targets = torch.zeros(1, 2), torch.eye(2), torch.tensor([1.0, 3.0])
+    >>> head(query, neighbors, targets)
+    tensor([2.], grad_fn=<MvBackward0>)
+    """
+
+    temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
+
+    def __init__(
+        self,
+        similarity: str = "l2",
+        step: SoftStep | None = None,
+        weighting: str | Weighting = "softmax",
+        learn_temperature: bool = False,
+        n_neighbors: int | None = None,
+        n_adjusted: int = 0,
+    ):
+        super().__init__()
+        check_choice("similarity", similarity, SIMILARITIES)
+        made = make_weighting(weighting)
+        if made.of_distances and similarity not in DISTANCES:
+            needed = f"similarity {' or '.join(map(repr, DISTANCES))}, a distance"
+            raise ValueError(f"weighting={weighting!r} needs {needed}, got {similarity!r}")
+        if not made.depends_on_similarity and step is None and n_neighbors is None:
+            raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
+        if n_neighbors is not None:
+            check_integer("n_neighbors", n_neighbors)
+        check_integer("n_adjusted", n_adjusted, 0)
+        if not (step is None or isinstance(step, SoftStep)):
+            raise ValueError(f"step must be a SoftStep or None, got {step!r}")
+        check_flag("learn_temperature", learn_temperature)
+        self.similarity, self.n_neighbors, self.n_adjusted = similarity, n_neighbors, n_adjusted
+        self.step: SoftStep | None = step
+        self.weighting: Weighting = made
+        if n_adjusted:
+            self.trust_radius: Tensor
+            self.register_buffer("trust_radius", torch.tensor(math.inf))
+        if learn_temperature and made.depends_on_similarity and made.learn_temperature:
+            self.log_temperature: Tensor = nn.Parameter(torch.zeros(()))
+            if similarity == "log_l2":
+                self.log_nugget: Tensor = nn.Parameter(torch.tensor(math.log(START_NUGGET)))
+
+    @torch.no_grad()
+    def initialize(self, embeddings: Tensor, n_neighbors: int = 10) -> None:
+        """Start from a neighbourhood of `n_neighbors` rows, in the median over a sample (n, d).
+
+        The step gives half weight to the last of them, and the temperature is the difference in
+        similarity between the nearest and the last.
+        """
+        z = self.metric_part(embeddings)
+        similarity = SIMILARITIES[self.similarity](z, z)
+        itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+        k = min(n_neighbors, len(z) - 1)
+        if self.step is not None:
+            self.step.initialize(similarity, itself, k)
+        if not hasattr(self, "log_temperature"):
+            return
+        nearest = similarity.masked_fill(itself, -math.inf).topk(k, dim=1).values
+        gap = (nearest[:, 0] - nearest[:, -1]).median()
+        if hasattr(self, "log_nugget"):
+            # A logarithm's natural temperature is the initial 1: weights of 1 / distance.
+            self.log_nugget.sub_(nearest[:, -1].median())
+        elif gap > 0:
+            self.log_temperature.copy_(gap.log())
+
+    def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what may be refined after training: a tensor, and the values to try.
+
+        They were learned on pools, where rows are farther apart than in the whole bank, to which
+        fewer neighbours and a lower temperature are suited.
+        """
+        if self.step is not None:
+            yield from self.step.refinements()
+        if hasattr(self, "log_temperature"):
+            yield multiples_of(self.log_temperature, self.temperature_multiples)
+
+    @torch.no_grad()
+    def refine(self, loss: Callable[[], Tensor]) -> None:
+        """Set each of :meth:`refinements` to the value of the lowest loss, one after another."""
+        for parameter, candidates in self.refinements():
+            losses = []
+            for candidate in candidates:
+                parameter.fill_(candidate)
+                losses.append(loss())
+            parameter.fill_(candidates[int(torch.stack(losses).argmin())])
+
+    @torch.no_grad()
+    def fit_trust_radius(self, distances: Tensor) -> None:
+        """Trust adjustments up to a multiple of rows' distances to their nearest neighbour."""
+        self.trust_radius.fill_(TRUST_FACTOR * distances[distances.isfinite()].max())
+
+    @property
+    def temperature(self) -> Tensor | float:
+        """Divisor of the similarities: the larger, the flatter the weights."""
+        return self.log_temperature.exp() if hasattr(self, "log_temperature") else 1.0
+
+    @property
+    def max_neighbors(self) -> int | None:
+        """How many nearest neighbours can have weight; None: all."""
+        caps = [k for k in (self.n_neighbors, self.weighting.n_neighbors) if k is not None]
+        return min(caps, default=None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the softmax of distances over a temperature, and nothing else."""
+        plain = self.similarity == "l2" and type(self.weighting) is Softmax
+        return plain and self.step is None and self.n_neighbors is None
+
+    @property
+    def needs_whole_rows(self) -> bool:
+        """Whether a weight depends on more of its row than the extremes and the sum."""
+        on_ranks = self.step is not None and self.step.on == "rank"
+        return on_ranks or self.max_neighbors is not None or not self.weighting.one_by_one
+
+    @property
+    def keeps_proportions(self) -> bool:
+        """Whether the other weights keep their proportions when a neighbour is removed."""
+        weighting = self.weighting
+        return weighting.one_by_one and not weighting.needs_nearest and self.max_neighbors is None
+
+    def affects_other_weights(
+        self, weights: Tensor, similarity: Tensor, excluded: Tensor | None = None
+    ) -> Tensor:
+        """Which neighbours' removal could change the proportions of the others, bool (q, n)."""
+        if self.keeps_proportions:
+            return torch.zeros_like(weights, dtype=torch.bool)
+        if self.max_neighbors is not None:  # the next one takes the place
+            return ~self._exclude_beyond_k(similarity, excluded)
+        if not self.weighting.one_by_one:
+            return weights > 0
+        admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
+        return admitted == admitted.amax(dim=1, keepdim=True)
+
+    def _exclude_beyond_k(self, similarity: Tensor, excluded: Tensor | None) -> Tensor:
+        """Exclude neighbours that are too far to have weight as well, bool (q, n)."""
+        if self.n_neighbors is not None:
+            excluded = outside_nearest(similarity, self.n_neighbors, excluded)
+        k = self.weighting.n_neighbors
+        if k is not None:
+            excluded = outside_nearest(similarity, k, excluded, ties=self.weighting.ties)
+        assert excluded is not None
+        return excluded
+
+    def split_by_head(
+        self, query: Tensor, neighbors: Tensor
+    ) -> list[tuple["NONAHead", Tensor, Tensor]]:
+        """List each head with its slices of the embeddings: this one, with all."""
+        return [(self, query, neighbors)]
+
+    def metric_part(self, embeddings: Tensor) -> Tensor:
+        """Columns in which rows are compared, (n, d): all but the adjustments."""
+        return embeddings[:, : embeddings.shape[1] - self.n_adjusted]
+
+    def adjustments(self, embeddings: Tensor) -> Tensor:
+        """The network's own estimate of rows' targets, `g`, (n, n_adjusted)."""
+        return embeddings[:, embeddings.shape[1] - self.n_adjusted :]
+
+    def compare(self, query: Tensor, neighbors: Tensor) -> Tensor:
+        """Similarities (q, n) of metric parts."""
+        function = SIMILARITIES[self.similarity]
+        if self.training:
+            function = TRAINING_SIMILARITIES.get(self.similarity, function)
+        return function(query, neighbors)
+
+    def apply_nugget(self, similarity: Tensor) -> Tensor:
+        """Similarities that level off at the nugget `s`, if it is learned.
+
+        ``-log sqrt(distance ** 2 + s ** 2)``: an inverse multiquadric.
+        """
+        if not hasattr(self, "log_nugget"):
+            return similarity
+        floor = 2 * self.log_nugget.to(similarity.dtype)
+        return -torch.logaddexp(-2 * similarity, floor) / 2
+
+    def scale(self, similarity: Tensor) -> Tensor:
+        """Similarities over the temperature."""
+        return self.apply_nugget(similarity) / self.temperature
+
+    def weigh(
+        self,
+        similarity: Tensor,
+        query: Tensor,
+        neighbors: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
+    ) -> Tensor:
+        """Weights from the similarities (q, n) of metric parts.
+
+        `neighbors` are of shape (n, d), or (q, n, d) if each query has others.
+        """
+        log_measure = None if self.step is None else self.step(similarity, query, excluded)
+        if log_prior is not None:
+            log_measure = log_prior if log_measure is None else log_measure + log_prior
+        # The cap comes after the step, which would otherwise reject the last of the k as the
+        # farthest of its row.
+        if self.max_neighbors is not None:
+            excluded = self._exclude_beyond_k(similarity, excluded)
+        if excluded is not None:
+            measured = similarity.new_zeros(()) if log_measure is None else log_measure
+            log_measure = measured.expand_as(similarity).masked_fill(excluded, -math.inf)
+        elif log_measure is not None:
+            log_measure = log_measure.expand_as(similarity)
+
+        def between(positions: Tensor) -> Tensor:
+            if neighbors.ndim == 2:
+                z = neighbors[positions]
+            else:
+                z = neighbors.take_along_dim(positions[..., None], dim=1)
+            function = SIMILARITIES[self.similarity]
+            return self.scale(function(z.double(), z.double()).to(similarity))
+
+        return self.weighting.weigh(self.scale(similarity), log_measure, between)
+
+    def neighbor_weights(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
+    ) -> Tensor:
+        """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
+        query, neighbors = self.metric_part(query), self.metric_part(neighbors)
+        return self.weigh(self.compare(query, neighbors), query, neighbors, excluded, log_prior)
+
+    def forward(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | Pairs | None = None,
+        log_prior: Tensor | None = None,
+        adjustment_scale: Tensor | float | None = 1.0,
+    ) -> Tensor:
+        if not self.n_adjusted or adjustment_scale is None:
+            return self._attend(query, neighbors, targets, excluded, log_prior)
+        own = adjustment_scale * self.adjustments(query)
+        theirs = adjustment_scale * self.adjustments(neighbors)
+        values = targets.reshape(len(targets), -1)
+        if self.training:  # without attenuation, so that one column for each output is enough
+            mean = self._attend(query, neighbors, values - theirs, excluded, log_prior)
+            if excluded is not None:
+                alone = _count_excluded(excluded, len(query)) == len(neighbors)
+                own = own.masked_fill(alone[:, None], 0.0)
+            return (mean + own).reshape(len(query), *targets.shape[1:])
+        ones = values.new_ones(len(values), 1)  # sum to 1, or to 0 without neighbours
+        sums = torch.cat([values, theirs, ones], dim=1)
+        sums = self._attend(query, neighbors, sums, excluded, log_prior)
+        plain, expected, total = sums.tensor_split([values.shape[1], -1], dim=1)
+        attenuation = self.attenuation_of(query, neighbors, excluded)
+        mean = adjusted_mean(plain, expected, total, own, attenuation)
+        return mean.reshape(query.shape[0], *targets.shape[1:])
+
+    def attenuation(self, distance: Tensor) -> Tensor:
+        """Factor of an adjustment, at some distances of the nearest neighbour."""
+        radius = self.trust_radius
+        return torch.where(distance > radius, radius / distance, 1.0).square()
+
+    def attenuation_of(
+        self, query: Tensor, neighbors: Tensor, excluded: Tensor | Pairs | None
+    ) -> Tensor | float:
+        """Factor of each query's adjustment, (q, 1)."""
+        if not self.trust_radius.isfinite():
+            return 1.0
+        distance = -l2(self.metric_part(query), self.metric_part(neighbors))
+        if excluded is not None:
+            distance[excluded] = math.inf
+        return self.attenuation(distance.amin(dim=1, keepdim=True))
+
+    def _attend(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | Pairs | None,
+        log_prior: Tensor | None,
+    ) -> Tensor:
+        """Weighted means of the targets."""
+        query, neighbors = self.metric_part(query), self.metric_part(neighbors)
+        if self.training and self.is_plain:
+            temperature = torch.as_tensor(self.temperature, device=query.device)
+            return L2Attention.apply(query, neighbors, targets, temperature, excluded, log_prior)
+        if isinstance(excluded, tuple):
+            pairs, shape = excluded, (len(query), len(neighbors))
+            excluded = torch.zeros(shape, dtype=torch.bool, device=query.device)
+            excluded[pairs] = True
+
+        def weights(similarity: Tensor, excluded: Tensor | None) -> Tensor:
+            return self.weigh(similarity, query, neighbors, excluded, log_prior)
+
+        return neighbor_attention(
+            query, neighbors, targets, similarity=self.compare, weights=weights, excluded=excluded
+        )
+
+    def extra_repr(self) -> str:
+        counts = f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
+        return f"similarity={self.similarity!r}, {counts}"
+
+
+def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """A number's logarithm, and those of its multiples."""
+    return logarithm, logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
+
+
+def _count_excluded(excluded: Tensor | Pairs, n_queries: int) -> Tensor:
+    """Number of each query's excluded neighbours, (q,)."""
+    if isinstance(excluded, Tensor):
+        return excluded.sum(dim=1)
+    return torch.bincount(excluded[0], minlength=n_queries)

@@ -1,0 +1,94 @@
+"""Weightings: how a similarity becomes a weight.
+
+Neighbour j of a query has the weight ``w_j ~ m_j phi(s_j)``: `s` is its similarity over the
+temperature, `phi` the weighting, and `m` the neighbour's measure, which is its sample weight times
+SoftStep's step, 0 for an excluded pair. Most weightings are a function of each similarity, over
+the sum; :class:`Entmax` and :class:`Preconditioned` look at a query's nearest together.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+
+from .._utils.validation import check_choice
+from .base import Weighting
+from .checks import check_weighting
+from .elementwise import Gaussian, Sigmoid, Softmax, Softpick, Softplus, Uniform
+from .preconditioned import Preconditioned
+from .sparse import Entmax, SparseSoftmax
+
+__all__ = [
+    "WEIGHTINGS",
+    "Entmax",
+    "Gaussian",
+    "Preconditioned",
+    "Sigmoid",
+    "Softmax",
+    "Softpick",
+    "Softplus",
+    "SparseSoftmax",
+    "Uniform",
+    "Weighting",
+    "make_weighting",
+]
+
+#: What makes each weighting, by the name that the parameter `weighting` accepts.
+WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
+    "softmax": Softmax,
+    "uniform": Uniform,
+    "gaussian": Gaussian,
+    "sigmoid": Sigmoid,
+    "softplus": Softplus,
+    "softpick": Softpick,
+    "sparse_softmax": SparseSoftmax,
+    "sparsemax": partial(Entmax, 2.0),
+    "entmax": partial(Entmax, learn_alpha=True),
+    "preconditioned": Preconditioned,
+}
+
+
+def make_weighting(weighting: str | Weighting) -> Weighting:
+    """Make a weighting by its name, or copy one, and check that it gives weights.
+
+    Parameters
+    ----------
+    weighting : str or Weighting
+        A name in ``WEIGHTINGS``, or what is to be copied.
+
+    Returns
+    -------
+    Weighting
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the results are no weights: of another shape or type than the
+        similarities, NaN, negative, not summing to 1, or positive for excluded neighbours; or if
+        a function of one neighbour at a time looks at others.
+    TypeError
+        If the name's entry makes no weighting.
+
+    Examples
+    --------
+    >>> from nona_sklearn.weighting import make_weighting
+    >>> make_weighting("sparse_softmax")
+    SparseSoftmax(n_neighbors=16)
+    """
+    if isinstance(weighting, Weighting):
+        made = copy.deepcopy(weighting)
+    else:
+        check_choice("weighting", weighting, WEIGHTINGS)
+        made = _make_registered(weighting)
+    check_weighting(made, weighting)
+    return made
+
+
+def _make_registered(name: str) -> Weighting:
+    entry = WEIGHTINGS[name]
+    try:
+        made = copy.deepcopy(entry) if isinstance(entry, Weighting) else entry()
+    except TypeError as error:
+        raise TypeError(f"WEIGHTINGS[{name!r}] must make a Weighting without arguments") from error
+    if not isinstance(made, Weighting):
+        raise TypeError(f"WEIGHTINGS[{name!r}] must make a Weighting, got {made!r:.100}")
+    return made

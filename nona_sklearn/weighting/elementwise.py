@@ -1,0 +1,216 @@
+"""Weightings that are a function of each similarity, over the sum."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .base import LEAST_LOGIT, Weighting, exp_below_
+
+MAX_EXPONENT = 80.0  # its exponential is in float32's range
+FAINT = 18.0  # below -FAINT, the square of the exponential is lost beside 1 even in float64
+FARTHEST = 1e18  # in bandwidths: its square is in float32's range
+NO_LEAD = 1e-6  # of a neighbour without weight over softpick's threshold
+LEAST_LEAD = 0.1  # of the nearest neighbour over softpick's threshold
+
+
+class Softmax(Weighting):
+    """``phi(s) = exp(s)``: the NONA paper's weights.
+
+    Parameters
+    ----------
+    learn_temperature : bool, default=True
+        Whether similarities are divided by a temperature where the head learns one. False: they
+        are used as they are, as in the papers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Softmax
+    >>> Softmax().weigh(torch.tensor([[0.0, 1.0]]))  # [1, e] / (1 + e)
+    tensor([[0.2689, 0.7311]])
+    """
+
+    def __init__(self, *, learn_temperature: bool = True):
+        super().__init__(learn_temperature=learn_temperature)
+
+    def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        return s
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        return exp_below_(s, top)
+
+
+class Uniform(Weighting):
+    """``phi(s) = 1``: weights are those of the step or of `n_neighbors`, as in unweighted k-NN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Uniform
+    >>> Uniform().weigh(torch.tensor([[0.0, 1.0]]))
+    tensor([[0.5000, 0.5000]])
+    """
+
+    depends_on_similarity = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        return torch.zeros_like(s)
+
+
+class Gaussian(Weighting):
+    """``phi(s) = exp(-s^2 / 2)`` of a distance over a bandwidth: Nadaraya and Watson's kernel.
+
+    SOFT attention (arXiv 2207.03341). The temperature is the bandwidth.
+
+    Parameters as for :class:`Softmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Gaussian
+    >>> Gaussian().weigh(torch.tensor([[-1.0, -2.0]]))
+    tensor([[0.8176, 0.1824]])
+    """
+
+    of_distances = True
+
+    def __init__(self, *, learn_temperature: bool = True):
+        super().__init__(learn_temperature=learn_temperature)
+
+    def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        return s.clamp_min(-FARTHEST).square() / -2
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        return exp_below_(self.log_weight(s), self.log_weight(top))
+
+
+class Sigmoid(Weighting):
+    """``phi(s) = sigmoid(s + b)``, `b` learned: uniform for near neighbours, softmax for far ones.
+
+    Sigmoid attention (arXiv 2409.04431), normalised.
+
+    Parameters as for :class:`Softmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Sigmoid
+    >>> Sigmoid().weigh(torch.tensor([[0.0, -torch.log(torch.tensor(3.0))]]))  # 1/2 and 1/4
+    tensor([[0.6667, 0.3333]], grad_fn=<SoftmaxBackward0>)
+    """
+
+    def __init__(self, *, learn_temperature: bool = True):
+        super().__init__(learn_temperature=learn_temperature)
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        return -log1p_exp(-s - self.bias)
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        # 1 / (1 + exp(-x)), both times exp(top + b) where that is below 1, so that none grows
+        x = top + self.bias
+        least = x.clamp_max(0.0)
+        level = least.exp()
+        inverse = s.neg_().add_(least - self.bias).clamp_max_(-LEAST_LOGIT).exp_().add_(level)
+        return inverse.reciprocal_().mul_(level + (least - x).exp())
+
+
+class Softplus(Weighting):
+    """``phi(s) = softplus(s + b)^p``, `b` and `p` learned.
+
+    Softplus attention with re-weighting (arXiv 2501.13428): the power sharpens.
+
+    Parameters as for :class:`Softmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Softplus
+    >>> Softplus().weigh(torch.tensor([[0.0, -1.0]]))  # log(1 + exp(s)): 0.6931 and 0.3133
+    tensor([[0.6887, 0.3113]], grad_fn=<SoftmaxBackward0>)
+    """
+
+    def __init__(self, *, learn_temperature: bool = True):
+        super().__init__(learn_temperature=learn_temperature)
+        self.bias = nn.Parameter(torch.zeros(()))
+        self.log_power = nn.Parameter(torch.zeros(()))
+
+    def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        x = s + self.bias
+        log_softplus = log1p_exp(x.clamp_min(-FAINT)).log()
+        if x.detach().amin() < -FAINT:
+            log_softplus = torch.where(x < -FAINT, faint_log_softplus(x), log_softplus)
+        return self.log_power.exp() * log_softplus
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        power, x = self.log_power.exp(), top + self.bias
+        # Where clamping, which keeps the logarithm finite, would leave a row some weight.
+        if power * (x.amin() + MAX_EXPONENT) < -LEAST_LOGIT or x.amax() > MAX_EXPONENT:
+            return super().relative_(s, top, nearest)
+        logits = s.add_(self.bias).clamp_min_(-MAX_EXPONENT).exp_().log1p_().log_()
+        logits = logits.sub_(x.exp().log1p().log()).mul_(power)
+        return logits.clamp_min_(LEAST_LOGIT).exp_()
+
+
+def log1p_exp(x: Tensor) -> Tensor:
+    """``log(1 + exp(x))``, by functions that give an entry the same digits at any position."""
+    if x.detach().amax() <= MAX_EXPONENT:  # saves three passes
+        return x.exp().log1p()
+    return clamped_log1p_exp(x)
+
+
+def clamped_log1p_exp(x: Tensor) -> Tensor:
+    """:func:`log1p_exp` of numbers of any size."""
+    return torch.where(x > MAX_EXPONENT, x, x.clamp_max(MAX_EXPONENT).exp().log1p())
+
+
+def faint_log_softplus(x: Tensor) -> Tensor:
+    """``log(log(1 + exp(x)))`` below -FAINT, where log(log1p(u)) = log(u) - u / 2."""
+    return x - x.exp() / 2
+
+
+class Softpick(Weighting):
+    """``phi(s) = max(0, exp(s - b) - 1)``, `b` learned: weights end at a distance.
+
+    Softpick (arXiv 2504.20966). Where even the nearest neighbour is beyond, or hardly within,
+    `b` is taken a tenth below it: the nearest, and those as near, always have weight.
+
+    Parameters as for :class:`Softmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Softpick
+    >>> weighting = Softpick()
+    >>> _ = weighting.threshold.data.fill_(-1)
+    >>> weighting.weigh(torch.tensor([[0.0, -0.5, -1.0], [-7.0, -9.0, -9.0]]))
+    tensor([[0.7259, 0.2741, 0.0000],
+            [1.0000, 0.0000, 0.0000]], grad_fn=<SoftmaxBackward0>)
+    """
+
+    needs_nearest = True
+
+    def __init__(self, *, learn_temperature: bool = True):
+        super().__init__(learn_temperature=learn_temperature)
+        self.threshold = nn.Parameter(torch.tensor(-5.0))
+
+    def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
+        assert nearest is not None
+        # Below the least lead the logarithm's gradient would be infinite.
+        lead = self._lead(s, nearest).clamp_min(NO_LEAD)
+        return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
+
+    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
+        assert nearest is not None
+        dropped = self._lead(top, nearest).neg_().exp_()
+        weights = s.sub_(top).clamp_min_(LEAST_LOGIT).exp_().sub_(dropped).clamp_min_(0)
+        return weights.div_((1 - dropped).clamp_min(torch.finfo(s.dtype).tiny))
+
+    def _lead(self, s: Tensor, nearest: Tensor) -> Tensor:
+        """Similarities above the threshold."""
+        # By way of the nearest, with a lead that no rounding removes, however far it is.
+        return (s - nearest) + (nearest - self.threshold.to(s.dtype)).clamp_min(LEAST_LEAD)

@@ -1,0 +1,161 @@
+"""Weightings that give most neighbours of a query no weight."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .._utils.validation import is_real, is_whole
+from ..ranking import largest
+from .base import LEAST_LOGIT, Between, Weighting, admitted, softmax
+from .elementwise import Softmax
+
+FIRST_SUPPORT = 64  # neighbours among which a support is sought first
+NEWTON_STEPS = 8  # to a threshold: convergence is quadratic, and the start never far
+LEAST_ALPHA = 0.01  # above 1, of one that is learned: powers of 100 still leave digits
+
+
+class SparseSoftmax(Softmax):
+    """Softmax of the `n_neighbors` nearest (arXiv 2112.12433), the neighbours of k-NN.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=16
+        How many. Of equally near ones, the first rows are taken.
+    learn_temperature : bool, default=True
+        As for :class:`Softmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import NONAHead
+    >>> from nona_sklearn.weighting import SparseSoftmax
+    >>> head = NONAHead("dot", weighting=SparseSoftmax(2))
+    >>> head.neighbor_weights(torch.ones(1, 1), torch.tensor([[0.0], [1.0], [1.0]]))
+    tensor([[0.0000, 0.5000, 0.5000]])
+    """
+
+    def __init__(self, n_neighbors: int = 16, *, learn_temperature: bool = True):
+        super().__init__(learn_temperature=learn_temperature)
+        self.n_neighbors = check_positive("n_neighbors", n_neighbors)
+
+    def extra_repr(self, **options: object) -> str:
+        return super().extra_repr(n_neighbors=self.n_neighbors, **options)
+
+
+def check_positive(name: str, number: int) -> int:
+    """Refuse what is not a positive integer."""
+    if not is_whole(number, 1, math.inf):
+        raise ValueError(f"{name} must be a positive integer, got {number!r}")
+    return int(number)
+
+
+class Entmax(Weighting):
+    """``w_j = m_j max(0, (alpha - 1) s_j - tau)^(1 / (alpha - 1))``, which sum to 1 for one `tau`.
+
+    Between softmax (``alpha = 1``) and sparsemax (``alpha = 2``); the larger, the fewer
+    neighbours have weight (Peters et al. 2019). A neighbour of measure 2 is two neighbours.
+
+    Parameters
+    ----------
+    alpha : float, default=1.5
+        From 1 to 2.
+    learn_alpha : bool, default=False
+        Whether it is learned, strictly between 1 and 2 (Correia et al. 2019), from `alpha` on.
+    learn_temperature : bool, default=True
+        As for :class:`Softmax`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.weighting import Entmax
+    >>> Entmax(2.0).weigh(torch.tensor([[0.0, 0.5, -1.0]]))
+    tensor([[0.2500, 0.7500, 0.0000]])
+    """
+
+    def __init__(
+        self, alpha: float = 1.5, learn_alpha: bool = False, *, learn_temperature: bool = True
+    ):
+        super().__init__(learn_temperature=learn_temperature)
+        if not is_real(alpha, 1, 2):
+            raise ValueError(f"alpha must lie between 1 and 2, got {alpha!r}")
+        if 0 < alpha - 1 < LEAST_ALPHA:
+            least = f"{1 + LEAST_ALPHA:.2f}"
+            raise ValueError(f"alpha must be 1, or at least {least}, got {alpha!r}")
+        if not isinstance(learn_alpha, bool):
+            raise ValueError(f"learn_alpha must be a bool, got {learn_alpha!r}")
+        if learn_alpha and not 1 < alpha < 2:
+            raise ValueError(f"alpha must lie between 1 and 2 to be learned, got {alpha!r}")
+        self.start, self.learn_alpha = float(alpha), learn_alpha
+        if learn_alpha:
+            self.logit_alpha = nn.Parameter(torch.tensor(alpha - 1.0).logit())
+
+    @property
+    def alpha(self) -> Tensor | float:
+        """Between softmax, 1, and sparsemax, 2."""
+        if not self.learn_alpha:
+            return self.start
+        return 1 + self.logit_alpha.sigmoid().clamp_min(LEAST_ALPHA)
+
+    def weigh(
+        self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
+    ) -> Tensor:
+        if log_measure is None:
+            log_measure = torch.zeros_like(s)
+        if self.alpha == 1:
+            return softmax(s + log_measure)
+        n, k, nearness = s.shape[1], FIRST_SUPPORT, admitted(s, log_measure)
+        while True:  # the neighbours of positive weight are the nearest
+            last, positions = largest(nearness, min(k, n))
+            weights = self._weigh_sorted(s.gather(1, positions), log_measure.gather(1, positions))
+            complete = (weights[:, -1] == 0) | (last[:, -1] == -math.inf)
+            if k >= n or complete.all():
+                return torch.zeros_like(s).scatter(1, positions, weights)
+            k *= 4
+
+    def _weigh_sorted(self, s: Tensor, log_measure: Tensor) -> Tensor:
+        """Weights of some neighbours, nearest first, as if there were no others."""
+        excluded = log_measure == -math.inf
+        empty = excluded.all(dim=1, keepdim=True)
+        log_measure = log_measure.clamp_min(LEAST_LOGIT).masked_fill(excluded, -math.inf)
+        power = self.alpha - 1
+        # Of an empty row the first is not the nearest, and powers might overflow.
+        x = (power * (s - s.detach()[:, :1])).masked_fill(empty, 0.0)
+        x = x.masked_fill(excluded & ~empty, -math.inf)
+        m = log_measure.exp()
+        with torch.no_grad():  # no weight exceeds 1: (x - low)^(1 / power) <= 1 / m
+            low = (x - (-power * log_measure).exp()).amax(dim=1, keepdim=True)
+            low = torch.where(empty, -1.0, low)
+            threshold = _solve_threshold(x, m, low, 1 / power)
+            gap = (x - threshold).clamp_min(0)
+            slope = (_positive_power(gap, 1 / power - 1) * m).sum(dim=1, keepdim=True) / power
+        # The last Newton step; gradients pass through it.
+        excess = (_positive_power(x - threshold, 1 / power) * m).sum(dim=1, keepdim=True) - 1
+        excess = excess / slope.masked_fill(empty, 1.0)
+        weights = _positive_power(x - threshold - excess, 1 / power) * m
+        return weights / weights.sum(dim=1, keepdim=True).masked_fill(empty, 1.0)
+
+    def extra_repr(self, **options: object) -> str:
+        own = {"alpha": self.start, "learn_alpha": self.learn_alpha}
+        return super().extra_repr(**own, **options)
+
+
+def _positive_power(gap: Tensor, power: Tensor | float) -> Tensor:
+    """``max(0, gap) ** power``, 0 where the gap is not positive, for any power."""
+    above = gap > 0
+    return torch.where(above, gap, 1.0) ** power * above
+
+
+def _solve_threshold(x: Tensor, m: Tensor, low: Tensor, power: Tensor | float) -> Tensor:
+    """Solve ``sum_j m_j max(0, x_j - tau)^power = 1`` for tau, from below; power >= 1.
+
+    Newton's method on the sum's root of that power, a norm, which is convex and nearly linear.
+    """
+    for _ in range(NEWTON_STEPS):
+        gap = x - low
+        terms = _positive_power(gap, power - 1) * m
+        total = (terms * gap.clamp_min(0)).sum(dim=1, keepdim=True)
+        root = total ** (1 / power)
+        slope = terms.sum(dim=1, keepdim=True) * root / total
+        low = low + torch.where(total > 1, (root - 1) / slope, 0.0)
+    return low
