@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONARegressor
+from nona_sklearn.weighting import Softmax
 
 from . import real_data
 from .internals import (
@@ -23,8 +24,11 @@ from .internals import (
     OfEmbedding,
     OwnHidden,
     Standardized,
+    WithBatchNorm,
     WithFallingEpochs,
     WithMuon,
+    WithoutAverage,
+    WithoutSkipConnection,
 )
 from .ledger import complete
 from .quick import shorten
@@ -33,6 +37,9 @@ from .scores import score
 SEEDS = range(1)
 REFERENCES = ["default", "default, second time", "default, third time"]
 OWN_CLASSES = [
+    "average=False",
+    "skip_connection=False",
+    "batch_norm=True",
     "g with a hidden layer of its own",
     "g of the embedding",
     "g with two hidden layers",
@@ -77,15 +84,12 @@ def make_variants(seed):
         REFERENCES[1]: {"random_state": seed + 100},  # how much is chance?
         REFERENCES[2]: {"random_state": seed + 200},
         "adjust=False": {"adjust": False},
-        "average=False": {"average": False},
         "numerical_embedding=None": {"numerical_embedding": None},
         "hidden_layer_sizes=(256,)": {"hidden_layer_sizes": (256,)},
-        "skip_connection=False": {"skip_connection": False},
-        "batch_norm=True": {"batch_norm": True},
         "embedding_dim=128": {"embedding_dim": 128},
-        "learn_temperature=False": {"learn_temperature": False},
+        "learn_temperature=False": {"weighting": Softmax(learn_temperature=False)},
         "softstep='s1'": {"softstep": "s1"},
-        "softstep='s1', pointwise": {"softstep": "s1", "softstep_params": "pointwise"},
+        "softstep='s1', pointwise": {"softstep": {"step": "s1", "params": "pointwise"}},
         "softstep='s2'": {"softstep": "s2"},
         "pool_size=512": {"pool_size": 512},
         "pool_size=1024": {"pool_size": 1024},
@@ -103,12 +107,15 @@ def make_variants(seed):
     }
     variants = {name: NONARegressor(**one | change) for name, change in changes.items()}
     variants |= {
+        "average=False": WithoutAverage(**one),
+        "skip_connection=False": WithoutSkipConnection(**one),
+        "batch_norm=True": WithBatchNorm(**one),
         "g with a hidden layer of its own": OwnHidden(**one),
         "g of the embedding": OfEmbedding(**one),
         "g with two hidden layers": Deeper(**one),
         "dropout .1": Dropped(**one),
         "Muon": WithMuon(**one),
-        "average=False, falling epochs at the end": WithFallingEpochs(average=False, **one),
+        "average=False, falling epochs at the end": WithFallingEpochs(**one),
         "StandardScaler": Standardized(**one),
         "no validation rows in the bank": TrainingBank(**one),
         "linear trend plus neighbours": Residual(NONARegressor(**one)),

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from skorch.callbacks import Callback
 
-from nona_sklearn import NONAClassifier
+from nona_sklearn import ASSoftmax, FeatureExtractor, NONAClassifier
 from nona_sklearn.losses import ASSoftmaxLoss
 
 from . import class_data, real_data
@@ -44,11 +44,8 @@ QUICK = {
 #: What a variant says of the loss; margin 1 is the log loss.
 VARIANTS = (
     {BASELINE: {}, CHANCE: {}}
-    | {f"margin {m}": {"loss": "as_softmax", "margin": m} for m in MARGINS}
-    | {
-        f"margin {m}, AS-Speed": {"loss": "as_softmax", "margin": m, "max_accumulation": 2}
-        for m in MARGINS
-    }
+    | {f"margin {m}": {"loss": ASSoftmax(margin=m)} for m in MARGINS}
+    | {f"margin {m}, AS-Speed": {"loss": ASSoftmax(margin=m, max_accumulation=2)} for m in MARGINS}
 )
 COSTS = ["seconds_per_epoch", "epochs_to_best", "steps_to_best", "seconds_to_best"]
 LOSSES = ["valid_loss", "valid_as_softmax"]
@@ -87,15 +84,14 @@ def make_model(variant, seed, pictures):
     changes = VARIANTS[variant]
     clf = NONAClassifier(
         n_estimators=1,
-        callbacks=[Watch(changes.get("margin", 0.1))],
+        callbacks=[Watch(getattr(changes.get("loss"), "margin", 0.1))],
         random_state=seed + 100 * (variant == CHANCE),
         **changes,
     )
     if not pictures:
         return clf
     return clf.set_params(
-        feature_extractor=SmallCNN,
-        extractor_learning_rate=1e-3,
+        feature_extractor=FeatureExtractor(SmallCNN, learning_rate=1e-3),
         learning_rate_init=1e-3,
         batch_size=32,
         max_iter=100,

@@ -16,7 +16,7 @@ from scipy.stats import friedmanchisquare, rankdata, t
 from skorch.callbacks import LRScheduler
 from torch.optim.lr_scheduler import LambdaLR
 
-from nona_sklearn import NONARegressor, compare_heads
+from nona_sklearn import FeatureExtractor, NONARegressor, compare_heads
 
 from . import finetune_data as data
 from .ledger import complete
@@ -39,15 +39,13 @@ def make_regressor(task, seed):
     reg = NONARegressor(batch_size=32, n_iter_no_change=10, random_state=seed)
     if task in TEXTS:
         return reg.set_params(
-            feature_extractor=data.TopOfMiniLM,
-            extractor_learning_rate=3e-4,
+            feature_extractor=FeatureExtractor(data.TopOfMiniLM, learning_rate=3e-4),
             learning_rate_init=3e-3,
             max_iter=TEXT_EPOCHS,
             callbacks=[LRScheduler(LambdaLR, lr_lambda=text_rate)],
         )
     return reg.set_params(
-        feature_extractor=data.SmallCNN,
-        extractor_learning_rate=1e-3,
+        feature_extractor=FeatureExtractor(data.SmallCNN, learning_rate=1e-3),
         learning_rate_init=1e-3,
         max_iter=2 if task == data.QUICK else 100,
     )

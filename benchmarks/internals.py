@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor
+from nona_sklearn._estimators.architectures import NONAArchitecture
 from nona_sklearn._estimators.base import NeighborEstimator
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
@@ -33,14 +34,18 @@ __all__ = [
     "KeptApart",
     "LastBatches",
     "LeftAlone",
+    "LikeThePapers",
     "MemoryPool",
     "NeighborEstimator",
     "OfEmbedding",
     "OwnHidden",
     "Standardized",
+    "WithBatchNorm",
     "WithFallingEpochs",
     "WithFreshBatch",
     "WithMuon",
+    "WithoutAverage",
+    "WithoutSkipConnection",
     "make_bank",
     "pool_in_place_of_memory",
 ]
@@ -54,32 +59,68 @@ def make_bank(embeddings, targets):
 # -- variants of the default regressor that no parameter reaches ------------------------------
 
 
-class Standardized(NONARegressor):
+class Variant(NONARegressor):
+    """The default regressor with another architecture."""
+
+    architecture = NONAArchitecture
+
+    def _architecture(self):
+        return self.architecture(self)
+
+
+def with_options(name, average=True, **options):
+    """A regressor whose networks have other options of :class:`MLPEmbedding`, or no average."""
+
+    class Architecture(NONAArchitecture):
+        def setting(self, name):
+            return average if name == "average" else super().setting(name)
+
+        def make_mlp(self, n_features, n_outputs):
+            sizes = self.estimator.hidden_layer_sizes
+            return MLPEmbedding(
+                n_features, n_outputs, sizes, **{"skip_connection": True, **options}
+            )
+
+    return type(name, (Variant,), {"architecture": Architecture, "__module__": __name__})
+
+
+WithoutAverage = with_options("WithoutAverage", average=False)
+WithoutSkipConnection = with_options("WithoutSkipConnection", skip_connection=False)
+WithBatchNorm = with_options("WithBatchNorm", batch_norm=True)
+LikeThePapers = with_options(
+    "LikeThePapers", activation="tanh", batch_norm=True, skip_connection=False
+)
+
+
+class Standardized(Variant):
     """Means and deviations instead of quartiles and smooth clipping."""
 
-    def _make_scaler(self):
-        return StandardScaler()
+    class architecture(NONAArchitecture):
+        def make_scaler(self):
+            return StandardScaler()
 
 
-class OwnHidden(NONARegressor):
-    """What holds of the targets has a hidden layer of its own."""
+class OwnHidden(Variant):
+    """The network's own prediction has a hidden layer of its own."""
 
-    def _make_layers(self, n_features, n_adjusted):
-        sizes = self.embedding_dim, n_adjusted
-        return Concatenation([self._make_mlp(n_features, size) for size in sizes])
+    class architecture(NONAArchitecture):
+        def make_layers(self, n_features, n_adjusted):
+            sizes = self.estimator.embedding_dim, n_adjusted
+            return Concatenation([self.make_mlp(n_features, size) for size in sizes])
 
 
-class OfEmbedding(NONARegressor):
-    """What holds of the targets is a linear map of the compared embedding, rectified."""
+class OfEmbedding(Variant):
+    """The network's own prediction is a linear map of the compared embedding, rectified."""
 
-    def _make_layers(self, n_features, n_adjusted):
-        compared = self._make_mlp(n_features, self.embedding_dim)
-        own = nn.Sequential(nn.ReLU(), nn.Linear(self.embedding_dim, n_adjusted))
-        return Beside(compared, own)
+    class architecture(NONAArchitecture):
+        def make_layers(self, n_features, n_adjusted):
+            size = self.estimator.embedding_dim
+            own = nn.Sequential(nn.ReLU(), nn.Linear(size, n_adjusted))
+            return Beside(self.make_mlp(n_features, size), own)
 
 
 class Beside(nn.Module):
-    """An embedding, and what is made of it."""
+    """An embedding, and a function of it."""
 
     def __init__(self, embedding, further):
         super().__init__()
@@ -90,31 +131,33 @@ class Beside(nn.Module):
         return torch.cat([z, self.further(z)], dim=1)
 
 
-class Deeper(NONARegressor):
-    """What holds of the targets has two hidden layers."""
+class Deeper(Variant):
+    """The network's own prediction has two hidden layers."""
 
-    def _make_layers(self, n_features, n_adjusted):
-        compared = self._make_mlp(n_features, self.embedding_dim)
-        deeper = MLPEmbedding(n_features, n_adjusted, (128, 128), skip_connection=True)
-        return Concatenation([compared, deeper])
+    class architecture(NONAArchitecture):
+        def make_layers(self, n_features, n_adjusted):
+            compared = self.make_mlp(n_features, self.estimator.embedding_dim)
+            deeper = MLPEmbedding(n_features, n_adjusted, (128, 128), skip_connection=True)
+            return Concatenation([compared, deeper])
 
 
-class Dropped(NONARegressor):
+class Dropped(Variant):
     """A tenth of the hidden units is left out of each step."""
 
-    def _make_mlp(self, n_features, n_outputs):
-        mlp = super()._make_mlp(n_features, n_outputs)
-        mlp.layers.insert(2, nn.Dropout(0.1))
-        return mlp
+    class architecture(NONAArchitecture):
+        def make_mlp(self, n_features, n_outputs):
+            mlp = super().make_mlp(n_features, n_outputs)
+            mlp.layers.insert(2, nn.Dropout(0.1))
+            return mlp
 
 
-class TrainedOtherwise(NONARegressor):
+class TrainedOtherwise(Variant):
     """A part of the training is another one."""
 
-    def _train(self, *arguments, **options):
+    def fit(self, X, y):
         owner, name, other = self.instead
         with patch.object(owner, name, other):
-            return super()._train(*arguments, **options)
+            return super().fit(X, y)
 
 
 class Falling(EarlyStopping):
@@ -148,6 +191,7 @@ class Falling(EarlyStopping):
 class WithFallingEpochs(TrainedOtherwise):
     """The training ends with epochs at a falling rate; in place of an average of weights."""
 
+    architecture = WithoutAverage.architecture
     instead = trainer, "EarlyStopping", Falling
 
 

@@ -10,9 +10,10 @@ import itertools
 import numpy as np
 import torch
 
-from nona_sklearn import NONARegressor
+from nona_sklearn.weighting import Softmax
 
 from . import real_data
+from .internals import LikeThePapers
 from .ledger import complete
 from .quick import shorten
 from .scores import score
@@ -35,18 +36,14 @@ QUICK = {
 
 def make_model(similarity, step, batch_size, embedding_dim, seed):
     """Build the papers' recipe (docs/paper.md) with the four factors replaced."""
-    return NONARegressor(
+    return LikeThePapers(
         n_estimators=1,
         hidden_layer_sizes=(200,),
         embedding_dim=embedding_dim,
-        activation="tanh",
-        batch_norm=True,
-        skip_connection=False,
         numerical_embedding=None,
         similarity=similarity,
-        softstep=None if step == "none" else step,
-        softstep_params="pointwise",
-        learn_temperature=False,
+        softstep=None if step == "none" else {"step": step, "params": "pointwise"},
+        weighting=Softmax(learn_temperature=False),
         neighbor_pool="batch",
         batch_size=batch_size,
         learning_rate_init=0.001,
