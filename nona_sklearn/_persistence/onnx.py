@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MethodType
+from typing import Any
 
 import torch
 from sklearn.preprocessing import StandardScaler
@@ -20,7 +21,7 @@ from .._utils.files import as_path, destination, put_in_place
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_n_neighbors
 from ..attention import NONAHead
-from ..similarity import SIMILARITIES
+from ..similarity import l2
 from ..weighting import Sigmoid, Softplus, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
@@ -99,16 +100,17 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     width = len(estimator.features_.source_)
     sample = torch.zeros(SAMPLE, width, dtype=torch.float64)
     with put_in_place(destination(path, overwrite)) as beside, _quiet():
-        program = torch.onnx.export(
-            graph,
-            (sample,),
+        shapes = ({0: torch.export.Dim("n_queries")},)
+        program = torch.export.export(graph, (sample,), dynamic_shapes=shapes, strict=False)
+        names = [graph.output_name, "weights", "neighbors"]
+        torch.onnx.export(
+            program.run_decompositions(GRAPH_OPERATIONS),
             input_names=["X"],
-            output_names=[graph.output_name, "weights", "neighbors"],
-            dynamic_shapes=({0: torch.export.Dim("n_queries")},),
+            output_names=names,
+            dynamic_shapes=shapes,
             dynamo=True,
             verbose=False,
-        )
-        program.save(beside)
+        ).save(beside)
 
 
 class Graph(nn.Module):
@@ -143,35 +145,20 @@ class Graph(nn.Module):
         return prediction, heaviest, self.ids[positions]
 
 
-# -- a graph has no branches: shortcuts that depend on values are replaced by the general way --
+# -- a graph has no cdist, and no branches: shortcuts are replaced by the general way ----------
 
 
-def graph_l2(query: Tensor, neighbors: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.similarity.l2` without a look at single pairs: equal rows are at 0."""
+def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 0) -> Tensor:
+    """:func:`torch.cdist` of float64; by the expanded square, equal rows are at 0."""
+    if p != 2:
+        return torch.linalg.vector_norm(query[:, None] - neighbors, ord=p, dim=2)
     squares = query.square().sum(dim=1, keepdim=True)  # (q, 1)
     squared = squares - 2 * query @ neighbors.mT + neighbors.square().sum(dim=1)  # (q, n)
-    return -squared.masked_fill(squared <= EQUAL**2 * squares, 0.0).sqrt()
-
-
-def graph_log_l2(query: Tensor, neighbors: Tensor) -> Tensor:
-    return -(-graph_l2(query, neighbors)).clamp_min(torch.finfo(query.dtype).tiny).log()
-
-
-def graph_l1(query: Tensor, neighbors: Tensor) -> Tensor:
-    """:func:`~nona_sklearn.similarity.l1` without cdist, which the exporter lacks."""
-    return -(query[:, None] - neighbors).abs().sum(dim=2)
-
-
-GRAPH_SIMILARITIES = {"l2": graph_l2, "log_l2": graph_log_l2, "l1": graph_l1}
-
-
-def _compare(head: NONAHead, query: Tensor, neighbors: Tensor) -> Tensor:
-    function = SIMILARITIES[head.similarity]
-    return GRAPH_SIMILARITIES.get(head.similarity, function)(query, neighbors)
+    return squared.masked_fill(squared <= EQUAL**2 * squares, 0.0).sqrt()
 
 
 def _attenuation_of(head: NONAHead, query: Tensor, neighbors: Tensor, excluded: None) -> Tensor:
-    distance = -graph_l2(head.metric_part(query), head.metric_part(neighbors))
+    distance = -l2(head.metric_part(query), head.metric_part(neighbors))
     return head.attenuation(distance.amin(dim=1, keepdim=True))
 
 
@@ -196,9 +183,9 @@ def _log_softplus(weighting: Softplus, s: Tensor, nearest: Tensor | None = None)
     return weighting.log_power.exp() * torch.where(x < -FAINT, faint_log_softplus(x), log_softplus)
 
 
-#: By class and method: the graph's versions.
+#: The graph's versions of torch's operations, and of methods by class and name.
+GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {torch.ops.aten.cdist.default: graph_cdist}
 GRAPH_METHODS: dict[tuple[type[nn.Module], str], Callable[..., Tensor]] = {
-    (NONAHead, "compare"): _compare,
     (NONAHead, "attenuation_of"): _attenuation_of,
     (Weighting, "weigh"): _weigh,
     (Sigmoid, "log_weight"): _log_sigmoid,

@@ -57,9 +57,8 @@ def neighbor_attention(
     Parameters
     ----------
     query : Tensor of shape (q, d)
-        Embeddings of the queries.
     neighbors : Tensor of shape (n, d)
-        Embeddings of the neighbours.
+        Their embeddings.
     targets : Tensor of shape (n,) or (n, n_outputs)
         The neighbours' targets.
     similarity : callable, default=l2
@@ -67,7 +66,6 @@ def neighbor_attention(
     weights : callable, default=neighbor_weights
         Maps similarities and `excluded` to weights, (q, n).
     excluded : bool Tensor of shape (q, n), optional
-        True for excluded query-neighbour pairs.
 
     Returns
     -------

@@ -61,12 +61,9 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
 
     Raises
     ------
-    ValueError
-        If the name is unknown, or the results are no weights: of another shape or type than the
-        similarities, NaN, negative, not summing to 1, or positive for excluded neighbours; or if
-        a function of one neighbour at a time looks at others.
-    TypeError
-        If the name's entry makes no weighting.
+    ValueError, TypeError
+        If the name is unknown, or its entry makes no weighting; if the results are no weights of
+        the admitted neighbours, or depend on others where they should not.
 
     Examples
     --------

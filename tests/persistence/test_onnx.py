@@ -20,7 +20,7 @@ from nona_sklearn import (
     TableEncoder,
     export_onnx,
 )
-from nona_sklearn.similarity import SIMILARITIES
+from nona_sklearn.similarity import SIMILARITIES, l2
 
 X, Y = load_diabetes(return_X_y=True)
 X, QUERIES, Y = X[:80], X[80:100], Y[:80]
@@ -140,6 +140,17 @@ def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
     estimator.fit(X, Y)
     queries = np.vstack([QUERIES, 1e6 * QUERIES])
     assert_agrees(estimator, tmp_path, queries, unsure=rounding(estimator, queries))
+
+
+def test_a_similarity_of_ones_own_agrees(tmp_path, monkeypatch):
+    """Made of the package's, or of torch's distances."""
+
+    def mixed(query, neighbors):
+        return -(l2(query, neighbors) ** 2) - torch.cdist(query, neighbors, p=3.0)
+
+    monkeypatch.setitem(SIMILARITIES, "mixed", mixed)
+    estimator = NONARegressor(similarity="mixed", **QUICK).fit(X, Y)
+    assert_agrees(estimator, tmp_path, QUERIES, unsure=rounding(estimator, QUERIES))
 
 
 def test_a_raw_table_goes_in_as_the_estimator_encodes_it(tmp_path):
