@@ -91,14 +91,17 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
     n_estimators_ = NeighborEstimator.n_estimators_
     best_loss_ = NeighborEstimator.best_loss_
     get_feature_names_out = NeighborEstimator.get_feature_names_out
-    _n_features_out = NeighborEstimator._n_features_out
 
     def _architecture(self):
         return DenseArchitecture(self)
 
     def _keep(self, data, splits):
         embeddings = embed(self.network_, data.sample.X)
-        self.bank_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
+        self.neighbors_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
+
+    @property
+    def _n_features_out(self):
+        return self.neighbors_.embeddings.shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -110,7 +113,7 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
 def predictions_of(estimator, X):
     """Mean of the networks' predictions, in units of the targets, and the snapshot it is of."""
     fitted = fitted_snapshot(estimator)
-    parts = fitted.network_.head.split_by_head(embedded(fitted, X), fitted.bank_.embeddings)
+    parts = fitted.network_.head.split_by_head(embedded(fitted, X), fitted.neighbors_.embeddings)
     encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
     return fitted, fitted.targets_.restore(encoded)
 

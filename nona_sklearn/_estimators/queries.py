@@ -35,6 +35,12 @@ def selectable(estimator: Any, X: Any) -> Any:
     return estimator._architecture().input().accept(X, None)[0]
 
 
+def stored_embeddings(fitted: Any) -> Tensor:
+    """Embeddings of the training rows, (n, d), with a bank or with a dense head."""
+    stored = fitted.bank_ if hasattr(fitted, "bank_") else fitted.neighbors_
+    return stored.embeddings
+
+
 def input_blocks(fitted: Any, X: Any) -> Iterator[Tensor | Rows]:
     """Validate queries: blocks of the input of the network."""
     return fitted._architecture().input().blocks(X)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _num_samples
 
 from .._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from .._estimators.nona import NONAClassifier, NONARegressor
-from .._estimators.queries import selectable
+from .._estimators.queries import selectable, stored_embeddings
 from .._utils.validation import check_choice
 
 #: What each head changes, and whether it has neighbours.
@@ -139,7 +139,7 @@ def _score_head(head, estimator, X, y, groups, split, scorer):
     )
     groups = None if groups is None else np.asarray(groups)[split[0]]
     trained.fit(X_train, y_train, groups=groups)
-    embeddings = trained.network_.head.metric_part(trained.bank_.embeddings)
+    embeddings = trained.network_.head.metric_part(stored_embeddings(trained))
     classifies = is_classifier(trained)
     folds = check_cv(_folds(trained), y_train, classifier=classifies)
     knn = tune_knn(embeddings.cpu().numpy(), y_train, folds, classifies)
@@ -189,7 +189,7 @@ def _folds(estimator):
     """The rows that each network has not trained on, as folds; five if there are none."""
     if not estimator.early_stopping:
         return 5
-    folds = np.full(len(estimator.bank_.embeddings), -1)
+    folds = np.full(len(stored_embeddings(estimator)), -1)
     for i, rows in enumerate(estimator.validation_indices_):
         folds[rows] = i
     return PredefinedSplit(folds)

@@ -19,7 +19,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from skorch.callbacks import LRScheduler
 from torch import nn
 
-from nona_sklearn import NONAClassifier, SoftStepKNeighborsClassifier
+from nona_sklearn import (
+    ASSoftmax,
+    FeatureExtractor,
+    NONAClassifier,
+    SoftStepKNeighborsClassifier,
+)
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
 
 CLASSIFIERS = (NONAClassifier, SoftStepKNeighborsClassifier)
@@ -27,7 +32,6 @@ CLASSIFIERS = (NONAClassifier, SoftStepKNeighborsClassifier)
 #: The most that is drawn of a parameter, so that a case takes some tenths of a second.
 MOST = {
     "embedding_dim": 8,
-    "extractor_learning_rate": 0.1,
     "learning_rate_init": 0.5,
     "max_iter": 3,
     "n_estimators": 2,
@@ -51,15 +55,26 @@ WIDTHS = st.sampled_from([(), 1, 4, (4,), [3, 3], np.array([2, 5]), np.int64(6)]
 #: Parameters of which a constraint gives the type alone. Those that depend on the data are in
 #: :func:`cases`.
 BEYOND_CONSTRAINTS = {
-    "accelerator": st.none(),  # one for the whole process; network/test_extractor.py has it
     "callbacks": st.sampled_from([None, [], (), [LRScheduler()], (("rate", LRScheduler),)]),
     "device": st.sampled_from(["auto", "cpu", torch.device("cpu")]),
     "hidden_layer_sizes": WIDTHS,
+    "loss": st.sampled_from(["log_loss", "as_softmax"])
+    | st.builds(ASSoftmax, st.floats(0, 1), st.integers(1, 3)),
     "max_time": st.sampled_from([None, 1e-9, 1e6]),  # the same number of epochs on any machine
     "n_jobs": st.sampled_from([None, 1]),  # other processes take seconds to start
     "weighting": st.sampled_from(sorted(WEIGHTINGS)) | WEIGHTING_OBJECTS,
 }
-OF_THE_DATA = {"categorical_features", "class_weight", "collate_fn", "feature_extractor"}
+OF_THE_DATA = {"categorical_features", "class_weight", "feature_extractor"}
+#: Of a feature extractor. An accelerator is one for the whole process; network/test_extractor.py
+#: has it.
+EXTRACTOR_OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "learning_rate": st.floats(1e-6, 0.1),
+        "micro_batch_size": st.none() | st.integers(1, 12),
+        "precision": st.sampled_from(["float32", "bfloat16"]),
+    },
+)
 
 
 # -- parameters ----------------------------------------------------------------------------
@@ -78,6 +93,9 @@ def parameters(kind: type) -> st.SearchStrategy[dict]:
 
 def values_of(name: str, constraints: list) -> st.SearchStrategy:
     """Values of a parameter that one of its constraints allows."""
+    if dict in constraints:  # softstep
+        steps = [{"step": "s1", "params": "pointwise"}, {"step": "s2", "on": "rank"}, {}]
+        return st.sampled_from([None, "s1", "s2", *steps])
     if name in BEYOND_CONSTRAINTS:
         values = BEYOND_CONSTRAINTS[name]
         return values | st.none() if None in constraints else values
@@ -389,7 +407,9 @@ def parameters_of_data(kind, table, y):
     if kind in CLASSIFIERS:
         some["class_weight"] = class_weights(y)
     if hasattr(kind(), "feature_extractor") and getattr(table, "dtype", None) == np.float32:
-        some["feature_extractor"] = st.just(nn.Linear(table.shape[1], 3))
+        module = nn.Linear(table.shape[1], 3)
+        nested = EXTRACTOR_OPTIONS.map(lambda options: FeatureExtractor(module, **options))
+        some["feature_extractor"] = st.just(module) | nested
     return st.fixed_dictionaries({}, optional=some)
 
 

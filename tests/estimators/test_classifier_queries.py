@@ -46,6 +46,8 @@ from nona_sklearn import (
     compare_heads,
     unwrap,
 )
+from nona_sklearn._data.class_targets import ClassTargets
+from nona_sklearn._data.class_weight import find_factors, weigh_classes
 from nona_sklearn._estimators.classification import _class_names
 from nona_sklearn._estimators.dense import DenseHeadClassifier
 from nona_sklearn._estimators.queries import evaluate
@@ -363,15 +365,21 @@ def test_weight_zero_is_absent(animals, make, class_weight):
     )
 
 
+def balanced(y, given):
+    """Weights of rows with classes that weigh the same."""
+    labels = ClassTargets().check(y)
+    return weigh_classes(find_factors("balanced", labels, given, None), labels, given)
+
+
 def test_balanced_classes_weigh_the_same_whatever_the_rows_weigh(animals):
     X, y, *_ = animals
-    model, given = nona(class_weight="balanced"), np.random.RandomState(0).uniform(0.5, 3, N)
-    weight = model._weigh(X, y, given)
+    given = np.random.RandomState(0).uniform(0.5, 3, N)
+    weight = balanced(y, given)
     np.testing.assert_allclose([weight[y == kind].sum() for kind in KINDS], given.sum() / 3)
-    of_long = model._weigh(X, both(y, X)["long"], given)
-    np.testing.assert_allclose(model._weigh(X, both(y, X), given), weight * of_long / given)
+    of_long = balanced(both(y, X)["long"], given)
+    np.testing.assert_allclose(balanced(both(y, X), given), weight * of_long / given)
     np.testing.assert_allclose(
-        model._weigh(X, y, None), compute_sample_weight("balanced", y)
+        balanced(y, np.ones(N)), compute_sample_weight("balanced", y)
     )  # scikit-learn's, where all rows count alike
 
 
