@@ -286,8 +286,7 @@ def unwrap(model):
     Examples
     --------
     >>> import numpy as np
-    >>> from sklearn.base import is_classifier
-    from sklearn.compose import TransformedTargetRegressor
+    >>> from sklearn.compose import TransformedTargetRegressor
     >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler

@@ -143,7 +143,8 @@ def weights_sum_to_one(fitted):
 
 def plain_predictions_are_weighted_targets(fitted):
     estimator = fitted.estimator
-    if estimator.network_.head.n_adjusted or getattr(estimator, "smoothing", False):
+    adjusts = getattr(estimator._architecture(), "adjusts", False)
+    if adjusts or getattr(estimator, "smoothing", False):
         return
     values = estimator.bank_.targets.numpy().reshape(len(fitted.ids), -1)
     weights = estimator.neighbor_weights(fitted.queries)
