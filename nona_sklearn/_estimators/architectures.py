@@ -125,6 +125,14 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
+        if self.estimator.hidden_layer_sizes is None:
+            if self.extractor is None:
+                raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
+            if self.adjusts:
+                raise ValueError(
+                    "adjust must be False with hidden_layer_sizes=None: there is no layer that "
+                    "predicts the targets"
+                )
         step = self.estimator.softstep
         if isinstance(step, dict) and not step.keys() <= SOFTSTEP_OPTIONS:
             raise ValueError(
@@ -197,7 +205,7 @@ class NONAArchitecture(Architecture):
         """Build an untrained network for training rows and fitted targets."""
         n_adjusted = targets.n_adjusted if self.adjusts else 0
         if self.estimator.hidden_layer_sizes is None:
-            embedding, embedding_dim = self._features_as_embedding(X, n_adjusted)
+            embedding, embedding_dim = self._features_as_embedding(X)
             head = self.make_head(targets, 0, embedding_dim)
         else:
             head = self.make_head(targets, n_adjusted, self.estimator.embedding_dim)
@@ -219,15 +227,9 @@ class NONAArchitecture(Architecture):
             n_adjusted=n_adjusted,
         )
 
-    def _features_as_embedding(self, X: Any, n_adjusted: int) -> tuple[nn.Module, int]:
+    def _features_as_embedding(self, X: Any) -> tuple[nn.Module, int]:
         """Compare the features of the extractor as they are: (embedding, their number)."""
-        if self.extractor is None:
-            raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
-        if n_adjusted:
-            raise ValueError(
-                "adjust must be False with hidden_layer_sizes=None: there is no layer that "
-                "predicts the targets"
-            )
+        assert self.extractor is not None  # as validated
         extractor = make_extractor(self.extractor.module)
         n_features = count_features(extractor, X.to(self.device))
         return ExtractorEmbedding(extractor, nn.Identity(), self.extractor.precision), n_features

@@ -59,6 +59,7 @@ REFUSALS = re.compile(
     r"|groups must hold at least 2 different ones"
     r"|validation_fraction=\S+ of n_(samples|groups)=\d+ leaves fewer than 2 training"
     r"|micro_batch_size=1 leaves no"
+    r"|hidden_layer_sizes must not be None without|adjust must be False with hidden_layer_sizes=None"
     r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
     r"|weighting='uniform' needs a step or n_neighbors"
     r"|hidden_layer_sizes must be None with weighting=.* and softstep_on='rank'"
