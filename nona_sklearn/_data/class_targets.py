@@ -43,7 +43,7 @@ class ClassTargets:
     several : bool
         Whether `y` has an axis of outputs.
     of_labels : bool
-        Whether they say which labels a row has: an indicator matrix.
+        Whether they are an indicator matrix of labels.
     frequencies : ndarray of shape (C,)
         How frequent each class is.
     """
@@ -79,7 +79,7 @@ class ClassTargets:
         Parameters
         ----------
         y : array-like of shape (n,) or (n, n_outputs)
-            Labels. A single column is told off, as scikit-learn does, and taken for one output.
+            Labels. A single column causes scikit-learn's warning, and is one output.
         rows : int ndarray of shape (n,), optional
             How messages number their rows; None: from 0.
 
@@ -184,7 +184,7 @@ class ClassTargets:
         return torch.ones(sum(self.sizes), dtype=torch.float64)
 
     def restore(self, encoded: Tensor) -> Tensor:
-        """Turn what a network says into probabilities: it says them."""
+        """Turn predictions of a network into probabilities, which they are."""
         return encoded.double()
 
     def decode(self, means: Tensor) -> np.ndarray:
@@ -197,7 +197,7 @@ class ClassTargets:
 
     @property
     def n_adjusted(self) -> int:
-        """How many numbers a network may know of each row itself."""
+        """Number of values that a network itself predicts for a row."""
         return sum(self.sizes)
 
     def make_head(self, *args, **kwargs) -> ClassHead:

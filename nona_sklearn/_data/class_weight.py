@@ -17,7 +17,7 @@ Factors = dict[Hashable, float]  # of the classes of an output
 def find_factors(
     class_weight: Any, y: np.ndarray, weights: np.ndarray, names: Sequence[str] | None
 ) -> list[Factors]:
-    """Say by how much rows of each class count more, for each output.
+    """Factors of the weights of rows by their classes, for each output.
 
     Parameters
     ----------
@@ -39,26 +39,33 @@ def find_factors(
     columns = label_columns(y)
     if isinstance(class_weight, str):
         return [balancing(column, weights) for column in columns]
-    several = len(columns) > 1
-    dicts = class_weight if several else [class_weight]
-    mappings = isinstance(dicts, list) and all(isinstance(each, Mapping) for each in dicts)
-    if not mappings or len(dicts) != len(columns):
-        wanted = f"a list of {len(columns)} dicts, one for each output" if several else "a dict"
-        raise ValueError(
-            f"class_weight must be None, 'balanced' as a whole or {wanted}, "
-            f"got {class_weight!r:.100}"
-        )
-    ends = [f" of output {name!r}" if several else "" for name in names or range(len(columns))]
+    dicts = _list_dicts(class_weight, len(columns))
+    ends = [""]
+    if len(columns) > 1:
+        ends = [f" of output {name!r}" for name in names or range(len(columns))]
     return [
         _given(each, np.unique(labels), end)
         for each, labels, end in zip(dicts, columns, ends, strict=True)
     ]
 
 
+def _list_dicts(class_weight: Any, n_outputs: int) -> list[Mapping]:
+    """The weights of the classes of each output."""
+    dicts = class_weight if n_outputs > 1 else [class_weight]
+    mappings = isinstance(dicts, list) and all(isinstance(each, Mapping) for each in dicts)
+    if not mappings or len(dicts) != n_outputs:
+        wanted = f"a list of {n_outputs} dicts, one for each output" if n_outputs > 1 else "a dict"
+        raise ValueError(
+            f"class_weight must be None, 'balanced' as a whole or {wanted}, "
+            f"got {class_weight!r:.100}"
+        )
+    return dicts
+
+
 def balancing(labels: np.ndarray, weights: np.ndarray) -> Factors:
     """Factors of rows' weights (n,) by which the classes of an output weigh the same.
 
-    scikit-learn's do not know that a row of weight 0 is absent.
+    scikit-learn's include rows of weight 0.
     """
     classes, codes = np.unique(labels, return_inverse=True)
     # In units of the largest, so that no sum is beyond the range of numbers.

@@ -129,18 +129,11 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype == nw.Date:
         return _of_dates(name, series.cast(nw.Datetime("us")).to_numpy())
     if isinstance(dtype, nw.Datetime):
-        if dtype.time_zone is None:
-            return _of_dates(name, series.to_numpy())
-        zone = time_zone or _known_zone(own_zone or dtype.time_zone)
-        local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
-        return _of_dates(name, local.to_numpy(), zone)
+        return _of_moments(name, series, time_zone, own_zone or dtype.time_zone)
     if dtype == nw.String:
         return _of_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
-        # Only pandas' ordered categories are an order: polars' Enum merely lists its categories.
-        pandas = series.implementation.is_pandas_like()
-        levels = tuple(dtype.categories) if pandas and isinstance(dtype, nw.Enum) else None
-        return _of_categories(name, _to_objects(series), levels)
+        return _of_categories(name, _to_objects(series), _ordered_levels(series))
     if dtype == nw.Object:
         return _of_objects(name, _to_objects(series), time_zone)
     native = getattr(series.to_native(), "dtype", dtype)
@@ -148,6 +141,21 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         f"column {name!r} holds {native}, which is no number, category, date or duration: "
         "convert it, or drop it"
     )
+
+
+def _of_moments(name: Any, series: nw.Series, time_zone: str | None, own: str | None) -> Column:
+    """Dates and times, in the time zone of fit or else in their own."""
+    if own is None:
+        return _of_dates(name, series.to_numpy())
+    zone = time_zone or _known_zone(own)
+    local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+    return _of_dates(name, local.to_numpy(), zone)
+
+
+def _ordered_levels(series: nw.Series) -> tuple | None:
+    """Pandas' ordered categories: polars' Enum merely lists its categories."""
+    ordered = series.implementation.is_pandas_like() and isinstance(series.dtype, nw.Enum)
+    return tuple(series.dtype.categories) if ordered else None
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:

@@ -122,7 +122,7 @@ class RegressionTargets:
         return torch.from_numpy(self.scaler.scale_ * (self.scaler.var_ > 0))
 
     def restore(self, encoded: Tensor) -> Tensor:
-        """Turn what a network says of encoded values into values: :meth:`encode`'s inverse."""
+        """Turn predictions of encoded values into values: the inverse of :meth:`encode`."""
         columns = self.scaler.inverse_transform(as_columns(encoded.double()))
         return torch.from_numpy(columns).reshape(encoded.shape)
 
@@ -132,7 +132,7 @@ class RegressionTargets:
 
     @property
     def n_adjusted(self) -> int:
-        """How many numbers a network may know of each row itself."""
+        """Number of values that a network itself predicts for a row."""
         return self.n_outputs or 1
 
     def make_head(self, *args, **kwargs) -> NONAHead:

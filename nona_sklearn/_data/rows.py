@@ -113,19 +113,20 @@ class Rows:
         return _to_device(self._collate(), self.device)
 
     def _collate(self) -> Any:
-        if self.collate_fn is None and isinstance(self.source, Mapping):
-            return {name: values[self.numbers] for name, values in self.source.items()}
-        if self.collate_fn is None and isinstance(self.source, np.ndarray | Tensor):
-            return self.source[self.numbers]
-        if isinstance(self.source, Mapping):
-            rows = [{k: v[i] for k, v in self.source.items()} for i in self.numbers]
-        else:
-            elements = (self.source[int(i)] for i in self.numbers)
-            rows = [row[0] if isinstance(row, tuple) else row for row in elements]
         if self.collate_fn is not None:
-            return self.collate_fn(rows)
+            return self.collate_fn(self._listed())
+        if isinstance(self.source, Mapping):
+            return {name: values[self.numbers] for name, values in self.source.items()}
+        if isinstance(self.source, np.ndarray | Tensor):
+            return self.source[self.numbers]
         with _of_one_shape():
-            return default_collate(rows)
+            return default_collate(self._listed())
+
+    def _listed(self) -> list:
+        if isinstance(self.source, Mapping):
+            return [{k: v[i] for k, v in self.source.items()} for i in self.numbers]
+        elements = (self.source[int(i)] for i in self.numbers)
+        return [row[0] if isinstance(row, tuple) else row for row in elements]
 
 
 def _check_source(source: Any, collate_fn: Callable | None) -> Any:
@@ -141,21 +142,32 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
             f"{source!r:.100}"
         )
     if isinstance(source, Mapping):
-        source = {name: _as_array(name, values) for name, values in source.items()}
-        lengths = {name: len(values) for name, values in source.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"X must hold arrays of one length, got {lengths}")
+        source = _check_mapping(source)
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
         _check_texts(source, collate_fn)
-    elif isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
-        stack = torch.stack if isinstance(source[0], Tensor) else np.asarray
-        with _of_one_shape():
-            source = stack(source)
+    elif isinstance(source, list) and collate_fn is None:
+        source = _stack(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
     return source
+
+
+def _check_mapping(source: Mapping) -> dict[str, Any]:
+    source = {name: _as_array(name, values) for name, values in source.items()}
+    lengths = {name: len(values) for name, values in source.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"X must hold arrays of one length, got {lengths}")
+    return source
+
+
+def _stack(rows: list) -> Any:
+    """An array or a tensor of rows of one shape; mappings stay a list."""
+    if isinstance(rows[0], Mapping):
+        return rows
+    with _of_one_shape():
+        return torch.stack(rows) if isinstance(rows[0], Tensor) else np.asarray(rows)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
 
 
 def place_of(wrong: np.ndarray, y: Any, rows: np.ndarray | None = None) -> str:
-    """Say where the first wrong target is, as its row and its output are called.
+    """Describe the place of the first wrong target by the names of its row and output.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def refuse_other_labels(columns: Sequence[np.ndarray], y: Any, rows: np.ndarray 
             f"{kinds}: {label!r:.80} in {place}; y.astype(str) makes strings of them"
         )
     for column in columns:
-        if not _of_bytes(column):  # which can be told apart, though scikit-learn refuses them
+        if not _of_bytes(column):  # which can be distinguished, though scikit-learn rejects them
             check_classification_targets(column)
 
 

@@ -77,10 +77,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             text, when predictions are for new groups. In training no row is a neighbour of its
             own group, and a group is all training or all validation. None: each row by itself.
         sample_weight : array-like of shape (n_samples,), default=None
-            How much each row counts, in the losses and as a neighbour: a row of weight 2 as
-            two. A row of weight 0 is as good as absent: it does not join the bank, and the
-            others are still called by their numbers in `X`. The features' scale does not mind
-            weights. None: all count alike, as they do if all weights are equal.
+            Weight of each row in the losses and as a neighbour: a row of weight 2 equals two.
+            Rows of weight 0 are ignored and do not join the bank; the others keep their numbers
+            in `X`. The scaling of the features is invariant to weights. None: all are equal.
 
         Returns
         -------
@@ -144,11 +143,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     # -- embedding -----------------------------------------------------------------------
 
     def embed(self, X):
-        """Embed queries once, to ask several things about them.
+        """Embed queries once for several methods.
 
-        What it returns stands for `X` wherever this estimator asks for queries: in
-        :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and so on. It spares the
-        time of a large feature extractor.
+        The result replaces `X` in :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and so
+        on, which saves the time of a large feature extractor.
 
         Parameters
         ----------
@@ -467,7 +465,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         ids : int or array-like of int, optional
-            Which rows, as :meth:`kneighbors` says: row numbers in the data given to fit, and
+            Ids of the rows, as from :meth:`kneighbors`: row numbers in the data given to fit, and
             what :meth:`add_neighbors` returned. The other rows keep theirs.
         names : label or list of labels, optional
             Their names instead, as :meth:`explain` gives them, which may be other numbers than the
@@ -494,7 +492,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Predict something else with the same neighbours.
 
         Targets are no longer adjusted after that: the adjustment was learned for the targets
-        that it was trained on, and says nothing of others. Predictions are ``weights @ y``.
+        that it was trained on. Predictions are ``weights @ y``.
 
         Parameters
         ----------

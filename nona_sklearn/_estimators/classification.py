@@ -167,7 +167,7 @@ def _class_names(outputs: Iterable, classes: Iterable) -> list[str]:
     """Name the classes of all outputs, each as "<output>_<class>".
 
     Where two would be called the same, as "b_x" of "a" and "x" of "a_b", outputs are in quotes,
-    which say where they end.
+    which mark their ends.
     """
     pairs = [
         (output, label) for output, own in zip(outputs, classes, strict=True) for label in own

@@ -86,7 +86,7 @@ class NONARegressor(NeighborRegressor):
         Whether to move each neighbour's target by the difference that the network itself sees
         between it and the query, as an appraiser adjusts comparable sales:
         ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the network, learned
-        along. :meth:`explain` says by how much. Predictions may leave the range of the
+        along. :meth:`explain` shows by how much. Predictions may leave the range of the
         targets; far from all training rows the shift fades. False is the papers' estimator,
         ``weights @ y``. 'auto': without a `feature_extractor`, under which g learns the few
         training rows by heart, which does not help with new ones.
@@ -165,7 +165,7 @@ class NONARegressor(NeighborRegressor):
         Whether a further call to fit starts from the present weights.
 
     verbose : bool or int, default=False
-        1: a line on the standard error stream, by tqdm, says which network is trained, its epoch
+        1: a line on the standard error stream, by tqdm, shows which network is trained, its epoch
         and its best loss, and the longest time that the rest of training can take. Networks in
         separate processes are counted when they finish. 2: skorch's table of each
         network, a line for each epoch.
@@ -344,7 +344,7 @@ class NONAClassifier(NeighborClassifier):
 
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
-        ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
+        ``estimator`` (its number), ``train_loss`` (of `loss`), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
         best. The last one of each network also holds ``stopped``, why there are no more: 'no
         change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.

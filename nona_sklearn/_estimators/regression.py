@@ -52,13 +52,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             Predictions, in the shape of the `y` given to fit; or the quantiles, in the shape of
             :meth:`predict_quantiles`.
         y_std : ndarray of the same shape
-            Standard deviations, calibrated as all that is said of the distribution; only with
+            Standard deviations of the calibrated distributions; only with
             ``return_std=True``.
 
         Raises
         ------
         ValueError
-            If `return_std` and `quantiles` are both asked for, or `quantiles` are not from 0
+            If both `return_std` and `quantiles` are given, or `quantiles` are not from 0
             to 1.
         """
         check_flag("return_std", return_std)
@@ -77,7 +77,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return decode(torch.cat(mean)), np.concatenate(std)
 
     def explain(self, X=None, n_neighbors=5):
-        """Table of the rows behind each prediction: what they say, and how it was adjusted.
+        """Table of the rows behind each prediction: their targets, and how these were adjusted.
 
         Like an appraiser's table: comparable sales, what each sold for, what it would have sold
         for if it were the property in question. Contributions of a query sum to its prediction.
@@ -108,7 +108,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         -----
         If it adjusts (`adjust`), a network moves a neighbour's target by what it holds of the
         difference between it and the query; with several, an adjusted target is the mean over
-        the networks, by the weights that they give the row. What all others say is their
+        the networks, by the weights that they give the row. The target of all others is their
         weighted mean. It is NaN where they weigh nothing, and what they contribute then is
         float32's rounding. Where ``targets_.decode`` is not the identity, contributions sum to
         what it decodes.
@@ -196,7 +196,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def calibrate(self, X=None, y=None):
         """Choose anew how wide the predictive distributions are; predictions stay.
 
-        Fit does so on its validation rows, each asked of the network that did not see it, or
+        Fit does so on its validation rows, each predicted by the networks that did not see it, or
         on leave-one-out distributions if there are none; they count by their sample weights.
         Rows that fit did not see at all do it better, and count alike.
 

@@ -44,7 +44,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     """Nearest neighbours regression that learns its neighbourhood.
 
     SoftStep (arXiv 2506.08139v2) takes the place of k: a learned step on the similarities
-    rejects the rows that are too far, softly and, if asked, for each query anew. The space is
+    rejects the rows that are too far, softly and, with ``softstep_params='pointwise'``, for each
+    query anew. The space is
     that of the features, each of which learns how much it counts; or the given one, of
     precomputed embeddings for example; or an embedding that is learned as well
     (`hidden_layer_sizes`).
@@ -144,7 +145,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Whether a further call to fit starts from the present weights.
 
     verbose : bool or int, default=False
-        1: a line on the standard error stream, by tqdm, says the epoch and the best loss, and how
+        1: a line on the standard error stream, by tqdm, shows the epoch and the best loss, and how
         long training may take at most. 2: skorch's table, a line for each epoch.
 
     random_state : int, RandomState instance or None, default=None
@@ -266,7 +267,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     """Nearest neighbours classification that learns its neighbourhood.
 
     SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
-    rejects the rows that are too far, softly and, if asked, for each query anew. The space is
+    rejects the rows that are too far, softly and, with ``softstep_params='pointwise'``, for each
+    query anew. The space is
     that of the features, each of which learns how much it counts; or the given one, of
     precomputed embeddings for example; or an embedding that is learned as well
     (`hidden_layer_sizes`).
@@ -315,7 +317,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
 
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
-        ``estimator`` (its number), ``train_loss`` (what `loss` says), ``valid_loss`` (log loss),
+        ``estimator`` (its number), ``train_loss`` (of `loss`), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
         best. The last one of each network also holds ``stopped``, why there are no more: 'no
         change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.

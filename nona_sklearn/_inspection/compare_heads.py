@@ -50,7 +50,7 @@ def compare_heads(
     Parameters
     ----------
     estimator : NONARegressor or NONAClassifier
-        Not fitted: it says how to train.
+        Not fitted: its parameters are those of every fit.
     X : array-like, or whatever the estimator's `feature_extractor` takes
         Rows.
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
@@ -59,14 +59,14 @@ def compare_heads(
         'dense' is a ReLU and a linear layer; 'nona' the papers' mean of targets as they are;
         'adjusted' that of targets moved by what the network itself holds of the difference
         to the query, or of classes weighed by its odds for the query (``adjust=True``),
-        whatever `estimator` says of it.
+        whatever the parameter of `estimator`.
     cv : int, cross-validation generator or iterable, default=None
         Determines the splits, as for :func:`sklearn.model_selection.cross_validate`. None:
         five folds. An int makes folds of whole groups, where there are any. Classes are
         stratified.
     groups : array-like of shape (n_samples,), default=None
         Rows of a group stay together in training, as for :meth:`NONARegressor.fit`, and in
-        `cv`, if it minds groups.
+        `cv`, if it takes groups.
     scoring : str or callable, default=None
         What to measure on the test rows: the larger, the better. None: minus the mean squared
         error ('neg_mean_squared_error'), and of classes minus the log loss ('neg_log_loss'), of
@@ -112,13 +112,8 @@ def compare_heads(
     classifies = is_classifier(estimator)
     default = neg_log_loss if classifies else "neg_mean_squared_error"
     scorer = check_scoring(estimator, default if scoring is None else scoring)
-    X = selectable(estimator, X)
-    y = np.asarray(y)
-    if groups is not None and (cv is None or isinstance(cv, Integral)):
-        stratified = classifies and y.ndim == 1
-        cv = (StratifiedGroupKFold if stratified else GroupKFold)(cv or 5)
-    folds = check_cv(cv, y, classifier=classifies)
-    splits = list(folds.split(np.arange(_num_samples(X)), y, groups))
+    X, y = selectable(estimator, X), np.asarray(y)
+    splits = _make_splits(cv, np.arange(_num_samples(X)), y, groups, classifies)
     scores = Parallel(n_jobs=n_jobs)(
         delayed(_score_head)(head, estimator, X, y, groups, split, scorer)
         for head in heads
@@ -129,6 +124,14 @@ def compare_heads(
     for head, rows in zip(heads, table, strict=True):
         columns |= {head: rows[:, 0], f"{head} + k-NN": rows[:, 1]}
     return Bunch(**columns)
+
+
+def _make_splits(cv, rows, y, groups, classifies):
+    """Training and test rows of each fold; an int makes folds of whole groups, if there are any."""
+    if groups is not None and (cv is None or isinstance(cv, Integral)):
+        stratified = classifies and y.ndim == 1
+        cv = (StratifiedGroupKFold if stratified else GroupKFold)(cv or 5)
+    return list(check_cv(cv, y, classifier=classifies).split(rows, y, groups))
 
 
 def _score_head(head, estimator, X, y, groups, split, scorer):

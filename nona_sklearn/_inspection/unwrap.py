@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import isfunction
 from typing import Any, TypeVar
 
@@ -303,40 +303,54 @@ def unwrap(model):
     """
     if isinstance(model, Unwrapped):
         return model
-    inner, steps, transformers, thresholds = model, [], [], []
+    inner, path = model, _Path()
     while not isinstance(inner, NeighborEstimator | DenseHeadEstimator):
-        if isinstance(inner, Pipeline):
-            steps += [step for _, step in inner.steps[:-1] if hasattr(step, "transform")]
-            inner = inner.steps[-1][1]
-        elif isinstance(inner, TransformedTargetRegressor):
-            check_is_fitted(inner)
-            transformers.append(inner.transformer_)
-            inner = inner.regressor_
-        elif isinstance(inner, FrozenEstimator):
-            inner = inner.estimator
-        elif isinstance(inner, THRESHOLDS):
-            if isinstance(inner, TunedThresholdClassifierCV):
-                check_is_fitted(inner)  # a fixed threshold needs no fit around a fitted classifier
-            thresholds.append(inner)
-            inner = getattr(inner, "estimator_", inner.estimator)
-        elif _is_search(inner):
-            check_is_fitted(inner, "best_estimator_")
-            inner = inner.best_estimator_
-        else:
-            raise TypeError(
-                "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
-                "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
-                f"around one, {_advice(inner)}got {model!r}"
-            )
+        inner = _step_into(inner, path, model)
     check_is_fitted(inner)
+    steps, transformers = tuple(path.steps), tuple(path.transformers)
     if not is_classifier(inner):
-        return UnwrappedRegressor(inner, tuple(steps), tuple(transformers))
+        return UnwrappedRegressor(inner, steps, transformers)
     if transformers:
         raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
-    threshold = copy(thresholds[0]) if thresholds else None
+    threshold = copy(path.thresholds[0]) if path.thresholds else None
     if threshold is not None:
         threshold.estimator_ = inner  # without the steps between, which queries have passed
-    return UnwrappedClassifier(inner, tuple(steps), (), threshold)
+    return UnwrappedClassifier(inner, steps, (), threshold)
+
+
+@dataclass
+class _Path:
+    """What lies around an estimator, from the outside to the inside."""
+
+    steps: list = field(default_factory=list)
+    transformers: list = field(default_factory=list)
+    thresholds: list = field(default_factory=list)
+
+
+def _step_into(outer, path: _Path, model):
+    """Return what a model is around, and add to the path what it does itself."""
+    if isinstance(outer, Pipeline):
+        path.steps += [step for _, step in outer.steps[:-1] if hasattr(step, "transform")]
+        return outer.steps[-1][1]
+    if isinstance(outer, TransformedTargetRegressor):
+        check_is_fitted(outer)
+        path.transformers.append(outer.transformer_)
+        return outer.regressor_
+    if isinstance(outer, FrozenEstimator):
+        return outer.estimator
+    if isinstance(outer, THRESHOLDS):
+        if isinstance(outer, TunedThresholdClassifierCV):
+            check_is_fitted(outer)  # a fixed threshold needs no fit around a fitted classifier
+        path.thresholds.append(outer)
+        return getattr(outer, "estimator_", outer.estimator)
+    if _is_search(outer):
+        check_is_fitted(outer, "best_estimator_")
+        return outer.best_estimator_
+    raise TypeError(
+        "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
+        "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
+        f"around one, {_advice(outer)}got {model!r}"
+    )
 
 
 def _advice(model) -> str:

@@ -194,7 +194,7 @@ def count_features(extractor: nn.Module, rows: Rows) -> int:
 
 
 def describe(batch) -> str:
-    """Say the shape and type of a batch."""
+    """Describe the shape and type of a batch."""
     if isinstance(batch, Mapping):
         return ", ".join(f"{name}: {describe(values)}" for name, values in batch.items())
     return f"{tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"

@@ -344,11 +344,9 @@ class ShardedNeighbors:
                 raise ValueError(f"X=None needs at least 2 rows in the bank, it has {len(folder)}")
             check(folder)
             try:
-                results = []
-                for query in self._queries(X, folder):
-                    if weighted:
-                        query.learn_weights()
-                    results.append(function(query))
+                results = [
+                    function(query) for query in self._queries(X, folder, learn_weights=weighted)
+                ]
             except ShardsLostError as error:
                 now = Folder.read(self.folder)
                 lost = lost | error.errors if now == whole else {}
@@ -359,7 +357,14 @@ class ShardedNeighbors:
             self.missing_shards_ = [entry.path.name for entry in whole.shards if entry in lost]
             return results
 
-    def _queries(self, X, folder: Folder) -> Iterator[ShardQuery]:
+    def _queries(self, X, folder: Folder, learn_weights: bool) -> Iterator[ShardQuery]:
+        """Some queries at a time, with their weights if wanted."""
+        for query in self._embedded(X, folder):
+            if learn_weights:
+                query.learn_weights()
+            yield query
+
+    def _embedded(self, X, folder: Folder) -> Iterator[ShardQuery]:
         """Embed some queries at a time; or take the rows of the bank, and their ids."""
         exact = self._exact
         shards = folder.shards, self.n_jobs, exact.network_.head, exact.bank_.neighbors

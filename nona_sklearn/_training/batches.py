@@ -21,25 +21,20 @@ MIN_BATCH = 32
 
 
 class AdaptiveAccumulation:
-    """How many batches the next step takes: more, the fewer rows of the last one taught anything.
+    """The number of batches of the next step: more, the fewer rows of the last one had a loss.
 
     So many that about one batch of their rows has a loss above 0, but one more than last time at
     most: AS-Speed, of the paper on :class:`~nona_sklearn.losses.ASSoftmaxLoss`.
-
-    Parameters
-    ----------
-    most : int
-        Never more than these.
     """
 
-    def __init__(self, most: int):
-        self.most = most
+    def __init__(self, max_batches: int):
+        self.max_batches = max_batches
         self.n_batches = 1
 
-    def follow(self, n_rows: int, n_ignored: float) -> None:
-        """See how many rows of a step the loss ignored."""
+    def update(self, n_rows: int, n_ignored: float) -> None:
+        """Choose the next number by how many rows of the last step the loss ignored."""
         wanted = round(n_rows / max(1, n_rows - n_ignored))
-        self.n_batches = min(wanted, self.n_batches + 1, self.most)
+        self.n_batches = min(wanted, self.n_batches + 1, self.max_batches)
 
 
 class RowBatches:
@@ -50,8 +45,8 @@ class RowBatches:
     since in a batch by itself it might have no neighbour. Of several processes, each takes an
     equal share of every batch; what is left over has its turn in another epoch. So have all rows
     beyond `n_rows`, if that is given: of a large table, training is judged more often than once a
-    pass. A pace says how many batches are joined for the next step; an epoch's last step takes
-    those that are left.
+    pass. An accumulation sets how many batches are joined for the next step; the last step of an
+    epoch takes those that are left.
     """
 
     def __init__(
@@ -61,7 +56,7 @@ class RowBatches:
         generator: Generator,
         process: int = 0,
         n_processes: int = 1,
-        pace: AdaptiveAccumulation | None = None,
+        accumulation: AdaptiveAccumulation | None = None,
         n_rows: int | None = None,
     ):
         self.y = dataset.tensors[1]
@@ -70,7 +65,7 @@ class RowBatches:
         self.generator = generator
         self.process = process
         self.n_processes = n_processes
-        self.pace = pace
+        self.accumulation = accumulation
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self.y), generator=self.generator).to(self.y.device)
@@ -78,7 +73,7 @@ class RowBatches:
         if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
             batches[-2:] = [torch.cat(batches[-2:])]
         while batches:
-            n_batches = 1 if self.pace is None else self.pace.n_batches
+            n_batches = 1 if self.accumulation is None else self.accumulation.n_batches
             batch = torch.cat(batches[:n_batches])
             del batches[:n_batches]
             share = len(batch) // self.n_processes * self.n_processes
@@ -97,7 +92,7 @@ class WholeBatch:
 
 
 def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
-    """Into how many parts a batch is taken, none of a single row unless all are asked to be."""
+    """Number of parts of a batch, none of a single row unless all are to be."""
     if micro_batch_size is None:
         return 1
     n_parts = math.ceil(n_rows / micro_batch_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -52,7 +52,10 @@ def train_networks(
     budget = Budget.from_now(max_time, len(networks), n_at_a_time)
     with Progress(budget, config.max_iter, _shows_progress(config)) as progress:
         trainings = [
-            partial(_train, *each, i, sample, config, budget, ReportEpochs(progress, i))
+            partial(
+                *(_train, *each, sample, config),
+                *(partial(budget.deadline, i), ReportEpochs(progress, i)),
+            )
             for i, each in enumerate(zip(networks, splits, seeds, strict=True))
         ]
         if in_threads:
@@ -64,10 +67,9 @@ def _train(
     network: NeighborNetwork,
     split: Split,
     seed: int,
-    number: int,
     sample: Sample,
     config: TrainingConfig,
-    budget: Budget,
+    deadline: Callable[[], float],
     report: ReportEpochs,
     turns: Any = None,
 ) -> tuple[NeighborNetwork, list[dict]]:
@@ -81,7 +83,7 @@ def _train(
             None if valid is None else sample[valid],
             config,
             seed=int(seed),
-            deadline=budget.deadline(number),
+            deadline=deadline(),
             report=report,
             turns=turns,
         )

@@ -34,8 +34,8 @@ class NONANet(skorch.NeuralNet):
     micro_batch_size : int, optional
         Most queries to take through the network at a time: gradients of a batch add up. One
         more where that spares a single row, which might have no neighbour.
-    pace : Pace, optional
-        What to tell how many rows of a step the loss ignored, as its `n_ignored` counts them.
+    accumulation : AdaptiveAccumulation, optional
+        Updated by the number of rows of a step that the loss ignored (its `n_ignored`).
     **kwargs
         Parameters of :class:`skorch.NeuralNet`.
     """
@@ -48,7 +48,7 @@ class NONANet(skorch.NeuralNet):
         weights=(),
         weights_valid=(),
         micro_batch_size=None,
-        pace=None,
+        accumulation=None,
         **kwargs,
     ):
         super().__init__(module, **kwargs)
@@ -57,7 +57,7 @@ class NONANet(skorch.NeuralNet):
         self.weights = weights
         self.weights_valid = weights_valid
         self.micro_batch_size = micro_batch_size
-        self.pace = pace
+        self.accumulation = accumulation
 
     def fit_loop(self, X, y=None, **kwargs):
         """Note why training ends, and an interruption, which skorch takes for the wish to end."""
@@ -72,7 +72,7 @@ class NONANet(skorch.NeuralNet):
             raise
 
     def get_all_learnable_params(self):
-        """List the parameters, which do not change in training: each step asks for them."""
+        """List the parameters, which do not change in training: each step needs them."""
         return getattr(self, "learnable_", None) or super().get_all_learnable_params()
 
     def infer(self, rows, **fit_params):
@@ -95,8 +95,8 @@ class NONANet(skorch.NeuralNet):
             parts.append((loss.detach(), y_pred.detach()))
         losses, predictions = zip(*parts, strict=True)
         y_pred = torch.cat(predictions)
-        if self.pace is not None:
-            self.pace.follow(len(rows), self.count_ignored(y_pred, y))
+        if self.accumulation is not None:
+            self.accumulation.update(len(rows), self.count_ignored(y_pred, y))
         return {"loss": sum(losses), "y_pred": y_pred}
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
@@ -175,7 +175,7 @@ class AcceleratedNet(AccelerateMixin, NONANet):
 
 
 def why_stopped(callback: Callback) -> str | None:
-    """Say why a callback has ended training; None if it has not."""
+    """The reason why a callback has ended training; None if it has not."""
     if isinstance(callback, EarlyStopping) and callback.misses_ == callback.patience:
         return "no change"
     if isinstance(callback, Deadline) and callback.passed_:

@@ -228,10 +228,10 @@ def _net_options(config: TrainingConfig, n_rows: int) -> tuple[type[NONANet], di
                 "iterator_train__n_processes": n_processes,
             }
     if config.max_accumulation > 1:
-        pace = AdaptiveAccumulation(config.max_accumulation)
+        accumulation = AdaptiveAccumulation(config.max_accumulation)
         # A step's batches are as large as without: they go through the network one by one.
         share = math.ceil(batch_size / n_processes)
-        options |= {"pace": pace, "iterator_train__pace": pace}
+        options |= {"accumulation": accumulation, "iterator_train__accumulation": accumulation}
         options["micro_batch_size"] = min(options.get("micro_batch_size") or share, share)
     return net_class, options
 

@@ -20,6 +20,17 @@ TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gai
 TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)  # tried after training
 
 
+def _check_needs(
+    weighting: str | Weighting, made: Weighting, similarity: str, limited: bool
+) -> None:
+    """Refuse a similarity, or an unlimited neighbourhood, with which a weighting is undefined."""
+    if made.of_distances and similarity not in DISTANCES:
+        needed = f"similarity {' or '.join(map(repr, DISTANCES))}, a distance"
+        raise ValueError(f"weighting={weighting!r} needs {needed}, got {similarity!r}")
+    if not (made.depends_on_similarity or limited):
+        raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
+
+
 class NONAHead(nn.Module):
     """Prediction layer that replaces a dense head: attention over labelled neighbours.
 
@@ -89,11 +100,9 @@ class NONAHead(nn.Module):
         super().__init__()
         check_choice("similarity", similarity, SIMILARITIES)
         made = make_weighting(weighting)
-        if made.of_distances and similarity not in DISTANCES:
-            needed = f"similarity {' or '.join(map(repr, DISTANCES))}, a distance"
-            raise ValueError(f"weighting={weighting!r} needs {needed}, got {similarity!r}")
-        if not made.depends_on_similarity and step is None and n_neighbors is None:
-            raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
+        _check_needs(
+            weighting, made, similarity, limited=step is not None or n_neighbors is not None
+        )
         if n_neighbors is not None:
             check_integer("n_neighbors", n_neighbors)
         check_integer("n_adjusted", n_adjusted, 0)

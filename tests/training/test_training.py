@@ -542,10 +542,10 @@ class Ignoring(nn.MSELoss):
     ],
 )
 def test_a_step_takes_about_a_batch_of_rows_that_teach(n_ignored, paces):
-    pace, seen = AdaptiveAccumulation(most=4), []
+    accumulation, seen = AdaptiveAccumulation(max_batches=4), []
     for _ in paces:
-        pace.follow(100, n_ignored)
-        seen.append(pace.n_batches)
+        accumulation.update(100, n_ignored)
+        seen.append(accumulation.n_batches)
     assert seen == paces
     pace.follow(100, 0)
     assert pace.n_batches == 1
@@ -645,7 +645,7 @@ def test_a_step_of_several_batches_takes_their_mean_gradient():
             pool=NEIGHBOR_POOLS["dataset"](X, y, 32, generator()),
             criterion=Ignoring,
             micro_batch_size=micro_batch_size,
-            pace=AdaptiveAccumulation(2),
+            accumulation=AdaptiveAccumulation(2),
         ).initialize()
         net.train_step_single((torch.arange(32), y))
         gradients.append([weight.grad for weight in network.parameters()])

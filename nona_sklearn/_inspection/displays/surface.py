@@ -96,10 +96,7 @@ class SurfaceDisplay(Display):
         if y is not None:
             check_one_output(np.shape(y))
         points = values[:, pair]
-        low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-        x0, x1 = np.linspace(low, high, grid_resolution).T
-        grid = np.tile(np.nanmedian(values, axis=0), (grid_resolution**2, 1))
-        grid[:, pair] = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
+        x0, x1, grid = _make_grid(values, pair, grid_resolution)
         queries = type(X)(dict(zip(names, grid.T, strict=True))) if framed else grid
         predictions = estimator.predict(queries)
         check_one_output(predictions.shape)
@@ -132,3 +129,12 @@ class SurfaceDisplay(Display):
         ax.figure.colorbar(surface, ax=ax, label=label)
         ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1], title="Predictions")
         return self
+
+
+def _make_grid(values, pair, n):
+    """Values of two features, (n,) each, and rows of their grid, (n * n, n_features)."""
+    points = values[:, pair]
+    x0, x1 = np.linspace(np.nanmin(points, axis=0), np.nanmax(points, axis=0), n).T
+    grid = np.tile(np.nanmedian(values, axis=0), (n**2, 1))
+    grid[:, pair] = np.stack(np.meshgrid(x0, x1), axis=-1).reshape(-1, 2)
+    return x0, x1, grid
