@@ -135,7 +135,12 @@ class MultilabelASSoftmaxLoss(LogLoss):
     log(1 + sum of exp(z) of those it lacks) + log(1 + sum of exp(-z) of those it has), of shape
     (q, 1). In eval mode this is the log loss.
 
-    Parameters as for :class:`ASSoftmaxLoss`, without `sizes`.
+    Parameters
+    ----------
+    margin : float, default=0.1
+        As for :class:`ASSoftmaxLoss`.
+    reduction : {'mean', 'none'}, default='mean'
+        As for :class:`ASSoftmaxLoss`.
 
     Examples
     --------

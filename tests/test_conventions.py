@@ -9,6 +9,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+import torch
 
 import nona_sklearn
 from nona_sklearn import (
@@ -82,6 +83,55 @@ def test_imports_between_rooms_go_down():
     assert len(between) <= 90
 
 
+ESTIMATORS = [
+    nona_sklearn.NONARegressor,
+    nona_sklearn.NONAClassifier,
+    nona_sklearn.SoftStepKNeighborsRegressor,
+    nona_sklearn.SoftStepKNeighborsClassifier,
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_estimators_are_composed(estimator):
+    """Few classes stand above an estimator, and few of their methods replace each other."""
+    assert len(estimator.__mro__) <= 11
+    assert len(inspect.signature(estimator).parameters) <= 28
+    own = [kind for kind in estimator.__mro__ if kind.__module__.startswith("nona_sklearn")]
+    names = [name for kind in own for name in vars(kind) if re.fullmatch(r"_[a-z]\w*", name)]
+    hooks = {name for name in names if names.count(name) > 1} - {"_parameter_constraints"}
+    assert len(hooks) <= 5
+
+
+def test_regressor_has_few_parameters():
+    assert len(inspect.signature(nona_sklearn.NONARegressor).parameters) <= 26
+
+
+def private_names(tree):
+    """Names with an underscore that a file defines, and those that it reads of other objects."""
+    defined, read = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            (defined if own or isinstance(node.ctx, ast.Store) else read).add(node.attr)
+    return [{name for name in names if re.match("_[a-z]", name)} for names in (defined, read)]
+
+
+def test_no_package_reads_private_names_of_another():
+    rooms = {}
+    for path in files():
+        names = private_names(ast.parse(path.read_text()))
+        for all_names, found in zip(
+            rooms.setdefault(room_of(path), (set(), set())), names, strict=True
+        ):
+            all_names |= found
+    of_torch = set(vars(torch.nn.Module()))
+    for room, (own, read) in rooms.items():
+        others = set().union(*(names for other, (names, _) in rooms.items() if other != room))
+        assert not (read - own - of_torch) & others, room
+
+
 @pytest.mark.parametrize(
     ("library", "rooms"),
     [
@@ -151,7 +201,7 @@ def test_docstrings(name, thing):
     """Every public object explains all its parameters and shows an example that runs."""
     doc = inspect.getdoc(thing)
     assert ">>>" in doc
-    if re.search("as for :func:|Parameters as for :class:", doc):
+    if "as for :func:" in doc:
         return
     for parameter in inspect.signature(thing).parameters.values():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

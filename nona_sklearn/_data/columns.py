@@ -129,7 +129,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype == nw.Date:
         return _of_dates(name, series.cast(nw.Datetime("us")).to_numpy())
     if isinstance(dtype, nw.Datetime):
-        return _of_moments(name, series, time_zone, own_zone or dtype.time_zone)
+        return _of_datetimes(name, series, time_zone, own_zone or dtype.time_zone)
     if dtype == nw.String:
         return _of_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
@@ -143,7 +143,7 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     )
 
 
-def _of_moments(name: Any, series: nw.Series, time_zone: str | None, own: str | None) -> Column:
+def _of_datetimes(name: Any, series: nw.Series, time_zone: str | None, own: str | None) -> Column:
     """Dates and times, in the time zone of fit or else in their own."""
     if own is None:
         return _of_dates(name, series.to_numpy())
@@ -154,8 +154,8 @@ def _of_moments(name: Any, series: nw.Series, time_zone: str | None, own: str | 
 
 def _ordered_levels(series: nw.Series) -> tuple | None:
     """Pandas' ordered categories: polars' Enum merely lists its categories."""
-    ordered = series.implementation.is_pandas_like() and isinstance(series.dtype, nw.Enum)
-    return tuple(series.dtype.categories) if ordered else None
+    dtype, pandas = series.dtype, series.implementation.is_pandas_like()
+    return tuple(dtype.categories) if pandas and isinstance(dtype, nw.Enum) else None
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:

@@ -134,8 +134,6 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
     if hasattr(source, "iloc"):  # a pandas object
         source = source.to_numpy()
     source = unmasked(source)
-    if isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1:
-        source = source.tolist()
     if isinstance(source, str) or not hasattr(source, "__getitem__") or issparse(source):
         raise ValueError(
             "X must be an array, a tensor, a dict of them, a list or a torch Dataset, got "
@@ -143,15 +141,23 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
         )
     if isinstance(source, Mapping):
         source = _check_mapping(source)
+    elif _is_list_of_objects(source):
+        source = source.tolist()
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
         _check_texts(source, collate_fn)
-    elif isinstance(source, list) and collate_fn is None:
+        return source
+    if isinstance(source, list) and collate_fn is None:
         source = _stack(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
     return source
+
+
+def _is_list_of_objects(source: Any) -> bool:
+    """Whether it is an array of objects or texts, which is the same as a list of them."""
+    return isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1
 
 
 def _check_mapping(source: Mapping) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def compare_heads(
 
 
 def _make_splits(cv, rows, y, groups, classifies):
-    """Training and test rows of each fold; an int makes folds of whole groups, if there are any."""
+    """Training and test rows of each fold; an int makes folds of whole groups."""
     if groups is not None and (cv is None or isinstance(cv, Integral)):
         stratified = classifies and y.ndim == 1
         cv = (StratifiedGroupKFold if stratified else GroupKFold)(cv or 5)

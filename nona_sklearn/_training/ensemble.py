@@ -51,13 +51,12 @@ def train_networks(
         n_at_a_time = 1  # each holds the lock of torch's generator
     budget = Budget.from_now(max_time, len(networks), n_at_a_time)
     with Progress(budget, config.max_iter, _shows_progress(config)) as progress:
-        trainings = [
-            partial(
-                *(_train, *each, sample, config),
-                *(partial(budget.deadline, i), ReportEpochs(progress, i)),
+        trainings = []
+        for i, (network, split, seed) in enumerate(zip(networks, splits, seeds, strict=True)):
+            deadline, report = partial(budget.deadline, i), ReportEpochs(progress, i)
+            trainings.append(
+                partial(_train, network, split, seed, sample, config, deadline, report)
             )
-            for i, each in enumerate(zip(networks, splits, seeds, strict=True))
-        ]
         if in_threads:
             return train_in_threads(lambda train, turns: train(turns=turns), trainings, n_threads)
         return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)

@@ -66,7 +66,10 @@ class Gaussian(Weighting):
 
     SOFT attention (arXiv 2207.03341). The temperature is the bandwidth.
 
-    Parameters as for :class:`Softmax`.
+    Parameters
+    ----------
+    learn_temperature : bool, default=True
+        As for :class:`Softmax`.
 
     Examples
     --------
@@ -93,7 +96,10 @@ class Sigmoid(Weighting):
 
     Sigmoid attention (arXiv 2409.04431), normalised.
 
-    Parameters as for :class:`Softmax`.
+    Parameters
+    ----------
+    learn_temperature : bool, default=True
+        As for :class:`Softmax`.
 
     Examples
     --------
@@ -124,7 +130,10 @@ class Softplus(Weighting):
 
     Softplus attention with re-weighting (arXiv 2501.13428): the power sharpens.
 
-    Parameters as for :class:`Softmax`.
+    Parameters
+    ----------
+    learn_temperature : bool, default=True
+        As for :class:`Softmax`.
 
     Examples
     --------
@@ -179,7 +188,10 @@ class Softpick(Weighting):
     Softpick (arXiv 2504.20966). Where even the nearest neighbour is beyond, or hardly within,
     `b` is taken a tenth below it: the nearest, and those as near, always have weight.
 
-    Parameters as for :class:`Softmax`.
+    Parameters
+    ----------
+    learn_temperature : bool, default=True
+        As for :class:`Softmax`.
 
     Examples
     --------

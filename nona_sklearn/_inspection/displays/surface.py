@@ -86,13 +86,7 @@ class SurfaceDisplay(Display):
         check_regressor(estimator, "sklearn.inspection.DecisionBoundaryDisplay")
         framed = hasattr(X, "columns")
         names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
-        try:
-            values = np.asarray(X, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"X must hold numbers only: {error}") from None
-        pair = [names.index(f) if f in names else f for f in features]
-        if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
-            raise ValueError(f"features must be two columns of X, got {features!r}")
+        values, pair = _check_features(X, features, names)
         if y is not None:
             check_one_output(np.shape(y))
         points = values[:, pair]
@@ -129,6 +123,18 @@ class SurfaceDisplay(Display):
         ax.figure.colorbar(surface, ax=ax, label=label)
         ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1], title="Predictions")
         return self
+
+
+def _check_features(X, features, names):
+    """The values of a table, (n, n_features), and the numbers of two features."""
+    try:
+        values = np.asarray(X, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"X must hold numbers only: {error}") from None
+    pair = [names.index(f) if f in names else f for f in features]
+    if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
+        raise ValueError(f"features must be two columns of X, got {features!r}")
+    return values, pair
 
 
 def _make_grid(values, pair, n):
