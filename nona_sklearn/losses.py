@@ -126,7 +126,7 @@ class ASSoftmaxLoss(LogLoss):
 
 
 class MultilabelASSoftmaxLoss(LogLoss):
-    """:class:`ASSoftmaxLoss` of labels: each output is whether a row has one.
+    """:class:`~nona_sklearn.losses.ASSoftmaxLoss` of labels: each output is whether a row has one.
 
     In training, a row's labels compete with each other: by z, the logarithms of their odds, and
     p, the softmax of z. A label that the row lacks is left out if p of all labels that it has are

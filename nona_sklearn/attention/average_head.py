@@ -15,7 +15,7 @@ class AverageHead(nn.Module):
 
     The mean of predictions from the same targets is the prediction of the mean weights, so that
     an average of networks still has the rows behind its predictions. Shapes are as for
-    :class:`NONAHead`, but for embeddings: (q, h d) and (n, h d).
+    :class:`~nona_sklearn.NONAHead`, but for embeddings: (q, h d) and (n, h d).
 
     Parameters
     ----------
