@@ -17,12 +17,11 @@ from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
-from .._utils.docs import SITE
+from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.validation import check_choice, check_flag, is_real
-from .._version import __version__
 from .editing import (
     addition,
     checked_values,
@@ -43,11 +42,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     A subclass has its parameters, an architecture and targets.
     """
 
-    _doc_link_module = "nona_sklearn"
-    _doc_link_template = f"{SITE}/{{version}}/generated/api/nona_sklearn.{{name}}.html"
-
-    def _doc_link_url_param_generator(self):
-        return {"version": f"v{__version__}", "name": type(self).__name__}
+    _doc_link_module = Documented._doc_link_module
+    _doc_link_template = Documented._doc_link_template
+    _doc_link_url_param_generator = Documented._doc_link_url_param_generator
 
     def _architecture(self):
         """The input, the networks and the training that the parameters mean."""

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._data.table_encoder import TableEncoder
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
+from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS
@@ -70,7 +71,7 @@ SOFTSTEP: dict = {
 
 
 @storable_parameters
-class ASSoftmax(BaseEstimator):
+class ASSoftmax(Documented, BaseEstimator):
     """AS-Softmax with its options, as the parameter `loss` of classifiers.
 
     Parameters

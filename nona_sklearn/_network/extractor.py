@@ -11,11 +11,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from .._data.rows import Rows
+from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 
 
 @storable_parameters
-class FeatureExtractor(BaseEstimator):
+class FeatureExtractor(Documented, BaseEstimator):
     """A feature extractor that an estimator fine-tunes, with its training parameters.
 
     They are searched by nested names, ``feature_extractor__learning_rate``.
