@@ -557,10 +557,11 @@ def test_the_pace_agrees_with_published_code(as_softmax_reference):
     ignored = {name: n for name, n in as_softmax_reference.items() if name.endswith(key)}
     assert len(ignored) == 12
     for name, n_ignored in ignored.items():
-        pace = AdaptiveAccumulation(most=100)
-        pace.n_batches = 100
-        pace.follow(32, n_ignored.item())
-        assert pace.n_batches == as_softmax_reference[name.replace(key, "accumulation_steps")]
+        accumulation = AdaptiveAccumulation(max_batches=100)
+        accumulation.n_batches = 100
+        accumulation.update(32, n_ignored.item())
+        expected = as_softmax_reference[name.replace(key, "accumulation_steps")]
+        assert accumulation.n_batches == expected
 
 
 class CountSteps(Callback):
