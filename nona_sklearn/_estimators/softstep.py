@@ -1,7 +1,5 @@
 """SoftStep k-NN: the neighbourhood is learned, for numbers and for classes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
