@@ -10,7 +10,7 @@ from .._utils.storable import storable_estimator
 from ..weighting import Weighting
 from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
-from .parameters import CLASSES, NONA, ASSoftmax
+from .parameters import CLASSIFIER_CONSTRAINTS, NONA_CONSTRAINTS, ASSoftmax
 from .regression import NeighborRegressor
 from .upgrades import upgrade_nona
 
@@ -276,7 +276,7 @@ class NONARegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = NONA
+    _parameter_constraints = NONA_CONSTRAINTS
 
     def _architecture(self):
         return NONAArchitecture(self)
@@ -394,7 +394,7 @@ class NONAClassifier(NeighborClassifier):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = NONA | CLASSES
+    _parameter_constraints = NONA_CONSTRAINTS | CLASSIFIER_CONSTRAINTS
 
     def _architecture(self):
         return NONAArchitecture(self)

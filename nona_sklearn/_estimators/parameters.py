@@ -21,7 +21,7 @@ MOST = 2**62  # of a number that others keep in 64 bits
 POSITIVE = Interval(Integral, 1, None, closed="left")
 AUTO = StrOptions({"auto"})
 
-COMMON: dict = {
+COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
     "similarity": [StrOptions(SIMILARITIES.keys())],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
@@ -41,12 +41,12 @@ COMMON: dict = {
     "verbose": ["verbose"],
     "random_state": ["random_state"],
 }
-NONA: dict = {
-    **COMMON,
+NONA_CONSTRAINTS: dict = {
+    **COMMON_CONSTRAINTS,
     "feature_extractor": [callable, FeatureExtractor, None],
     "n_estimators": [POSITIVE, AUTO],
     "adjust": ["boolean", AUTO],
-    "learning_rate_init": [*COMMON["learning_rate_init"], AUTO],
+    "learning_rate_init": [*COMMON_CONSTRAINTS["learning_rate_init"], AUTO],
     "n_iter_no_change": [POSITIVE, AUTO],
     "hidden_layer_sizes": ["array-like", POSITIVE, None],
     "n_jobs": [
@@ -59,8 +59,8 @@ NONA: dict = {
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
 }
-SOFTSTEP: dict = {
-    **COMMON,
+SOFTSTEP_CONSTRAINTS: dict = {
+    **COMMON_CONSTRAINTS,
     "n_neighbors": [POSITIVE, None],
     "softstep": [StrOptions(STEPS.keys())],
     "softstep_on": [StrOptions(STEP_SCALES.keys())],
@@ -117,7 +117,7 @@ class ASSoftmax(Documented, BaseEstimator):
 
 
 #: Constraints of the parameters that classifiers have beside those of regressors.
-CLASSES: dict = {
+CLASSIFIER_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],
     "class_weight": [StrOptions({"balanced"}), dict, list, None],
 }

@@ -12,7 +12,7 @@ from ..embedding import FeatureWeights
 from ..weighting import Weighting
 from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
-from .parameters import CLASSES, SOFTSTEP, ASSoftmax
+from .parameters import CLASSIFIER_CONSTRAINTS, SOFTSTEP_CONSTRAINTS, ASSoftmax
 from .queries import fitted_snapshot
 from .regression import NeighborRegressor
 from .upgrades import upgrade_softstep
@@ -251,7 +251,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = SOFTSTEP
+    _parameter_constraints = SOFTSTEP_CONSTRAINTS
     feature_importances_ = property(feature_importances)
 
     def _architecture(self):
@@ -364,7 +364,9 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = SOFTSTEP | CLASSES | {"smoothing": ["boolean"]}
+    _parameter_constraints = (
+        SOFTSTEP_CONSTRAINTS | CLASSIFIER_CONSTRAINTS | {"smoothing": ["boolean"]}
+    )
     feature_importances_ = property(feature_importances)
 
     def _architecture(self):
