@@ -89,6 +89,15 @@ def torch_settings():
 
 
 @pytest.fixture(autouse=True)
+def no_figures_left():
+    """Close the figures of a test: pyplot keeps them, and warns about more than twenty."""
+    yield
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
+
+@pytest.fixture(autouse=True)
 def no_workers_left():
     """End loky's worker processes with the test that started them, without starting any."""
     yield

@@ -1347,6 +1347,13 @@ def stack(rows):
     return torch.stack([torch.as_tensor(row) for row in rows])
 
 
+# They hold objects of scikit-learn 1.9, which an older one warns about.
+OF_ANOTHER_SKLEARN = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.InconsistentVersionWarning"
+)
+
+
+@OF_ANOTHER_SKLEARN
 @pytest.mark.parametrize(
     "name",
     [
@@ -1371,6 +1378,7 @@ def test_files_of_version_0_2_0_predict_as_they_did(name):
     clone(loaded)  # its parameters are those of this version
 
 
+@OF_ANOTHER_SKLEARN
 def test_shards_of_version_0_2_0_predict_as_they_did():
     folder = STORED.parent / "version_0_2_0"
     with np.load(folder / "expected.npz") as expected:
