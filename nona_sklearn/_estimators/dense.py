@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from .._data.regression_targets import RegressionTargets
 from .._inference.neighbors import Neighbors
+from .._utils.docs import Documented
 from .architectures import NONAArchitecture
 from .base import NeighborEstimator
 from .classification import NeighborClassifier
@@ -79,7 +80,7 @@ class DenseArchitecture(NONAArchitecture):
         return DenseHead(embedding_dim, n_outputs, sizes)
 
 
-class DenseHeadEstimator(TransformerMixin, BaseEstimator):
+class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     """A NONA estimator without neighbours: for comparisons.
 
     All but the head is the same, parameters and the average of several networks included.
@@ -145,3 +146,8 @@ class DenseHeadClassifier(ClassifierMixin, DenseHeadEstimator):
     predict_proba = NeighborClassifier.predict_proba
     predict_log_proba = NeighborClassifier.predict_log_proba
     _probabilities = staticmethod(predictions_of)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags

@@ -271,7 +271,9 @@ def _calibrate_on_itself(fitted, bank):
 def check_instead_of_mean(return_std) -> None:
     """Refuse to give quantiles and standard deviations at once."""
     if return_std:
-        raise ValueError("return_std=True is of the mean, quantiles come instead of it: ask twice")
+        raise ValueError(
+            "return_std=True is of the mean, quantiles come instead of it: call predict twice"
+        )
 
 
 def concatenate_stream(parts: Iterable[np.ndarray]) -> np.ndarray:

@@ -11,8 +11,8 @@ from .._utils.validation import check_flag
 
 Between = Callable[[Tensor], Tensor]
 
-#: Logits below the largest by more than this are clamped: float32 cannot tell their weights from
-#: 0, and they stay far from denormal numbers, for which a processor takes ten times as long.
+#: Logits below the largest by more than this are clamped: in float32 their weights vanish beside
+#: it, and they stay far from denormal numbers, for which a processor takes ten times as long.
 LEAST_LOGIT = -60.0
 AS_NEAR = 1e-6  # of a similarity: rounding may change the nearest by so much
 

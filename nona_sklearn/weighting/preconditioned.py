@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .._utils.validation import check_integer
 from ..ranking import nearest_first
 from .base import Between, Weighting, admitted
-from .sparse import check_positive
 
 LEAST_RIDGE = 1e-3  # of a similarity to itself: with less, rounding would dominate
 
@@ -41,7 +41,7 @@ class Preconditioned(Weighting):
 
     def __init__(self, n_neighbors: int = 32, *, learn_temperature: bool = True):
         super().__init__(learn_temperature=learn_temperature)
-        self.n_neighbors = check_positive("n_neighbors", n_neighbors)
+        self.n_neighbors = check_integer("n_neighbors", n_neighbors)
         self.log_ridge = nn.Parameter(torch.zeros(()))
 
     @property

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .._utils.validation import is_real, is_whole
+from .._utils.validation import check_integer, is_real
 from ..ranking import largest
 from .base import LEAST_LOGIT, Between, Weighting, admitted, softmax
 from .elementwise import Softmax
@@ -37,17 +37,10 @@ class SparseSoftmax(Softmax):
 
     def __init__(self, n_neighbors: int = 16, *, learn_temperature: bool = True):
         super().__init__(learn_temperature=learn_temperature)
-        self.n_neighbors = check_positive("n_neighbors", n_neighbors)
+        self.n_neighbors = check_integer("n_neighbors", n_neighbors)
 
     def extra_repr(self, **options: object) -> str:
         return super().extra_repr(n_neighbors=self.n_neighbors, **options)
-
-
-def check_positive(name: str, number: int) -> int:
-    """Refuse what is not a positive integer."""
-    if not is_whole(number, 1, math.inf):
-        raise ValueError(f"{name} must be a positive integer, got {number!r}")
-    return int(number)
 
 
 class Entmax(Weighting):
