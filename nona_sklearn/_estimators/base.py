@@ -92,7 +92,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Notes
         -----
         A fit that fails or is interrupted leaves the estimator as it was before the call. Until it
-        ends, other threads get the answers of the earlier fit.
+        ends, other threads get the results of the earlier fit.
         """
         with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
             data, splits = fit_networks(fitted, X, y, groups, sample_weight)

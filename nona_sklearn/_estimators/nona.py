@@ -81,13 +81,13 @@ class NONARegressor(NeighborRegressor):
         ``{'step': 's2', 'params': 'pointwise'}``.
 
     adjust : bool or 'auto', default='auto'
-        Whether to move each neighbour's target by the difference that the network itself sees
-        between it and the query, as an appraiser adjusts comparable sales:
+        Whether to move each neighbour's target by the network's own estimate of the
+        difference between it and the query, as an appraiser adjusts comparable sales:
         ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the network, learned
         along. :meth:`explain` shows by how much. Predictions may leave the range of the
         targets; far from all training rows the shift fades. False is the papers' estimator,
-        ``weights @ y``. 'auto': without a `feature_extractor`, under which g learns the few
-        training rows by heart, which does not help with new ones.
+        ``weights @ y``. 'auto': without a `feature_extractor`, under which g memorises the few
+        training rows, which does not help with new ones.
 
     neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
         The neighbours of a training step: 'dataset' draws other training rows to make
@@ -199,7 +199,7 @@ class NONARegressor(NeighborRegressor):
         not different strings.
 
     targets_ : RegressionTargets
-        What `y` is: how it is checked, standardised for training, and answered.
+        What `y` is: how it is checked, standardised for training, and decoded.
 
     features_ : TableEncoder
         Makes numbers of the columns of `X`.

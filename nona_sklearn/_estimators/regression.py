@@ -137,8 +137,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             If `quantiles` are not from 0 to 1.
         """
         levels = check_levels(quantiles)
-        answer = self._distribution(X).quantiles(levels)
-        return answer[:, 0] if np.ndim(quantiles) == 0 else answer
+        result = self._distribution(X).quantiles(levels)
+        return result[:, 0] if np.ndim(quantiles) == 0 else result
 
     def predict_cdf(self, X, y):
         """Probability that each query's target is at most `y`.
@@ -161,8 +161,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             If `y` holds NaN or infinity, or has more than one axis.
         """
         values = check_numbers(y, "y")
-        answer = self._distribution(X).cdf(values)
-        return answer[:, 0] if np.ndim(y) == 0 else answer
+        result = self._distribution(X).cdf(values)
+        return result[:, 0] if np.ndim(y) == 0 else result
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draw targets from each query's predictive distribution.

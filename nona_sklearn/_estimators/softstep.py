@@ -12,6 +12,7 @@ from ..embedding import FeatureWeights
 from ..weighting import Weighting
 from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
+from .nona import NONAClassifier, NONARegressor
 from .parameters import CLASSIFIER_CONSTRAINTS, SOFTSTEP_CONSTRAINTS, ASSoftmax
 from .queries import fitted_snapshot
 from .regression import NeighborRegressor
@@ -37,6 +38,7 @@ def feature_importances(estimator: Any) -> np.ndarray:
 
 
 @storable_estimator(upgrade=upgrade_softstep)
+@with_parameters_of(NONARegressor)
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftStepKNeighborsRegressor(NeighborRegressor):
     """Nearest neighbours regression that learns its neighbourhood.
@@ -111,9 +113,6 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     learning_rate_init : float, default=0.03
         Learning rate of AdamW.
 
-    weight_decay : float, default=1e-4
-        Decoupled weight decay of a learned embedding, per unit of learning rate.
-
     max_iter : int, default=200
         Maximum number of epochs. Where it ends training, fit warns
         (:class:`~sklearn.exceptions.ConvergenceWarning`).
@@ -129,18 +128,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         kept: a leave-one-out loss, which the few parameters of a step hardly overfit. Use True
         with `hidden_layer_sizes`.
 
-    validation_fraction : float, default=0.15
-        Share of the rows to set aside; at least one row. Unused with
-        ``early_stopping=False``.
-
     n_iter_no_change : int, default=10
         Stop after this many epochs without improvement.
-
-    device : str or torch.device, default='auto'
-        Where to compute; 'auto' takes CUDA if it is available, else the CPU.
-
-    warm_start : bool, default=False
-        Whether a further call to fit starts from the present weights.
 
     verbose : bool or int, default=False
         1: a line on the standard error stream, by tqdm, shows the epoch and the best loss, and how
@@ -151,39 +140,16 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     Attributes
     ----------
-    n_features_in_ : int
-        Number of features seen during fit.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features seen during fit, if they are all strings.
-
     network_ : torch.nn.Module
         The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
 
-    calibration_ : Calibration
-        How the weighted targets become a predictive distribution.
-
-    target_names_ : tuple of str or None
-        The name of the Series given as `y`, or those of the DataFrame's columns; None if they are
-        not different strings.
-
-    targets_ : RegressionTargets
-        What `y` is: how it is checked, standardised for training, and answered.
-
-    features_ : TableEncoder
-        Makes numbers of the columns of `X`.
-
     scaler_ : StandardScaler or SmoothClipScaler
         Standardises the features before they are weighted, without centring them for dot and
         cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
         distances as they are. Before a learned embedding it is that of :class:`NONARegressor`.
-
-    validation_indices_ : list of ndarray or None
-        Numbers of the rows that each network set aside for validation; None without
-        `early_stopping`.
 
     history_ : list of dict
         skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
@@ -259,7 +225,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
 
 @storable_estimator(upgrade=upgrade_softstep)
-@with_parameters_of(SoftStepKNeighborsRegressor)
+@with_parameters_of(NONAClassifier, SoftStepKNeighborsRegressor)
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftStepKNeighborsClassifier(NeighborClassifier):
     """Nearest neighbours classification that learns its neighbourhood.
@@ -275,15 +241,6 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
 
     Parameters
     ----------
-    loss : {'log_loss', 'as_softmax'} or ASSoftmax, default='log_loss'
-        What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
-        true one is ahead of by a margin, 0.1 unless an :class:`ASSoftmax` sets it, and so pushes
-        no row further that is safely right (see :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of
-        an indicator matrix, its form for several labels, which adds up where the log loss is a
-        mean over them). Validation is judged by the log loss; without `early_stopping` epochs are
-        judged by the training loss, in which 'as_softmax' counts rows that are right by the
-        margin as 0, however sure they are.
-
     class_weight : dict, list of dict, 'balanced' or None, default=None
         How much the rows of each class count, as for :class:`NONAClassifier`.
 
@@ -299,13 +256,6 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,), or list of such arrays
-        The labels, sorted; with several outputs those of each.
-
-    class_weight_ : ndarray of shape (n_classes,), or list of such arrays
-        How much a row of each class counts, beside its sample weight; with several outputs
-        those of each, which multiply.
-
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
         targets are one-hot, those of several outputs side by side.
@@ -314,11 +264,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         What `y` is: its classes, and how frequent they are.
 
     history_ : list of dict
-        skorch's history of each epoch of each network, one network after another:
-        ``estimator`` (its number), ``train_loss`` (of `loss`), ``valid_loss`` (log loss),
-        ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
-        best. The last one of each network also holds ``stopped``, why there are no more: 'no
-        change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
+        As for :class:`NONAClassifier`.
 
     See Also
     --------

@@ -1,4 +1,4 @@
-"""Docstrings of classes that are completed by another class's."""
+"""Docstrings of classes that are completed by those of other classes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from collections.abc import Callable
 SECTION = r"{}\n-+\n(.*?)(?=\n\n[A-Z][\w ]*\n---|\Z)"
 
 
-def with_parameters_of(other: type) -> Callable[[type], type]:
-    """Complete a class's docstring by the parameters and attributes that another one describes.
+def with_parameters_of(*others: type) -> Callable[[type], type]:
+    """Complete a class's docstring by the parameters and attributes that others describe.
 
-    Parameters come in the order of the signature. Attributes of `other` come first, without
-    ``calibration_``. What the class describes itself is kept.
+    Parameters come in the order of the signature, attributes in that of the others. Later classes
+    override earlier ones, and the class's own descriptions all of them. A classifier has no
+    ``calibration_``.
     """
 
     def complete(cls: type) -> type:
-        if cls.__doc__ is None or other.__doc__ is None:  # python -OO
+        if cls.__doc__ is None:  # python -OO
             return cls
-        text, theirs = inspect.cleandoc(cls.__doc__), inspect.cleandoc(other.__doc__)
+        text = inspect.cleandoc(cls.__doc__)
         for section in ("Parameters", "Attributes"):
-            described = _entries(theirs, section) | _entries(text, section)
-            described.pop("calibration_", None)
+            described: dict[str, str] = {}
+            for source in (*others, cls):
+                described |= _entries(inspect.cleandoc(source.__doc__ or ""), section)
+            if "classes_" in described:
+                described.pop("calibration_", None)
             names = inspect.signature(cls).parameters if section == "Parameters" else described
             head, _, tail = re.split(SECTION.format(section), text, maxsplit=1, flags=re.DOTALL)
             body = "\n\n".join(described[name] for name in names)
