@@ -426,7 +426,7 @@ def test_bfloat16_is_for_the_extractor(by):
     assert reg.score(None, y) > 0.7
 
 
-def test_no_row_sees_its_own_target_in_micro_batches():
+def test_no_row_is_predicted_from_its_own_target_in_micro_batches():
     X, y = make_images(12)
     y = torch.tensor(y, dtype=torch.float32, requires_grad=True)
     pool = NEIGHBOR_POOLS["memory"](Rows(X), y, 12, torch.Generator().manual_seed(0))

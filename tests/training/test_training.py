@@ -86,7 +86,7 @@ def train(network, train, valid=None, **kwargs):
 @POOLS
 @ADJUSTED
 @pytest.mark.parametrize("step", [None, "s1", "s2"])
-def test_no_row_sees_its_own_target(neighbor_pool, step, n_adjusted):
+def test_no_row_is_predicted_from_its_own_target(neighbor_pool, step, n_adjusted):
     """The prediction of a query must not change with the query's own target."""
     X, y = make_data(12)
     X[1] = X[0]  # a twin: excluded rows are known by identity, not by their features
