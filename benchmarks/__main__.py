@@ -64,7 +64,7 @@ def main(argv=None):
 
 
 def overview():
-    """List the names, and the first line of what each says of itself."""
+    """List the names, and the first line of each docstring."""
     lines = ["usage: python -m benchmarks NAME [--quick] [further options: NAME --help]", ""]
     for name in BENCHMARKS:
         # Read, not imported: that would take seconds, and libraries that may be missing.

@@ -96,7 +96,7 @@ def seconds_on_one_core():
 
 
 def check(results, scores):
-    """Assert what the documentation says of the defaults, on all sets."""
+    """Assert what the documentation states of the defaults, on all sets."""
     nona, baseline = scores.loc["NONA"], scores.loc[BASELINE]
     relative = relative_error(scores.dropna(), BASELINE)
     dense, knn = scores.loc["dense head"], scores.loc["k-NN, tuned"]

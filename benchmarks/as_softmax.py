@@ -1,9 +1,9 @@
 """AS-Softmax (arXiv 2508.03175) against the log loss, for the classes of a neighbour head.
 
 Small tables, pictures under a small convolutional network, and the ratings of reviews. The paper
-says that the loss speeds up training and that its validation loss follows the accuracy. One
+claims that the loss speeds up training and that its validation loss follows the accuracy. One
 network each, so that the average of several hides nothing. A second fit by the log loss with
-other random numbers says how much is chance. Seconds are the processor's, since other work may
+other random numbers shows how much is chance. Seconds are the processor's, since other work may
 wait beside it. Results are kept in ``benchmarks/results/as_softmax.csv``: a run goes on where
 the last one stopped.
 """
@@ -41,7 +41,7 @@ QUICK = {
     "wine": real_data.CLASSES["wine"],
     "few digits": class_data.few(class_data.digit_pictures),
 }
-#: What a variant says of the loss; margin 1 is the log loss.
+#: Parameters of each variant's loss; margin 1 is the log loss.
 VARIANTS = (
     {BASELINE: {}, CHANCE: {}}
     | {f"margin {m}": {"loss": ASSoftmax(margin=m)} for m in MARGINS}
@@ -99,7 +99,7 @@ def make_model(variant, seed, pictures):
 
 
 def sum_up(history):
-    """Say what the way to the best epoch cost, and how losses and accuracy of epochs agree.
+    """Measure the costs until the best epoch, and how losses and accuracy of epochs agree.
 
     Of either validation loss: its rank correlation with the accuracy, and by how much the
     accuracy where it is lowest falls short of that of the most accurate epoch.
@@ -209,11 +209,11 @@ def add_arguments(parser):
 def run(args):
     """Run what is missing, print the tables, check the claims."""
     sets, how = (QUICK, measure_quickly) if args.quick else (args.sets, measure)
-    measure_quickly("wine", BASELINE, 0)  # what only a first fit takes is nobody's cost
+    measure_quickly("wine", BASELINE, 0)  # the costs of a first fit alone are not counted
     # The variants in turns, as their seconds are compared.
-    wanted = product(sets, [0] if args.quick else SEEDS, args.models)
-    wanted = [(set_name, model, seed) for set_name, seed, model in wanted]
-    results = complete(args.results / "as_softmax.csv", ["set", "model", "seed"], wanted, how)
+    cases = product(sets, [0] if args.quick else SEEDS, args.models)
+    cases = [(set_name, model, seed) for set_name, seed, model in cases]
+    results = complete(args.results / "as_softmax.csv", ["set", "model", "seed"], cases, how)
     if args.quick:
         report(results, QUICK)
         return

@@ -48,7 +48,7 @@ BASELINE = "HistGradientBoosting"
 NEIGHBORS = "k-NN, tuned"
 
 
-# -- who takes part ---------------------------------------------------------------------------
+# -- models -----------------------------------------------------------------------------------
 
 
 def make_models(seed, X):
@@ -143,7 +143,7 @@ def report(results, sets):
 
 
 def check(results, loss, error):
-    """Assert what the documentation says, on all sets."""
+    """Assert what the documentation states, on all sets."""
     n_test = mean_over_splits(results, "n_test", real_data.CLASSES).iloc[0]
     calibration = mean_over_splits(results, "calibration_error", real_data.CLASSES).mean(axis=1)
     loss, error = loss.dropna(), error.dropna() + 1 / n_test

@@ -3,8 +3,8 @@
 A dense head's embeddings of a class fall to a point. Do those of a neighbour head, and do sparse
 neighbourhoods (SoftStep) keep more? Each head is trained on coarse classes. Over the epochs: the
 scatter within the classes over that between them, and the gradients that arrive at the
-embeddings. At the end: how well the embedding's neighbours tell the finer classes, which training
-never saw. The network has one hidden layer on the scaled features; a step's neighbours
+embeddings. At the end: how well the embedding's neighbours predict the finer classes, which were
+not in training. The network has one hidden layer on the scaled features; a step's neighbours
 are 512. References are the features themselves, and a network that was trained on the finer
 classes. Training goes on for 60 epochs without early stopping ("long"), or stops early, as by
 default. Results are kept in ``benchmarks/results/collapse.csv``: a run goes on where the last
@@ -69,7 +69,7 @@ class Watch(Callback):
     """Note in the history of each epoch how the training rows lie, and how hard they are pulled.
 
     A pull is the norm of the loss's gradient at a step's embeddings times that of the embeddings,
-    less their mean: it minds no unit.
+    less their mean: it is invariant to units.
     """
 
     def on_train_begin(self, net, **kwargs):
@@ -114,7 +114,7 @@ def within_over_between(z, labels):
 
 
 def judge_embedding(z, coarse, fine):
-    """Say how well 5-NN tells classes in an embedding, and how the test rows lie.
+    """Measure how well 5-NN predicts classes in an embedding, and how the test rows lie.
 
     `z` and the classes are pairs, of training and of test rows.
     """
@@ -130,7 +130,7 @@ def judge_embedding(z, coarse, fine):
 
 
 def judge_head(clf, X_test, y_test):
-    """Say how good a head is on the classes that it was trained on."""
+    """Measure how good a head is on the classes that it was trained on."""
     proba = clf.predict_proba(X_test)
     return {
         "head_accuracy": np.mean(clf.classes_[proba.argmax(axis=1)] == y_test),
@@ -139,7 +139,7 @@ def judge_head(clf, X_test, y_test):
 
 
 def judge_weights(clf, X_test, fine):
-    """Say how well the weights of a head tell the finer classes, and how few rows have any."""
+    """Measure how well a head's weights predict the finer classes, and how few rows have any."""
     weights = clf.neighbor_weights(X_test)
     classes, codes = np.unique(fine[0], return_inverse=True)
     votes = weights @ np.eye(len(classes))[codes]
@@ -160,7 +160,7 @@ def curves(history):
 
 
 def judge(data, head, training, seed, change=lambda clf: clf):
-    """Train a head, perhaps a changed one, on one split, and say what its embedding keeps."""
+    """Train a head, perhaps a changed one, on one split, and measure what its embedding keeps."""
     X_train, X_test, *labels = class_data.split(data, seed)
     coarse, fine = labels[:2], labels[2:]
     judged = dict.fromkeys(COLUMNS, np.nan)
@@ -271,14 +271,14 @@ def run(args):
     sets, seeds, how = args.sets, SEEDS, measure
     if args.quick:
         sets, seeds, how = list(QUICK), range(1), measure_quickly
-    wanted = [
+    cases = [
         (set_name, head, training, seed)
         for set_name, seed, head in product(sets, seeds, args.heads)
         for training in ([NONE] if head == FEATURES else args.trainings)
     ]
     path = args.results / "collapse.csv"
-    results = complete(path, ["set", "head", "training", "seed"], wanted, how)
+    results = complete(path, ["set", "head", "training", "seed"], cases, how)
     report(results, QUICK if args.quick else class_data.HIERARCHIES)
-    n_wanted = len(class_data.HIERARCHIES) * len(SEEDS) * (1 + len(HEADS) * len(TRAININGS))
-    if not args.quick and len(results) == n_wanted:
+    n_cases = len(class_data.HIERARCHIES) * len(SEEDS) * (1 + len(HEADS) * len(TRAININGS))
+    if not args.quick and len(results) == n_cases:
         check(results)

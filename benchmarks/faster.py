@@ -1,8 +1,8 @@
 """What a setting spares of a fit, and what it costs; searches, and the share of preparation.
 
 Friedman's first function of 10 features, 1,000 training rows, 1,000 others to be judged by; one
-network unless it is said, all fits in turns, in processor time, relative to the default. Before
-it what a table with categories takes to prepare, and a grid search beside one that halves its
+network unless stated, all fits in turns, in processor time, relative to the default. Before it
+what a table with categories takes to prepare, and a grid search beside one that halves its
 candidates by epochs.
 """
 

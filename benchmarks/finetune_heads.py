@@ -35,7 +35,7 @@ def text_rate(epoch):
 
 
 def make_regressor(task, seed):
-    """Build the estimator that says how every head is trained."""
+    """Build the estimator whose parameters train every head."""
     reg = NONARegressor(batch_size=32, n_iter_no_change=10, random_state=seed)
     if task in TEXTS:
         return reg.set_params(
@@ -151,7 +151,7 @@ def report_partial(results):
 
 
 def check(table):
-    """Assert what the documentation says."""
+    """Assert what the documentation states."""
     reduction, p = table["reduction"], table["p"]
     assert reduction["nona"].median() > 0.03
     assert (reduction["nona"] > 0).sum() >= 6
@@ -166,9 +166,9 @@ def add_arguments(parser):
 def run(args):
     """Run what is missing, print the tables, check the claims."""
     tasks, seeds = ([data.QUICK], range(2)) if args.quick else (args.tasks, SEEDS)
-    wanted = [(task, seed, head) for seed in seeds for task in tasks for head in args.heads]
+    cases = [(task, seed, head) for seed in seeds for task in tasks for head in args.heads]
     path = args.results / "finetune.csv"
-    results = complete(path, ["task", "seed", "head"], wanted, measure)
+    results = complete(path, ["task", "seed", "head"], cases, measure)
     report_partial(results)
     # A head joins the tables when it has all splits, a task when the paper's two heads have.
     results = results[results.groupby(["task", "head"])["mse"].transform("size") == len(seeds)]

@@ -1,9 +1,9 @@
-"""Who the neighbours of a step are while an extractor is fine-tuned, and how fresh.
+"""Which rows are the neighbours of a step while an extractor is fine-tuned, and how fresh.
 
 The batch alone, the default; 256 rows embedded anew, the pool "dataset"; or a memory.
 A step refreshes its batch's in any case. Beyond that: nothing; all of them whenever an epoch is
-validated; the batch meets itself as it is, with gradient, and the others, or only those of the
-last seven batches, as remembered. Three image tasks, four splits.
+validated; the batch's own rows as they are, with gradient, and the others, or only those of the
+last seven batches, as stored. Three image tasks, four splits.
 Results are kept in ``benchmarks/results/finetune_memory.csv``.
 """
 
@@ -52,9 +52,9 @@ def run(args):
     """Run what is missing, print the table, check the claim."""
     torch.set_num_threads(1)
     tasks, seeds = ([data.QUICK], [0]) if args.quick else (args.tasks, SEEDS)
-    wanted = [(task, seed, rule) for seed in seeds for task in tasks for rule in args.rules]
+    cases = [(task, seed, rule) for seed in seeds for task in tasks for rule in args.rules]
     path = args.results / "finetune_memory.csv"
-    results = complete(path, ["task", "seed", "rule"], wanted, measure)
+    results = complete(path, ["task", "seed", "rule"], cases, measure)
     table = results.groupby(["rule", "task"], sort=False).mean(numeric_only=True).unstack()
     print("\nMSE in variances of the target, epochs, seconds an epoch")
     print(table.drop(columns="seed").round(4).to_string())

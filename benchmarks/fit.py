@@ -1,7 +1,7 @@
 """What a fit costs: beside other libraries, in a search, on many rows, at the start.
 
 Each table is side by side in one run: ``--tables`` chooses. Fits are the defaults, on one core
-unless said. The bare loop takes the same steps on the same rows as skorch, and nothing else: no
+unless stated. The bare loop takes the same steps on the same rows as skorch, and nothing else: no
 history, no early stopping, no copies of the best weights. ``--against`` names a commit whose
 package fits the development sets beside this one.
 """
@@ -293,10 +293,14 @@ def compare_commits(commit, names, **limits):
             X, X_test, y, y_test = real_data.encoded_split(name, 0, **limits)
             np.savez(Path(folder, "data.npz"), X=X, X_test=X_test, y=y, y_test=y_test)
             found = {}
-            for who, package in (("before", folder), ("now", root)):
+            for version, package in (("before", folder), ("now", root)):
                 one = {"OMP_NUM_THREADS": "1", "DATA": str(Path(folder, "data.npz"))}
-                found[who] = [float(x) for x in in_new_process(FIT, package, **one)().split()]
-            row = {f"{what}, {who}": found[who][i] for who in found for i, what in enumerate(WHAT)}
+                found[version] = [float(x) for x in in_new_process(FIT, package, **one)().split()]
+            row = {
+                f"{what}, {version}": found[version][i]
+                for version in found
+                for i, what in enumerate(WHAT)
+            }
             table.append({"set": name} | row)
             print(pd.DataFrame(table[-1:]).round(3).to_string(index=False, header=len(table) == 1))
     table = pd.DataFrame(table).set_index("set")

@@ -1,6 +1,6 @@
 """All that the benchmarks use of the package beyond its public names.
 
-Whoever changes a private module mends the benchmarks here, and nowhere else.
+A change of a private module concerns the benchmarks here, and nowhere else.
 """
 
 import math
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def make_bank(embeddings, targets):
-    """Build a bank of embeddings (n, d) and targets (n,), to ask without an estimator."""
+    """Build a bank of embeddings (n, d) and targets (n,), for queries without an estimator."""
     return NeighborBank(Neighbors(embeddings, targets))
 
 
@@ -231,20 +231,20 @@ class WithMuon(TrainedOtherwise):
 
 
 class LeftAlone(MemoryPool):
-    """Only a step refreshes, and validation asks what training left behind."""
+    """Only a step refreshes, and validation uses what training left behind."""
 
     def neighbors(self, network):
         return Neighbors(self.memory[: self.size], self.values[: self.size])
 
 
 class KeptApart(MemoryPool):
-    """Validation embeds anew for itself; training goes on with what it remembers."""
+    """Validation embeds anew for itself; training goes on with its memory."""
 
     neighbors = DatasetPool.neighbors
 
 
 class WithFreshBatch(MemoryPool):
-    """The batch meets itself as it is now, with gradient, and the others as remembered."""
+    """Neighbours are the batch as it is now, with gradient, and the others as stored."""
 
     def embed(self, network, queries, rows):
         if self.memory is None:
@@ -264,7 +264,7 @@ class FreshAndLeftAlone(WithFreshBatch):
 class LastBatches(DatasetPool):
     """The batch as it is now, with gradient, and the rows of the last batches, as they were."""
 
-    n_remembered = 224
+    n_stored = 224
     rows = memory = None
 
     def draw(self, queries):
@@ -276,8 +276,8 @@ class LastBatches(DatasetPool):
         embeddings = network.embedding(self.X[queries])
         memory = embeddings[:0].detach() if self.memory is None else self.memory
         neighbors = torch.cat([embeddings, memory[self.others]])
-        self.rows = rows[: self.n_remembered]
-        self.memory = neighbors[: self.n_remembered].detach()
+        self.rows = rows[: self.n_stored]
+        self.memory = neighbors[: self.n_stored].detach()
         return embeddings, neighbors
 
 

@@ -24,7 +24,7 @@ LIMIT = {"array": 1_400, "dataset": 700}  # bytes a row
 
 
 class Files(torch.utils.data.Dataset):
-    """Rows and targets, read when they are asked for."""
+    """Rows and targets, read when they are indexed."""
 
     def __init__(self, X, y):
         self.X, self.y = X, y

@@ -7,7 +7,7 @@ import pandas as pd
 SEEDS = range(3)
 
 
-def complete(path, keys, wanted, measure):
+def complete(path, keys, cases, measure):
     """Measure what a CSV file does not hold yet, and save each result at once.
 
     Parameters
@@ -15,8 +15,8 @@ def complete(path, keys, wanted, measure):
     path : pathlib.Path
         The file.
     keys : list of str
-        Columns that tell one measurement from another.
-    wanted : iterable of tuple
+        Columns that identify a measurement.
+    cases : iterable of tuple
         Values of `keys`, in the order to measure them.
     measure : callable
         Takes the values of `keys`, returns the other columns as a dict.
@@ -29,7 +29,7 @@ def complete(path, keys, wanted, measure):
     path.parent.mkdir(exist_ok=True)
     held = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=keys)
     done = set(held[keys].itertuples(index=False, name=None))
-    for values in wanted:
+    for values in cases:
         if values in done:
             continue
         row = pd.DataFrame([dict(zip(keys, values, strict=True)) | measure(*values)])
@@ -57,6 +57,6 @@ def complete_splits(name, args, sets, measure):
     DataFrame
         All that the file holds now.
     """
-    wanted = product(args.models, sets, [0] if args.quick else SEEDS)
-    wanted = [(set_name, model, seed) for model, set_name, seed in wanted]
-    return complete(args.results / name, ["set", "model", "seed"], wanted, measure)
+    cases = product(args.models, sets, [0] if args.quick else SEEDS)
+    cases = [(set_name, model, seed) for model, set_name, seed in cases]
+    return complete(args.results / name, ["set", "model", "seed"], cases, measure)

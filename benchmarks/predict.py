@@ -90,7 +90,7 @@ def fit_regressors(n_bank):
 
 
 def fit_quickly(X, y, **params):
-    """Fit a regressor whose bank holds all rows, which prediction minds; few of them train it."""
+    """Fit a regressor whose bank holds all rows; few of them train it."""
     model = NONARegressor(max_iter=1, random_state=0, **params).fit(X[:N_TRAIN], y[:N_TRAIN])
     if len(X) > N_TRAIN:
         model.add_neighbors(X[N_TRAIN:], y[N_TRAIN:])
@@ -160,9 +160,12 @@ def show_memory(n_bank, numbers):
     print(f"\nPeak above the queries, {n_bank:,} rows, three networks")
     for n_queries in numbers:
         grown = measure_apart("predict", n_bank, n_queries)
-        answers = 8 * n_queries / 2**20
-        print(f"{n_queries:10,} queries{grown:8.0f} MB, the answers {answers:.1f} MB", flush=True)
-    return grown - answers
+        predictions = 8 * n_queries / 2**20
+        print(
+            f"{n_queries:10,} queries{grown:8.0f} MB, the predictions {predictions:.1f} MB",
+            flush=True,
+        )
+    return grown - predictions
 
 
 def add_arguments(parser):
@@ -197,7 +200,7 @@ def run(args):
 
 
 def check(times_faster, parts, many, one, weightings, grown):
-    """Assert what is reached; docs/performance.md says what was tried for the rest."""
+    """Assert what is reached; docs/performance.md lists what was tried for the rest."""
     # We aim at 8 times, and at 1.5 times scikit-learn's time. New memory for the materialised
     # formula costs much on one machine and little on another: from 3.4 to 9.5 times were seen.
     assert times_faster >= 3

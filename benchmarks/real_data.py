@@ -201,15 +201,15 @@ def _raw_house_prices():
 
 
 def _raw_loans():
-    """What a lender knows when the rate is set; ten columns have gaps."""
+    """What is known to a lender when the rate is set; ten columns have gaps."""
     frame = _rdataset("openintro/loans_full_schema")
     frame["issue_month"] = pd.to_datetime(frame["issue_month"], format="%b-%Y")
     # The grade is a name of the rate, the instalment follows from rate, amount and term; the
-    # others tell how the loan went on, interest paid among them.
-    answers = ["grade", "sub_grade", "installment"]
+    # others are of how the loan went on, interest paid among them.
+    outcomes = ["grade", "sub_grade", "installment"]
     later = ["loan_status", "balance", "paid_total", "paid_principal", "paid_interest"]
     frame = _typed(frame, texts=["emp_title"])
-    return _split_off(frame, "interest_rate", drop=[*answers, *later, "paid_late_fees"])
+    return _split_off(frame, "interest_rate", drop=[*outcomes, *later, "paid_late_fees"])
 
 
 def _raw_births():
@@ -265,7 +265,7 @@ def _juice():
     """Which of two juices was bought; a store is a category.
 
     How loyal the customer is, is smoothed from purchases before this one. The customer's next
-    row gives it away, but only to who finds that row, as none has the customer's name.
+    row gives it away, but only if that row is found, as none has the customer's name.
     """
     frame = _rdataset("ISLR/OJ").astype({"StoreID": "category"})
     return _labels(frame, "Purchase", drop=["STORE", "Store7"])  # the store once more
@@ -283,7 +283,7 @@ def _biopsy():
 
 def _mortgages():
     """Whether a mortgage was denied."""
-    # Whether its insurance was: an answer to the same application, and in 44 of 48 cases the same.
+    # Whether its insurance was: a decision on the same application, the same in 44 of 48 cases.
     return _labels(_rdataset("AER/HMDA"), "deny", drop=["insurance"])
 
 
@@ -332,7 +332,7 @@ RAW = {
 }
 
 
-#: Tables with classes, as they are. Nothing that names a row, or that the class decides, is kept.
+#: Tables with classes, as they are. Nothing that names a row, or follows from the class, is kept.
 CLASSES = {
     "digits": partial(numbered, load_digits),
     "breast cancer": partial(numbered, load_breast_cancer),
@@ -405,7 +405,7 @@ def encoded_split(name, seed, **limits):
 
 
 def describe(X, y):
-    """Count a set's rows, columns and gaps, and say what its targets are."""
+    """Count a set's rows, columns and gaps, and describe its targets."""
     numbers, dates = X.select_dtypes(["number", "bool"]), X.select_dtypes("datetime")
     return {
         "rows": len(y),

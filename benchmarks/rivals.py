@@ -31,7 +31,7 @@ def categories_of(X):
 
 
 def gaps_to_levels(X):
-    """Make categories str, as CatBoost wants them, and gaps one more level."""
+    """Make categories str, as CatBoost requires, and gaps one more level."""
     words = X[categories_of(X)].astype(object)
     return X.assign(**words.where(words.notna(), "missing").astype(str))
 

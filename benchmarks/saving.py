@@ -1,8 +1,8 @@
 """What files cost beside pickles, and what a graph in onnxruntime takes for one query.
 
 A default regressor with one network whose bank holds a million rows: the size of its file, seconds
-to write it and to read it, mapped into memory, with and without its checksum. Then one query as a
-service asks it, of the estimator and of its ONNX graph, side by side on one thread; processor
+to write it and to read it, mapped into memory, with and without its checksum. Then one query as in
+a service, of the estimator and of its ONNX graph, side by side on one thread; processor
 time, which a busy machine changes least.
 """
 
@@ -62,8 +62,8 @@ def measure_one(n_bank, repeats):
             "predict": partial(model.predict, query),
             "onnxruntime": partial(session.run, None, {"X": query}),
         }
-        said = session.run(None, {"X": query})[0]
-        np.testing.assert_allclose(said, model.predict(query), rtol=1e-5, atol=1e-5)
+        prediction = session.run(None, {"X": query})[0]
+        np.testing.assert_allclose(prediction, model.predict(query), rtol=1e-5, atol=1e-5)
         title = f"One query, {n_bank:,} rows, {n_estimators} network(s)"
         ratios.append(show(title, in_turns(rivals, 10 * repeats), "predict")["onnxruntime"])
     return ratios

@@ -8,20 +8,20 @@ from .timing import timed
 
 
 def judge_numbers(model, X, y):
-    """Say how far a regressor is off."""
+    """Compute the error of a regressor."""
     return {"nrmse": normalised_rmse(model, X, y)}
 
 
 def score(model, X_train, X_test, y_train, y_test, judge=judge_numbers):
-    """Fit on one split: what `judge` says of the test rows, and seconds for the fit."""
+    """Fit on one split: the scores of the test rows by `judge`, and seconds for the fit."""
     seconds = timed(lambda: model.fit(X_train, y_train))
     judgement = judge(model, X_test, y_test)
     return {"n_train": len(y_train), **judgement, "seconds": seconds}
 
 
 def judge_classes(model, X, y):
-    """Say how good a classifier's probabilities are, and how often the most probable is wrong."""
-    # float64 and sums of 1: some work in float32, and sklearn's log_loss minds.
+    """Score a classifier's probabilities, and how often the most probable class is wrong."""
+    # float64 and sums of 1: some work in float32, of which sklearn's log_loss warns.
     proba = np.asarray(model.predict_proba(X), dtype=float)
     proba /= proba.sum(axis=1, keepdims=True)
     classes = model.classes_
@@ -44,7 +44,7 @@ def calibration_error(is_class, proba, n_bins=15):
     is_class : bool array of shape (n_rows, n_classes)
         Which class is true.
     proba : array of shape (n_rows, n_classes)
-        How probable each was said to be.
+        Predicted probability of each class.
     n_bins : int, default=15
         Number of bins of the largest probability, from 0 to 1.
 

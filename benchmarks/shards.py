@@ -45,7 +45,7 @@ def run(args):
         ):
             before = client.run(loaded_peak)
             with joblib.parallel_config("dask"):
-                said = sharded.predict(queries)  # maps the shards
+                predicted = sharded.predict(queries)  # maps the shards
                 expected = model.predict(queries)
                 ratios = [
                     (
@@ -56,7 +56,7 @@ def run(args):
                 ]
             after = client.run(loaded_peak)
     distributed, alone = np.median(ratios, axis=0)
-    difference = np.abs(said - expected).max() / np.abs(expected).max()
+    difference = np.abs(predicted - expected).max() / np.abs(expected).max()
     share = model.bank_.embeddings.numel() * 4 / N_WORKERS / 2**20
     grown = max(after[worker] - before[worker] for worker in before)
     print(f"{n_bank:,} rows in {N_WORKERS} shards, {n_queries:,} queries")

@@ -37,7 +37,7 @@ def time_in_turns(rivals, repeats=5, clock=time.perf_counter):
     repeats : int, default=5
         Number of turns.
     clock : callable, default=time.perf_counter
-        What tells the time; :func:`time.process_time` leaves out who else was at work.
+        Returns the time; :func:`time.process_time` leaves out other processes.
 
     Returns
     -------

@@ -26,7 +26,7 @@ from .quick import N_EPOCHS
 from .scores import relative_error
 
 SETS = ["diabetes", "concrete", "abalone", *real_data.SPREAD]
-FOLDED = ["diabetes", "concrete"]  # one test set of a hundred rows says little of a coverage
+FOLDED = ["diabetes", "concrete"]  # one test set of a hundred rows is too small for a coverage
 BASELINE = "quantile forest"
 NEIGHBORS = "k-NN, tuned"
 LEVELS = np.arange(1, 20) / 20
@@ -156,14 +156,14 @@ def measure(set_name, method, methods=METHODS):
     quantiles, y_test, rows = (
         np.concatenate(parts) for parts in list(zip(*folds, strict=True))[:3]
     )
-    everyone = dict.fromkeys(OF_ALL_RATINGS, np.nan)
+    all_ratings = dict.fromkeys(OF_ALL_RATINGS, np.nan)
     if set_name == "tweets":
-        everyone = score_all_ratings(quantiles, rows)
+        all_ratings = score_all_ratings(quantiles, rows)
     return {
         "n_train": folds[0][-1],
         "n_test": len(y_test),
         **score(quantiles, y_test),
-        **{f"all_{name}": value for name, value in everyone.items()},
+        **{f"all_{name}": value for name, value in all_ratings.items()},
         "seconds": seconds,
     }
 
@@ -187,16 +187,16 @@ def report(results, baseline):
     mean = relative_error(crps, baseline)
     print(f"\nMean pinball loss, and so CRPS, relative to {baseline}")
     print(relative.assign(**{"geo. mean": mean}).sort_values("geo. mean").round(3).to_string())
-    everyone = results[results.set == "tweets"].set_index("method").filter(like="all_")
+    all_ratings = results[results.set == "tweets"].set_index("method").filter(like="all_")
     print("\nTweets, against each of their ratings")
-    print(everyone.round(3).to_string())
+    print(all_ratings.round(3).to_string())
     print("\nSeconds for fit and prediction")
     print(table(results, "seconds").round(1).to_string())
     return mean
 
 
 def check(results, relative):
-    """Assert what the documentation says."""
+    """Assert what the documentation states."""
     excess = {
         name: table(results, name).loc["NONA"] - int(name[-2:]) / 100
         for name in ("cover_80", "shared_80", "cover_90", "shared_90")

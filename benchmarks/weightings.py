@@ -69,15 +69,15 @@ CONDITIONS = {
     "noise": None,
 }
 #: Weightings that look at the whole row. The others give a row and its twin what they give the row
-#: alone: a doubled bank cannot change their answer.
+#: alone: a doubled bank cannot change their predictions.
 OF_WHOLE_ROWS = (
     *("sparse_softmax", "sparse_softmax, 6 nearest", "sparsemax", "entmax"),
     *("preconditioned", "preconditioned, 16 nearest"),
 )
 
 
-def is_asked(set_name, label, condition, seed):
-    """Say which cells of the table are measured."""
+def is_measured(set_name, label, condition, seed):
+    """Return whether a cell of the table is measured."""
     if condition == "as it is":
         return True
     if seed > 0 or set_name not in real_data.DEVELOPMENT:
@@ -218,7 +218,7 @@ def draw(results, error, path):
 
 
 def chance(results):
-    """Say how much geometric means over the sets differ from split to split."""
+    """Measure how much geometric means over the sets differ from split to split."""
     wide = results[results.condition == "as it is"].pivot_table(
         index="model", columns=["seed", "set"], values="error"
     )
@@ -227,7 +227,7 @@ def chance(results):
 
 
 def check(results, error):
-    """Assert what the documentation says."""
+    """Assert what the documentation states."""
     relative = relative_error(error, BASELINE)
     neighbors = results[results.condition == "as it is"].groupby("model")["neighbors"].median()
     few = [name for name in relative.index if neighbors[name] <= 20]
@@ -252,26 +252,26 @@ def run(args):
         from .raw import made_up_table
 
         made_up = {"numbers": lambda: made_up_table(120), "classes": made_up_classes}
-        wanted = [("numbers", BASELINE, condition, 0) for condition in CONDITIONS]
+        cases = [("numbers", BASELINE, condition, 0) for condition in CONDITIONS]
         some = [BASELINE, "sparsemax", "uniform + S1"]
-        wanted += [("numbers", label, "as it is", 0) for label in some[1:]]
-        wanted += [("classes", label, "as it is", 0) for label in some]
+        cases += [("numbers", label, "as it is", 0) for label in some[1:]]
+        cases += [("classes", label, "as it is", 0) for label in some]
         results = complete(
             args.results / "weightings.csv",
             keys,
-            wanted,
+            cases,
             lambda *cell: measure(*cell, quick=True, sets=made_up),
         )
         error = report(results, ["numbers"], ["classes"])
         draw(results, error[["numbers"]], args.images / "weighting_front.png")
         return
     cells = itertools.product(args.seeds, args.conditions, args.models, args.sets)
-    wanted = [
+    cases = [
         (set_name, label, condition, seed)
         for seed, condition, label, set_name in cells
-        if is_asked(set_name, label, condition, seed)
+        if is_measured(set_name, label, condition, seed)
     ]
-    results = complete(args.results / "weightings.csv", keys, wanted, measure)
+    results = complete(args.results / "weightings.csv", keys, cases, measure)
     error = report(results, real_data.DEVELOPMENT, CLASSES)
     draw(results, error, args.images / "weighting_front.png")
     ranks = critical_difference(len(error.dropna()), error.shape[1])

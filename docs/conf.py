@@ -42,16 +42,16 @@ copybutton_prompt_is_regexp = True
 autosummary_generate = True
 numpydoc_show_class_members = False  # the templates list them
 numpydoc_xref_param_type = False
-autodoc_typehints = "none"  # docstrings say more
+autodoc_typehints = "none"  # docstrings have more
 toc_object_entries_show_parents = "hide"  # "On this page" has room for short names
-# What we refer to, by name: a build has no network, so it cannot ask the others' sites.
+# What we refer to, by name: a build has no network, so it cannot read the others' sites.
 intersphinx_mapping = {
     path.stem: (path.read_text().splitlines()[0], str(INVENTORIES / f"{path.stem}.inv"))
     for path in sorted(HERE.glob("inventories/*.txt"))
 }
 
 # -- gallery ----------------------------------------------------------------------------------
-FIRST = (  # what people ask for first; the others follow
+FIRST = (  # what users need first; the others follow
     *("adjusted_neighbors", "spiral", "intervals", "label_errors", "images", "texts"),
     *("embedding", "boundary", "new_rows", "influence", "compress"),
 )

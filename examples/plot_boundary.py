@@ -1,6 +1,6 @@
 """
-A classifier's boundary, and the rows behind one answer
-=======================================================
+A classifier's boundary, and the rows behind one prediction
+===========================================================
 
 Probabilities are weights of neighbours. The rows that weigh most for one query are drawn larger.
 """
@@ -38,4 +38,4 @@ ax.scatter(
 )
 ax.scatter(*query.T, marker="*", s=180, color="#D55E00", edgecolor="black")
 figure.colorbar(boundary.surface_, ax=ax, label="probability of the squares")
-ax.set(xlabel="feature 0", ylabel="feature 1", title="A query (star) and the rows that answer it")
+ax.set(xlabel="feature 0", ylabel="feature 1", title="A query (star) and the rows that predict it")

@@ -15,12 +15,12 @@ X, y = digits.data, digits.target
 clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:1200], y[:1200])
 queries = [1203, 1211, 1225, 1250]
 weights, rows = clf.kneighbors(X[queries], n_neighbors=6)
-answers = clf.predict(X[queries])
+predictions = clf.predict(X[queries])
 
 figure, axes = plt.subplots(4, 7, figsize=(8, 5.4), layout="constrained")
-for line, query, weight, row, answer in zip(axes, queries, weights, rows, answers, strict=True):
+for line, query, weight, row, digit in zip(axes, queries, weights, rows, predictions, strict=True):
     line[0].imshow(digits.images[query], cmap="gray_r")
-    line[0].set_title(f"new: {answer}?", fontsize=10)
+    line[0].set_title(f"new: {digit}?", fontsize=10)
     for ax, w, i in zip(line[1:], weight, row, strict=True):
         ax.imshow(digits.images[i], cmap="gray_r")
         ax.set_title(f"a {y[i]}, {w:.0%}", fontsize=10)

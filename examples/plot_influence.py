@@ -2,8 +2,8 @@
 Find a wrong target by its influence
 ====================================
 
-`influence` says what each row does to the predictions, without another fit. Of the rows that were
-added to the bank one was typed wrong: it stands out.
+`influence` measures the effect of each row on the predictions, without another fit. Of the rows
+that were added to the bank one was typed wrong: it stands out.
 """
 
 import matplotlib.pyplot as plt

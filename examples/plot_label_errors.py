@@ -20,12 +20,12 @@ labels = y.copy()
 labels[wrong] = (y[wrong] + rng.integers(1, 10, 40)) % 10  # one in twenty
 
 clf = NONAClassifier(n_estimators=1, random_state=0).fit(X, labels)
-believed = clf.predict_proba(None)[np.arange(800), labels]
-order = believed.argsort()
+probability = clf.predict_proba(None)[np.arange(800), labels]
+order = probability.argsort()
 found = np.cumsum(np.isin(order, wrong))
 
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-ax.plot(np.arange(1, 201), found[:200], color="#0072B2", label="least believed labels first")
+ax.plot(np.arange(1, 201), found[:200], color="#0072B2", label="least probable labels first")
 ax.plot([0, 200], [0, 10], color="0.5", linestyle="--", label="in any order")
 ax.set(
     xlabel="rows that are looked at",

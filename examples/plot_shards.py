@@ -2,8 +2,8 @@
 One prediction from four shards
 ===============================
 
-A bank can be split into pieces, on disk or on several machines. Their results add up to the answer
-of the whole bank.
+A bank can be split into pieces, on disk or on several machines. Their results add up to the
+prediction of the whole bank.
 """
 
 import tempfile

@@ -154,16 +154,16 @@ def test_a_learned_logarithm_levels_off_at_its_nugget(problem, training):
     torch.testing.assert_close(weights, expected / expected.sum(dim=1, keepdim=True))
     assert weights[0, -1] == weights[0, -2] < 0.5
 
-    said = Evaluation(head, Neighbors(neighbors, y), query.detach()).mean()
+    prediction = Evaluation(head, Neighbors(neighbors, y), query.detach()).mean()
     # The bank's embeddings and weights are float32.
-    torch.testing.assert_close(said, weights.detach() @ y, rtol=0, atol=1e-6 * y.abs().max())
+    torch.testing.assert_close(prediction, weights.detach() @ y, rtol=0, atol=1e-6 * y.abs().max())
     gradients = torch.autograd.grad((weights @ y).sum(), [query, *head.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("n", [5, 20, 300])
 def test_cap_and_ranks_agree_on_ties(n):
-    """Else the step keeps one of the equally near, and the cap another: nobody is left."""
+    """Else the step keeps one of the equally near, and the cap another: no row is left."""
     head = NONAHead(step=SoftStep("s1", on="rank"), weighting="uniform", n_neighbors=1)
     head.step.start_at(0.995)
     weights = head.neighbor_weights(torch.zeros(1, 2), torch.zeros(n, 2))
@@ -307,15 +307,15 @@ def test_places_of_excluded_pairs_are_as_good_as_a_mask(problem, training, n_adj
     if n_adjusted:
         head.trust_radius.fill_(0.5)
     mask = torch.rand(6, 15, generator=torch.Generator().manual_seed(1)) < 0.2
-    mask[2] = True  # meets nobody
-    answers = []
+    mask[2] = True  # no neighbours
+    results = []
     for excluded in (mask, mask.nonzero(as_tuple=True)):
         z = query.clone().requires_grad_()
         mean = head(z, neighbors, y, excluded)
-        answers.append([mean, *torch.autograd.grad(mean.square().sum(), z)])
-    for by_mask, by_place in zip(*answers, strict=True):
+        results.append([mean, *torch.autograd.grad(mean.square().sum(), z)])
+    for by_mask, by_place in zip(*results, strict=True):
         torch.testing.assert_close(by_place, by_mask, rtol=0, atol=0)
-    assert answers[0][0][2] == 0
+    assert results[0][0][2] == 0
 
 
 def test_targets_keep_their_gradient_in_training(problem):
@@ -333,6 +333,6 @@ def test_targets_keep_their_gradient_in_training(problem):
         ({"n_adjusted": 1.5}, r"n_adjusted must be an integer of at least 0, got 1\.5"),
     ],
 )
-def test_a_head_refuses_what_it_would_misread(params, message):
+def test_invalid_parameters_of_a_head_are_errors(params, message):
     with pytest.raises(ValueError, match=message):
         NONAHead(**params)

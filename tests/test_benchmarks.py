@@ -1,4 +1,4 @@
-"""That every benchmark runs: quickly, on few rows. What they claim, only their full runs say."""
+"""That every benchmark runs: quickly, on few rows. Only their full runs check the claims."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from sklearn.dummy import DummyClassifier
 from benchmarks import __main__ as command
 from benchmarks import scores
 
-#: What pytabkit and its libraries say, where it is installed.
+#: Warnings of pytabkit and its libraries, where it is installed.
 pytestmark = [
     pytest.mark.filterwarnings("default:::pytabkit"),
     pytest.mark.filterwarnings("default:.torch.jit.script. is deprecated:DeprecationWarning"),
@@ -83,14 +83,14 @@ def test_lists_all_with_a_line_each(arguments):
         assert f"\n  {name} " in done.stdout
 
 
-def test_says_which_names_there_are(capsys):
+def test_the_error_lists_the_names(capsys):
     assert command.main(["speed"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: there is no benchmark 'speed'; there are ablation, accuracy,")
     assert error.count("\n") == 1
 
 
-def test_says_what_it_lacks(monkeypatch, capsys):
+def test_the_error_names_missing_libraries(monkeypatch, capsys):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert command.main(["uncertainty"]) == 2
     assert capsys.readouterr().err == (
@@ -109,7 +109,7 @@ def test_lists_the_options_of_one(capsys):
 
 
 def test_calibration_error_on_paper():
-    """In one bin .9 is said twice and right once, in another .6 is right."""
+    """In one bin 0.9 is predicted twice and right once, in another 0.6 is right."""
     is_class = np.array([[True, False], [False, True], [False, True]])
     proba = np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]])
     expected = (abs(0.9 - 1 + 0.9) + abs(0.6 - 1)) / 3

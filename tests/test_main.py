@@ -87,7 +87,9 @@ def test_columns_apart_by_other_marks(table, tmp_path, decimal, between):
         (lambda t: t.set_axis(["price", "town", "price"], axis=1), "price", "of one name"),
     ],
 )
-def test_says_what_is_wrong_with_a_bad_file(table, tmp_path, capsys, change, target, message):
+def test_the_error_names_what_is_wrong_with_a_file(
+    table, tmp_path, capsys, change, target, message
+):
     change(table).to_csv(tmp_path / "t.csv", index=False)
     assert demo.main(["--csv", str(tmp_path / "t.csv"), "--target", target]) == 2
     with pytest.raises(demo.DemoError, match=message):
@@ -105,7 +107,7 @@ def test_says_what_is_wrong_with_a_bad_file(table, tmp_path, capsys, change, tar
         (b"\xff\xfe\x00\x01", "cannot be read as CSV"),
     ],
 )
-def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
+def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
     path = tmp_path / "t.csv"
     if content is not None:
         path.write_bytes(content)
@@ -123,7 +125,7 @@ def test_says_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
         (lambda t: t.assign(town=t["town"].where(t["size"] < 1)), [], "'town' lacks"),
     ],
 )
-def test_says_why_a_target_is_no_classes_or_no_numbers(
+def test_the_error_names_why_a_target_is_no_classes_or_no_numbers(
     table, tmp_path, capsys, change, options, message
 ):
     change(table).to_csv(tmp_path / "t.csv", index=False)
@@ -149,7 +151,7 @@ def test_strings_and_truth_values_are_classes_and_numbers_are_numbers(values, ta
     assert demo.are_classes(pd.Series(values), task) == expected
 
 
-def test_few_whole_numbers_are_told_how_to_be_classes():
+def test_the_description_of_few_whole_numbers_names_the_option_for_classes():
     assert "--task classes" in demo.describe(pd.Series([1, 2, 5, 5]), False)
     assert demo.describe(pd.Series([1, 2.5]), False) == "numbers"
     assert demo.describe(pd.Series(range(100)), False) == "numbers"
@@ -192,7 +194,7 @@ def archive(ending, content):
 
 @pytest.mark.parametrize("ending", ["zip", "gz", "bz2", "xz"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "none at all"])
-def test_says_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, ending, damage):
+def test_the_error_names_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, ending, damage):
     table = b"a,price\n" + b"".join(b"%d,%d\n" % (i, 7 * i % 31) for i in range(400))
     whole = archive(ending, table)
     path = tmp_path / f"t.csv.{ending}"
@@ -209,7 +211,7 @@ def test_says_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, ending, dam
     assert "cannot be read as CSV: " in capsys.readouterr().err
 
 
-def test_says_where_it_cannot_write(tmp_path, capsys):
+def test_the_error_names_where_it_cannot_write(tmp_path, capsys):
     assert demo.main(["--output", str(tmp_path / "missing" / "demo.png")]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
@@ -233,7 +235,7 @@ def test_runs_as_a_module():
     assert "--csv FILE" in done.stdout
 
 
-def test_says_which_library_it_lacks(monkeypatch, capsys):
+def test_the_error_names_missing_libraries(monkeypatch, capsys):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert demo.main([]) == 2
     assert "matplotlib and pandas missing: pip install" in capsys.readouterr().err

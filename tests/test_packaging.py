@@ -92,7 +92,7 @@ def test_ci_finds_the_python_that_runs(ci, tmp_path):
     assert ci("find_python 3.99").stdout == "python3.99\n"
 
 
-def test_ci_says_that_it_skips_a_python_that_is_not_there(ci):
+def test_ci_prints_that_it_skips_a_python_that_is_not_there(ci):
     done = ci("NEWEST_PYTHON=3.99\ntimed with_the_newest")
     assert done.returncode == 0
     assert "SKIPPED: there is no Python 3.99" in done.stdout

@@ -20,9 +20,9 @@ LADDER = ["default", "avx2", "avx512"]  # each processor has all up to its own h
 
 
 def highest():
-    """Return what torch takes if nobody tells it.
+    """Return the instruction set that torch takes by default.
 
-    One that is told takes even what the processor lacks, and dies of it.
+    A given one is taken even if the processor lacks it, and the process is killed.
     """
     environment = {key: v for key, v in os.environ.items() if key != "ATEN_CPU_CAPABILITY"}
     code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
@@ -32,7 +32,7 @@ def highest():
 
 
 def supported():
-    """Return what torch can be told: on other than x86 processors, the first at least."""
+    """Return what torch can be set to: on other than x86 processors, the first at least."""
     own = highest()
     return LADDER[: LADDER.index(own) + 1] if own in LADDER else LADDER[:1]
 
@@ -45,7 +45,7 @@ def test_numeric_tests_pass_under_other_instructions(capability):
     if capability not in supported():
         pytest.skip("the processor lacks it")
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
-    # Calibration takes long, and asks for statistics, not for digits.
+    # Calibration takes long, and is of statistics, not of digits.
     options = ["-m", "numeric", "-k", "not calibrat", "-q", "-x", "-p", "no:cacheprovider"]
     options.append("--hypothesis-profile=few")
     command = [sys.executable, "-m", "pytest", *options, "tests"]

@@ -80,7 +80,7 @@ def script(repository, monkeypatch):
     return module
 
 
-def test_it_knows_the_site_without_importing_the_package(script):
+def test_it_has_the_site_without_importing_the_package(script):
     assert script.SITE == SITE
 
 

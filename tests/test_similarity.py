@@ -69,7 +69,7 @@ def test_l2_finds_a_twin_far_from_the_origin_in_float32():
 
 
 @ALL
-def test_does_not_depend_on_how_many_rows_are_asked_for(similarity):
+def test_does_not_depend_on_the_number_of_queries(similarity):
     query, neighbors = rows(60, 8, torch.float32), rows(70, 8, torch.float32, seed=1)
     whole = similarity(query, neighbors)
     pieces = torch.cat([similarity(block, neighbors) for block in query.split(7)])

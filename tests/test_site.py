@@ -1,4 +1,4 @@
-"""The site, as it is built: no warning, no name left out, ten answers within two clicks."""
+"""The site, as it is built: no warning, no name left out, ten topics within two clicks."""
 
 import json
 import os
@@ -17,8 +17,8 @@ import nona_sklearn
 from nona_sklearn._utils.docs import SITE
 
 ROOT = Path(__file__).parents[1]
-#: What newcomers ask, a word that they search for, and the page and heading that answer.
-ANSWERS = [
+#: Topics of newcomers, a word that they search for, and the page and heading of each.
+TOPICS = [
     ("use a GPU", "gpu", "install.html", "Use a GPU"),
     ("n_jobs", "n_job", "faster.html", "Threads and processes"),
     ("what to search for", "grid", "user_guide.html", "Tune"),
@@ -59,20 +59,20 @@ def links(site, page):
 
 
 @pytest.mark.slow
-def test_ten_answers_are_within_two_clicks_of_the_start(site):
+def test_ten_topics_are_within_two_clicks_of_the_start(site):
     one = links(site, "index.html")
     two = one.union(*(links(site, page) for page in one if (site / page).exists()))
-    for evaluation, _, page, heading in ANSWERS:
-        assert page in two, evaluation
+    for topic, _, page, heading in TOPICS:
+        assert page in two, topic
         headings = re.findall(r"<h[123]>(.*?)<", (site / page).read_text())
-        assert any(heading in unescape(each) for each in headings), (evaluation, headings)
+        assert any(heading in unescape(each) for each in headings), (topic, headings)
 
 
 @pytest.mark.slow
-def test_ten_answers_are_found_by_the_search(site):
+def test_ten_topics_are_found_by_the_search(site):
     text = (site / "searchindex.js").read_text()
     index = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    for evaluation, word, page, _ in ANSWERS:
+    for topic, word, page, _ in TOPICS:
         document = index["docnames"].index(page.removesuffix(".html"))
         found = [
             where
@@ -80,7 +80,7 @@ def test_ten_answers_are_found_by_the_search(site):
             for term, where in index[part].items()
             if term.startswith(word)
         ]
-        assert any(document in ([w] if isinstance(w, int) else w) for w in found), evaluation
+        assert any(document in ([w] if isinstance(w, int) else w) for w in found), topic
 
 
 @pytest.mark.slow

@@ -394,7 +394,7 @@ def test_a_step_on_ranks_is_the_step_of_the_ranks(seed, a, step, some_excluded, 
 
 
 @pytest.mark.parametrize("step", ["s1", "s2"])
-def test_pointwise_thresholds_do_not_depend_on_company(step):
+def test_pointwise_thresholds_do_not_depend_on_the_other_queries(step):
     """To the last bit: what float64 rounds otherwise, float32 does once in 10⁸ times."""
     module = SoftStep(step, "pointwise", embedding_dim=5)
     generator = torch.Generator().manual_seed(0)

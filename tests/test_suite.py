@@ -1,4 +1,4 @@
-"""The suite's own settings: no test hangs, slow ones wait to be asked for."""
+"""The suite's own settings: no test hangs, slow ones are run only if selected."""
 
 import subprocess
 import sys
@@ -70,7 +70,7 @@ CONFIGURATION = ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "-rs"]
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a file of tests under our configuration, and return the exit code and what it says."""
+    """Run a file of tests under our configuration, and return the exit code and the output."""
 
     def run(content, *options):
         (tmp_path / "test_it.py").write_text(content)
@@ -85,9 +85,9 @@ def run(tmp_path):
 
 def test_workers_that_stop_early_do_not_hang_a_test(run):
     """As an error, loky's warning would end the thread that the test waits for."""
-    code, said = run(WORKERS_STOP, "--timeout=60")
-    assert "A worker stopped while some jobs were given" in said
-    assert code == 0, said
+    code, output = run(WORKERS_STOP, "--timeout=60")
+    assert "A worker stopped while some jobs were given" in output
+    assert code == 0, output
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_workers_that_stop_early_do_not_hang_a_test(run):
     ],
 )
 def test_a_test_that_hangs_is_ended(run, options):
-    code, said = run(HANGS, "--timeout=3", "-o", "faulthandler_timeout=2", *options)
+    code, output = run(HANGS, "--timeout=3", "-o", "faulthandler_timeout=2", *options)
     assert code != 0
-    assert "in test_hangs" in said  # the stacks, to see where it hung
+    assert "in test_hangs" in output  # the stacks, to see where it hung
     if options:  # another process goes on
-        assert "1 failed, 1 passed" in said
+        assert "1 failed, 1 passed" in output
 
 
 def test_workers_end_with_the_test_that_started_them(pytester):
@@ -124,7 +124,7 @@ def test_workers_end_with_the_test_that_started_them(pytester):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_slow_tests_are_run_for_those_who_ask(pytester, arguments, passed, skipped):
+def test_slow_tests_are_run_only_if_selected(pytester, arguments, passed, skipped):
     pytester.makeconftest((ROOT / "conftest.py").read_text())
     pytester.makepyfile(test_it=SLOW)
     done = pytester.runpytest_inprocess(*CONFIGURATION, "--rootdir=.", *arguments)

@@ -1,6 +1,6 @@
-"""Weightings: each on paper, their common laws, what is known of some, and one's own.
+"""Weightings: each on paper, their common laws, special cases of some, and one's own.
 
-What the estimators answer with them: inference/test_each_weighting.py.
+Their use in the estimators: inference/test_each_weighting.py.
 """
 
 import math
@@ -193,9 +193,9 @@ def test_weights_are_weights(name, distances, log_measures, excluded, dtype):
     assert weights.dtype == dtype
     assert (weights >= 0).all()
     assert (weights[excluded] == 0).all()
-    somebody = (~excluded).any(dim=1)
-    torch.testing.assert_close(weights.sum(dim=1), somebody.to(dtype), rtol=0, atol=1e-5)
-    assert (weights[~somebody] == 0).all()
+    has_neighbors = (~excluded).any(dim=1)
+    torch.testing.assert_close(weights.sum(dim=1), has_neighbors.to(dtype), rtol=0, atol=1e-5)
+    assert (weights[~has_neighbors] == 0).all()
 
 
 @pytest.mark.parametrize("name", [name for name in WEIGHTINGS if name != "preconditioned"])
@@ -345,7 +345,7 @@ def test_a_step_is_a_measure(name):
 
 @pytest.mark.parametrize("made", [Sigmoid(), learned(Softplus(), log_power=0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_far_from_everybody_they_are_softmax(made, dtype):
+def test_far_from_all_rows_they_are_softmax(made, dtype):
     s = -rows(8, dtype=dtype).abs()
     for far in (30, 1e3):
         torch.testing.assert_close(
@@ -354,7 +354,7 @@ def test_far_from_everybody_they_are_softmax(made, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_near_everybody_sigmoid_is_uniform_and_softplus_linear(dtype):
+def test_near_all_rows_sigmoid_is_uniform_and_softplus_linear(dtype):
     s = 100 + rows(8, dtype=dtype)
     with torch.no_grad():
         torch.testing.assert_close(
@@ -459,8 +459,8 @@ def test_entmax_agrees_with_its_authors_package(alpha, scale, n):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("alpha", [1.01, 1.2, 1.5, 2.0])
 @pytest.mark.parametrize("scale", [1e-3, 0.1, 1, 100])
-def test_entmax_finds_who_counts(monkeypatch, dtype, alpha, scale):
-    """A first look at few neighbours goes on until it has seen all that count."""
+def test_entmax_finds_the_support(monkeypatch, dtype, alpha, scale):
+    """A first search of few neighbours goes on until it has found all of the support."""
     s = scale * torch.randn(10, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
     log_measure = rows(300, dtype=dtype)[:, 0].expand(10, -1).clone()
     log_measure[:, ::3] = -math.inf
@@ -507,7 +507,7 @@ def test_preconditioned_weights_solve_their_system():
         np.testing.assert_allclose(weights.detach(), expected, rtol=1e-5, atol=1e-8)
 
 
-def test_preconditioned_is_kriging_where_nobody_is_cut_off():
+def test_preconditioned_is_kriging_where_no_weight_is_cut_off():
     """scikit-learn's Gaussian process, with targets over that of ones."""
     line = torch.linspace(0, 5, 9).double()[:, None]
     query, y = torch.linspace(0.1, 4.9, 20).double()[:, None], rows(9)[:, 0]
@@ -525,7 +525,7 @@ def test_preconditioned_twins_count_about_once():
     for copies in (1, 2, 20):
         places = torch.tensor([[1.0], *[[-1.0]] * copies])
         weights = head_of(made).neighbor_weights(torch.zeros(1, 1), places)[0].detach()
-        # Softmax says 1/2, 1/3, 1/21.
+        # Softmax has 1/2, 1/3, 1/21.
         assert weights[0] == pytest.approx(0.5, abs=0.01)
         torch.testing.assert_close(weights[1:], weights[1].expand(copies))
 
@@ -603,14 +603,14 @@ def test_what_is_given_is_copied():
 
 
 class Odd(Weighting):
-    """Does not care who must not meet."""
+    """Ignores which pairs are excluded."""
 
-    def __init__(self, answer):
+    def __init__(self, function):
         super().__init__()
-        self.answer = answer
+        self.function = function
 
     def weigh(self, s, log_measure=None, between=None):
-        return self.answer(s)
+        return self.function(s)
 
 
 class Standardised(Weighting):
@@ -740,15 +740,15 @@ def test_preconditioned_is_kriging_whatever_the_similarity(similarity):
 
 
 @pytest.mark.parametrize("alpha", [1.01, 1.02, 1.5, 2.0])
-def test_who_meets_nobody_leaves_no_gradient_however_far_all_are(alpha):
+def test_a_query_without_neighbours_has_no_gradient_however_far_all_are(alpha):
     bank = torch.linspace(-1, 1, 20)[:, None] * 1e5
     query = torch.tensor([[-1e5], [5.0]], requires_grad=True)
-    nobody = torch.ones(2, 20, dtype=torch.bool)
-    NONAHead(weighting=Entmax(alpha)).neighbor_weights(query, bank, nobody).sum().backward()
+    excluded = torch.ones(2, 20, dtype=torch.bool)
+    NONAHead(weighting=Entmax(alpha)).neighbor_weights(query, bank, excluded).sum().backward()
     assert (query.grad == 0).all()
 
 
-def test_who_is_as_near_as_rounding_can_tell_answers_too():
+def test_rows_as_near_as_the_nearest_within_rounding_share_the_weight():
     ends = Weighting(lambda s: torch.where(s > -5, 0.0, -math.inf))
     s = torch.tensor([[-1e6, -1e6 - 0.5, -1e6 - 100], [-6.0, -6.001, -7.0]])
     expected = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])

@@ -1,4 +1,4 @@
-"""What rows and targets are called, from the tables that they come in to the answers."""
+"""What rows and targets are called, from the tables that they come in to the results."""
 
 import copy
 import pickle
@@ -72,35 +72,35 @@ def reg(named):
 
 @pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
 def test_every_kind_of_index_names_rows(data, by_number, index):
-    """The same fit, the same numbers: ids said in other words, in all verbs."""
+    """The same fit, the same numbers: all methods return names instead of ids."""
     X, y, queries = data
     reg = nona().fit(frame(X, index), y)
     names = list(frame(X, index).index)
-    asked = frame(queries, index[: len(queries)])
+    X_test = frame(queries, index[: len(queries)])
     ids = by_number.kneighbors(queries, 3, return_distance=False)
-    found = reg.kneighbors(asked, 3, return_distance=False, return_names=True)
+    found = reg.kneighbors(X_test, 3, return_distance=False, return_names=True)
     assert found.tolist() == [[names[i] for i in row] for row in ids]
-    table = reg.explain(asked, 3)
+    table = reg.explain(X_test, 3)
     expected = by_number.explain(queries, 3)
     others = expected["neighbor"] == "others"
-    said = [
+    expected_names = [
         name if other else names[name]
         for name, other in zip(expected["neighbor"], others, strict=True)
     ]
-    assert table["neighbor"].tolist() == said
-    assert table["query"].tolist() == [name for name in asked.index for _ in range(4)]
-    influence = reg.influence(asked)
+    assert table["neighbor"].tolist() == expected_names
+    assert table["query"].tolist() == [name for name in X_test.index for _ in range(4)]
+    influence = reg.influence(X_test)
     assert influence["neighbor"].tolist() == names
     assert influence["id"].tolist() == list(range(N))
-    assert pickle.loads(pickle.dumps(reg)).influence(asked).equals(influence)
+    assert pickle.loads(pickle.dumps(reg)).influence(X_test).equals(influence)
 
 
 def test_no_row_is_called_as_all_others_are(data):
     X, y, queries = data
     index = ["others", "others'", *range(2, N)]
     reg = nona().fit(frame(X, index), y)
-    for asked in (queries, None):
-        table = reg.explain(asked, 3)
+    for X_test in (queries, None):
+        table = reg.explain(X_test, 3)
         assert set(table["neighbor"][3::4]) == {"others''"}
         assert not table["neighbor"].drop(index=range(3, len(table), 4)).eq("others''").any()
     assert {"others", "others'"} <= set(reg.explain(None, N - 1)["neighbor"])
@@ -122,12 +122,12 @@ def test_the_index_of_y_names_rows_that_have_none(data, named):
     reg = nona().fit(X, pd.Series(y, index=INDEXES["strings"]))
     assert reg.explain(queries).equals(named.explain(frame(queries)))
     both = Names.of(frame(X, INDEXES["numbers"]), pd.Series(y, index=INDEXES["strings"]))
-    assert both.rows.tolist() == INDEXES["numbers"]  # what X says counts
+    assert both.rows.tolist() == INDEXES["numbers"]  # the index of X takes precedence
 
 
 def test_queries_keep_their_names_when_they_are_embedded(reg, data):
-    asked = frame(data[2], list("abcdefg"))
-    assert reg.explain(reg.embed(asked)).equals(reg.explain(asked))
+    X_test = frame(data[2], list("abcdefg"))
+    assert reg.explain(reg.embed(X_test)).equals(reg.explain(X_test))
 
 
 def test_added_rows_bring_their_names(reg, data):
@@ -163,7 +163,7 @@ def test_numbers_that_name_rows_are_not_mixed_up_with_ids(data):
     assert reg.bank_.ids.tolist() == [*range(N - 1), N]
 
 
-def test_a_bank_that_goes_by_row_numbers_takes_no_other_numbers(by_number, data):
+def test_a_bank_named_by_row_numbers_takes_no_other_numbers(by_number, data):
     """They count the rows of another table: what is 3 there is not our row 3."""
     reg, queries = copy.deepcopy(by_number), data[2]
     reg.add_neighbors(frame(queries[:2], [3, 7]), np.zeros(2))
@@ -192,7 +192,7 @@ def test_names_are_shared_only_if_the_indexes_share_them(data):
         ids = np.arange(next_id, next_id + n)
         labels = None if labels is None else np.array(labels, dtype=object)
         new = names_of_new(labels, ids, names, numbered)
-        if labels is None:  # of our making: nobody has it yet
+        if labels is None:  # generated: no other row has it yet
             assert not {*new} & {*names}
             assert len({*new}) == n
         else:
@@ -315,23 +315,25 @@ def test_targets_that_have_no_names_of_their_own(y):
     assert Names.of(np.zeros((1, 1)), y) == Names(None, None)
 
 
-def test_displays_say_what_the_target_and_the_features_are(data):
+def test_displays_are_labelled_with_the_names_of_the_target_and_the_features(data):
     X, y, queries = data
     price = pd.Series(y, name="price")
     columns = ["width", "height"]
-    train, asked = frame(X, INDEXES["strings"], columns), frame(queries, None, columns)
+    train, X_test = frame(X, INDEXES["strings"], columns), frame(queries, None, columns)
     reg, axes = nona().fit(train, price), lambda: Figure().subplots()
-    display = NeighborsDisplay.from_estimator(reg, asked[:1], ax=axes())
+    display = NeighborsDisplay.from_estimator(reg, X_test[:1], ax=axes())
     assert display.ax_.get_xlabel() == "price"
     labels = [label.get_text().split("   ")[0] for label in display.ax_.get_yticklabels()]
     assert labels == display.names.tolist()
-    assert display.names[0] == reg.kneighbors(asked[:1], 1, return_names=True)[1][0, 0]
+    assert display.names[0] == reg.kneighbors(X_test[:1], 1, return_names=True)[1][0, 0]
     embedding = EmbeddingDisplay.from_estimator(reg, ax=axes())
     assert embedding.figure_.axes[1].get_ylabel() == "price"
     rent = price.rename("rent")
     other = EmbeddingDisplay.from_estimator(reg, train, rent, ax=axes())
     assert other.figure_.axes[1].get_ylabel() == "rent"
-    assert IntervalDisplay.from_estimator(reg, asked, y[:7], ax=axes()).ax_.get_ylabel() == "price"
+    assert (
+        IntervalDisplay.from_estimator(reg, X_test, y[:7], ax=axes()).ax_.get_ylabel() == "price"
+    )
     for library in (pd, pl):
         table = library.DataFrame({"width": X[:, 0], "height": X[:, 1]})
         surface = SurfaceDisplay.from_estimator(reg, table, y, grid_resolution=4, ax=axes())
@@ -366,9 +368,9 @@ def test_kneighbors_as_users_of_scikit_learn_call_it(reg, data):
     assert names.tolist() == [[f"house {i}" for i in row] for row in ids]
 
 
-@pytest.mark.parametrize("asked", ["queries", None])
-def test_the_graph_holds_the_heaviest_neighbours(reg, data, asked):
-    queries = None if asked is None else data[2]
+@pytest.mark.parametrize("X", ["queries", None])
+def test_the_graph_holds_the_heaviest_neighbours(reg, data, X):
+    queries = None if X is None else data[2]
     reg.remove_neighbors(ids=[2, 30])
     weights, ids = reg.kneighbors(queries, 4)
     for mode, entries in (("connectivity", np.ones_like(weights)), ("weight", weights)):

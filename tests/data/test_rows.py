@@ -76,7 +76,7 @@ def test_texts_are_collated(wrap):
     assert longest == [100, 101, 102]
 
 
-def test_collate_fn_meets_rows_of_dicts_and_arrays():
+def test_collate_fn_is_called_with_rows_of_dicts_and_arrays():
     rows = Rows({"a": np.arange(3)}, lambda rows: torch.tensor([2.0 * row["a"] for row in rows]))
     assert rows.batch().tolist() == [0, 2, 4]
     rows = Rows(IMAGES, lambda rows: torch.stack([torch.tensor(row.sum()) for row in rows]))

@@ -193,7 +193,7 @@ def test_rows_of_an_extractor_are_left_out_too(kind):
 
 
 def with_bank(reg, bank):
-    """The same trained estimator, which answers from another bank."""
+    """The same trained estimator with another bank."""
     reg = copy.deepcopy(reg)
     reg.bank_ = bank
     return reg
@@ -310,7 +310,7 @@ def test_a_step_counts_rows_whatever_they_weigh(step):
 
 @pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=name_of)
 def test_rows_at_one_place_are_averaged_by_weight(estimator):
-    """All features alike: nothing but the weights tells rows apart."""
+    """All features are the same: rows differ by their weights only."""
     prediction = estimator.fit(np.ones((60, 3)), y, sample_weight=WEIGHTS).predict(np.ones((1, 3)))
     assert prediction[0] == pytest.approx(np.average(y, weights=WEIGHTS), rel=1e-4)
 
@@ -371,14 +371,14 @@ def test_losses_are_weighted_means(neighbor_pool, micro_batch_size, n_outputs):
         (train, Exclusion(numbers, numbers), "train_loss"),
         (valid, None, "valid_loss"),
     ):
-        answer = Evaluation(network.head, neighbors, network.embed(X), exclusion).attend()
-        errors = (answer - y).square().reshape(len(y), -1).mean(dim=1).detach()
+        prediction = Evaluation(network.head, neighbors, network.embed(X), exclusion).attend()
+        errors = (prediction - y).square().reshape(len(y), -1).mean(dim=1).detach()
         expected = np.average(errors, weights=prior.exp())
         assert history[0][name] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("neighbor_pool", NEIGHBOR_POOLS)
-def test_pools_know_what_rows_weigh_beforehand(neighbor_pool):
+def test_pools_hold_the_prior_weights_of_rows(neighbor_pool):
     X, y, prior = tensors(20)
     pool = NEIGHBOR_POOLS[neighbor_pool](X, y, 12, torch.Generator(), None, prior)
     network = make_network()
@@ -388,26 +388,26 @@ def test_pools_know_what_rows_weigh_beforehand(neighbor_pool):
         torch.testing.assert_close(neighbors.log_prior, prior[rows])
 
 
-def test_refinement_asks_weighed_rows_of_weighed_neighbors(monkeypatch):
+def test_refinement_is_of_weighted_queries_and_neighbors(monkeypatch):
     seen = []
     monkeypatch.setattr(trainer, "refine", lambda *arguments: seen.append(arguments))
     reg = nona().fit(X, y, sample_weight=WEIGHTS)
-    softstep_knn(pool_size=20).fit(X, y, sample_weight=WEIGHTS)  # asks training rows
+    softstep_knn(pool_size=20).fit(X, y, sample_weight=WEIGHTS)  # its queries are training rows
     [valid] = reg.validation_indices_
     train = np.setdiff1d(np.arange(60), valid)
-    for (evaluation, loss, values, weights), asked, neighbors in zip(
+    for (evaluation, loss, values, weights), queries, neighbors in zip(
         seen, (valid, np.arange(60)), (train, np.arange(60)), strict=True
     ):
         assert isinstance(loss, WeightedLoss)
         for found, rows in (
             (evaluation.neighbors.log_prior.exp(), neighbors),
-            (weights, asked),
+            (weights, queries),
         ):
             expected = np.sort(WEIGHTS[rows])
             np.testing.assert_allclose(
                 np.sort(found) / found.sum().item(), expected / expected.sum(), rtol=1e-4
             )
-        encoded = (y[asked] - np.average(y, weights=WEIGHTS)) / reg.targets_.scaler.scale_
+        encoded = (y[queries] - np.average(y, weights=WEIGHTS)) / reg.targets_.scaler.scale_
         np.testing.assert_allclose(np.sort(values), np.sort(encoded), rtol=1e-3, atol=1e-5)
 
 
@@ -492,7 +492,7 @@ def test_one_device_of_accelerate_changes_nothing():
 
 
 def test_calibration_counts_errors_by_weight():
-    """Of rows at one place, as if the queries were asked so often."""
+    """Of rows at one place, as if the queries were repeated so often."""
     generator = torch.Generator().manual_seed(0)
     values, residual = (torch.randn(n, 1, generator=generator).double() for n in (30, 80))
     residual *= torch.linspace(0.2, 2, 80)[:, None]
@@ -528,7 +528,7 @@ def test_what_an_average_spares_counts_by_weight():
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_intervals_of_a_bank_follow_its_heavy_rows(held_out):
-    """Twins tell each other apart by 2, or by 20; those that count more say how wide."""
+    """Twins differ by 2, or by 20; those of larger weight determine the width."""
     signs = torch.tensor([1.0, -1.0]).repeat(40).double()
     values = signs * torch.tensor([1.0, 10.0]).repeat_interleave(40)
     places = torch.arange(80)[:, None] // 2 * 1e3

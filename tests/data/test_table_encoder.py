@@ -468,7 +468,7 @@ def test_parts_of_a_date_that_do_not_differ_are_left_out():
     assert len(columns_of(one([monday, monday, None]))) == 2
 
 
-def test_a_missing_date_is_the_median_of_every_part_and_says_so():
+def test_a_missing_date_is_the_median_of_every_part_with_an_indicator():
     columns = columns_of(one(MOMENTS))
     for name, (first, second, missing) in columns.items():
         if name != "x_missing":
@@ -650,7 +650,7 @@ def test_estimators_take_what_is_cut(estimator):
     values = np.arange(40) % 10 + 0.5
     X = pd.DataFrame({"bin": pd.cut(values, [0, 3, 6, 9.2]), "q": pd.qcut(values, 4)})
     reg = clone(estimator).fit(X, values)
-    # A row's company changes the rounding of products; a step magnifies float32's last digit.
+    # Other queries change the rounding of products; a step magnifies float32's last digit.
     expected, rtol = reg.predict(X), 10 * np.finfo(np.float32).eps
     np.testing.assert_allclose(reg.predict(X[::-1]), expected[::-1], rtol=rtol)
     np.testing.assert_allclose(reg.predict(X[:1]), expected[:1], rtol=rtol)
@@ -714,13 +714,13 @@ def test_a_category_becomes_at_most_max_categories_columns(max_categories):
 # -- gaps ------------------------------------------------------------------------------------
 
 
-def test_a_column_says_where_gaps_were_only_if_fit_saw_some():
+def test_a_column_has_an_indicator_of_gaps_only_if_fit_saw_some():
     X = pd.DataFrame({"full": [1.0, 2.0, 6.0], "gaps": [4.0, None, 8.0], "word": ["a", "b", "a"]})
     encoder, columns = encode(X)
     assert [name for name in columns if name.endswith("_missing")] == ["gaps_missing"]
     # Gaps at predict, where fit saw none: the median, a place in the order, no level.
-    asked = pd.DataFrame({"full": [None, 5.0], "gaps": [1.0, None], "word": [None, "b"]})
-    found = dict(zip(columns, encoder.transform(asked).T.tolist(), strict=True))
+    X_test = pd.DataFrame({"full": [None, 5.0], "gaps": [1.0, None], "word": [None, "b"]})
+    found = dict(zip(columns, encoder.transform(X_test).T.tolist(), strict=True))
     assert found == {
         "full": [2.0, 5.0],
         "gaps": [1.0, 6.0],
@@ -753,7 +753,7 @@ def test_a_column_says_where_gaps_were_only_if_fit_saw_some():
     ],
 )
 @pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
-def test_a_column_of_gaps_only_says_nothing_whatever_comes(X):
+def test_a_column_of_gaps_only_is_constant_whatever_comes(X):
     encoder, columns = encode(X)
     assert all(len(set(values)) == 1 for values in columns.values())
     expected = encoder.transform(X)[:2]
@@ -926,7 +926,7 @@ def test_columns_with_other_names_go_by_their_place(names):
     np.testing.assert_array_equal(encoder.transform([[1, "u"]]), [[1, 1, 0]])
 
 
-def test_names_say_where_a_column_comes_from():
+def test_output_names_begin_with_the_source_column():
     X, _ = mixed_frame()
     encoder = TableEncoder()
     check_output(encoder, encoder.fit_transform(X))
@@ -1093,7 +1093,7 @@ def test_wrong_choices(estimator, chosen, error, message, untrained):
 @ON_ALL
 @pytest.mark.parametrize("chosen", [None, [], ["n"], [False, False]])
 @pytest.mark.parametrize("dtype", [object, "category", "string"])
-def test_strings_that_nobody_chose_are_refused(estimator, chosen, dtype, untrained):
+def test_strings_that_were_not_chosen_are_refused(estimator, chosen, dtype, untrained):
     X = pd.DataFrame({"n": [1.0, 2.0], "word": pd.Series(["u", "v"], dtype=dtype)})
     model = clone(estimator).set_params(categorical_features=chosen)
     with pytest.raises(ValueError, match="column 'word' holds strings, such as 'u', and categ"):
@@ -1200,31 +1200,31 @@ def test_columns_of_an_array_go_by_number(estimator):
 
 
 @ON_ALL
-def test_a_fit_on_a_frame_asked_with_an_array_warns_once(estimator, fitted):
+def test_an_array_after_a_fit_on_a_frame_warns_once(estimator, fitted):
     X, _ = mixed_frame()
     model = fitted[type(estimator)]
     name = type(model).__name__
     with pytest.warns(UserWarning, match=f"not have valid feature names, but {name}") as found:
-        answer = evaluate(model, X.astype(object).to_numpy())
+        prediction = evaluate(model, X.astype(object).to_numpy())
     assert len(found) == 1
-    np.testing.assert_allclose(answer, evaluate(model, X), rtol=1e-9)
+    np.testing.assert_allclose(prediction, evaluate(model, X), rtol=1e-9)
 
 
 @ON_ALL
-def test_a_fit_on_an_array_asked_with_a_frame_warns_once(estimator):
+def test_a_frame_after_a_fit_on_an_array_warns_once(estimator):
     X, y = mixed_frame()
-    X = X.drop(columns="size")  # an array does not know its order
+    X = X.drop(columns="size")  # an array does not hold its order
     model = clone(estimator).fit(X.astype(object).to_numpy(), y)
     expected = evaluate(model, X.astype(object).to_numpy())
     name = type(model).__name__
     with pytest.warns(UserWarning, match=f"X has feature names, but {name} was fitted w") as found:
-        answer = evaluate(model, X)
+        prediction = evaluate(model, X)
     assert len(found) == 1
-    np.testing.assert_allclose(answer, expected, rtol=1e-9)
+    np.testing.assert_allclose(prediction, expected, rtol=1e-9)
 
 
 @ON_ALL
-def test_asking_before_fit(estimator):
+def test_queries_before_fit_are_errors(estimator):
     with pytest.raises(NotFittedError):
         evaluate(clone(estimator), CHOICE)
 
@@ -1401,12 +1401,12 @@ def test_every_kind_of_column_of_pandas(estimator):
     expected = model.predict(X)
     assert np.isfinite(expected).all()
     assert model.features_.n_features_in_ == model.n_features_in_ == X.shape[1]
-    # An estimator is a fit on what its encoder says.
+    # An estimator is a fit on the output of its encoder.
     columns = clone(estimator).fit(TableEncoder().fit_transform(X), y)
     np.testing.assert_array_equal(
         columns.predict(model.features_.transform(X)), clone(estimator).fit(X, y).predict(X)
     )
-    # Another zone, other types for the same values: the same answers
+    # Another zone, other types for the same values: the same predictions
     again = X.assign(
         zone=X["zone"].dt.tz_convert("Asia/Tokyo"),
         category=X["category"].astype(str),
@@ -1418,7 +1418,7 @@ def test_every_kind_of_column_of_pandas(estimator):
 
 
 @ON_ESTIMATORS
-def test_unknown_levels_gaps_and_far_dates_are_answered(estimator, fitted):
+def test_unknown_levels_gaps_and_far_dates_are_predicted(estimator, fitted):
     X, _ = mixed_frame()
     strange = pd.DataFrame(
         {
@@ -1498,7 +1498,7 @@ def test_importances_are_those_of_the_tables_columns():
     assert found.shape == (X.shape[1],)
     assert found.sum() == pytest.approx(1)
     assert (found >= 0).all()
-    # A column that says nothing counts nothing, and the others what they did.
+    # A constant column has importance 0, and the others are unchanged.
     model.fit(X.assign(constant=1.0, empty=None), y)
     np.testing.assert_allclose(model.feature_importances_, [*found, 0, 0], rtol=1e-4)
 
@@ -1534,7 +1534,7 @@ def test_an_encoder_before_an_estimator(estimator):
     np.testing.assert_array_equal(model.predict(X), clone(estimator).fit(X, y).predict(X))
 
 
-def test_a_fit_with_an_extractor_forgets_the_table():
+def test_a_fit_with_an_extractor_removes_the_table_encoder():
     from torch import nn
 
     X, y = mixed_frame()
@@ -1622,8 +1622,8 @@ def test_where_fit_saw_dates_other_strings_are_refused():
 
 
 @ON_ALL
-def test_a_column_of_rare_levels_only_is_said_to_tell_nothing(estimator):
-    """Numbers and dates that came as strings would else be lost without a word."""
+def test_a_column_of_rare_levels_only_warns(estimator):
+    """Numbers and dates that came as strings would else be lost without a warning."""
     X = pd.DataFrame({"area": np.arange(120.0), "paid": [f"1.{i:03},50" for i in range(120)]})
     X["town"] = ["here", *["there"] * 119]  # of which one level is rare
     message = "column 'paid' holds 120 categories in 120 rows, none of them often enough"

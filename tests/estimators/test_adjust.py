@@ -67,8 +67,8 @@ def test_the_shift_fades_beyond_reach():
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_trend_in_g_is_not_the_neighbours_business(training):
-    """If g is the truth, any weights predict it: adjusted, all neighbours say the same."""
+def test_a_trend_in_g_does_not_depend_on_the_neighbours(training):
+    """If g is the truth, any weights predict it: all adjusted targets are the same."""
     head = NONAHead("dot", n_adjusted=2).train(training)
     query, neighbors = torch.randn(5, 6), torch.randn(20, 6)
     targets = neighbors[:, 4:] + 3.0
@@ -88,13 +88,13 @@ def test_the_quick_way_is_autograd_s(seed, n_outputs, excluded):
     targets = torch.randn(shape, generator=generator, dtype=torch.float64)
     mask = torch.rand(4, 7, generator=generator) < 0.3 if excluded else None
     head = NONAHead(learn_temperature=True, n_adjusted=c).double()
-    answers = []
+    results = []
     for training in (True, False):
         head.train(training)
         prediction = head(query, neighbors, targets, mask)
         leaves = query, neighbors, head.log_temperature
-        answers.append((prediction, *torch.autograd.grad(prediction.square().sum(), leaves)))
-    for ours, expected in zip(*answers, strict=True):
+        results.append((prediction, *torch.autograd.grad(prediction.square().sum(), leaves)))
+    for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -108,11 +108,11 @@ def test_gradients_are_finite_differences():
     assert torch.autograd.gradcheck(L2Attention.apply, inputs)
 
 
-def test_without_anybody_there_is_nothing_to_adjust():
+def test_without_neighbours_nothing_is_adjusted():
     head, query, neighbors = NONAHead(n_adjusted=1), torch.randn(2, 3), torch.randn(4, 3)
-    nobody = torch.tensor([[True] * 4, [False] * 4])
+    excluded = torch.tensor([[True] * 4, [False] * 4])
     for training in (True, False):
-        prediction = head.train(training)(query, neighbors, torch.randn(4), nobody)
+        prediction = head.train(training)(query, neighbors, torch.randn(4), excluded)
         assert prediction[0] == 0
         assert prediction[1] != 0
 
@@ -125,7 +125,7 @@ def test_a_negative_number_of_adjustments_is_refused():
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("step", [None, "s1"])
 @pytest.mark.parametrize("leave_one_out", [False, True])
-def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_out):
+def test_predictions_at_once_and_tile_by_tile_are_the_same(similarity, step, leave_one_out):
     """With a reach that half of the queries are beyond, and an average of two networks."""
     generator = torch.Generator().manual_seed(0)
     head = AverageHead(
@@ -155,7 +155,7 @@ def test_answers_at_once_and_tile_by_tile_are_one(similarity, step, leave_one_ou
 
 
 @pytest.mark.parametrize("prior", [False, True])
-def test_tiles_know_how_far_a_query_is(prior):
+def test_tiles_measure_how_far_a_query_is(prior):
     """Half are beyond reach, whatever the temperature and what neighbours weigh beforehand."""
     generator = torch.Generator().manual_seed(0)
     head = NONAHead(learn_temperature=True, n_adjusted=1).eval()
@@ -177,7 +177,7 @@ def test_tiles_know_how_far_a_query_is(prior):
 
 
 @pytest.mark.parametrize("reach", [2.0, np.inf])
-def test_tile_by_tile_nobody_is_nothing_to_adjust_either(reach):
+def test_tile_by_tile_without_neighbours_nothing_is_adjusted(reach):
     head = NONAHead(n_adjusted=1).eval()
     head.trust_radius.fill_(reach)
     neighbors = Neighbors(torch.randn(4, 3), torch.randn(4).double())
@@ -307,7 +307,7 @@ def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
 
 
 def test_other_targets_are_not_adjusted(reg, plane):
-    """What was learned for one target says nothing of another, through edits and pickles."""
+    """Adjustments learned for one target do not apply to another, after edits and pickling."""
     _, X_test, y, _ = plane
     other = pickle.loads(pickle.dumps(reg)).set_neighbor_targets(100 * np.cos(y))
     other.add_neighbors(X_test[:2], [1.0, 2.0])
@@ -359,8 +359,8 @@ def test_the_table_on_paper():
     np.testing.assert_allclose(table["contribution"], [12 * near, 16 * (1 - near)], rtol=1e-5)
 
 
-def test_others_that_weigh_little_are_told():
-    """A part in 200: what they are worth is more than rounding."""
+def test_others_of_small_weight_are_reported():
+    """A part in 200: their contribution is more than rounding."""
     neighbors = Neighbors(
         torch.zeros(3, 2),
         torch.tensor([1.0, 7.0, 8.0]).double(),

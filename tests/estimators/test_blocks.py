@@ -1,4 +1,4 @@
-"""Predictions of many rows, some at a time: the same answers, whatever the blocks."""
+"""Predictions of many rows, some at a time: the same results, whatever the blocks."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -84,7 +84,9 @@ def as_polars(X):
     ],
     ids=["predict", "std", "transform", "weights"],
 )
-def test_a_table_is_answered_by_blocks_as_it_is_at_once(convert, evaluate, small_blocks):
+def test_predictions_of_a_table_in_blocks_and_at_once_are_the_same(
+    convert, evaluate, small_blocks
+):
     X = convert(make_table(60))
     if convert is as_polars:
         X = X.drop("let")  # a list of aware dates is a column of UTC there
@@ -95,7 +97,7 @@ def test_a_table_is_answered_by_blocks_as_it_is_at_once(convert, evaluate, small
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_classes_are_answered_by_blocks(several, small_blocks):
+def test_classes_are_predicted_in_blocks(several, small_blocks):
     X = np.random.default_rng(0).normal(size=(60, 3))
     y = np.where(X[:, 0] > 0, "yes", "no")
     y = np.stack([y, np.where(X[:, 1] > 0, "a", "b")], axis=1) if several else y
@@ -109,7 +111,7 @@ def test_classes_are_answered_by_blocks(several, small_blocks):
     assert model.predict(X[40:]).shape == y[40:].shape
 
 
-def test_rows_of_an_extractor_are_answered_by_blocks(small_blocks):
+def test_rows_of_an_extractor_are_predicted_in_blocks(small_blocks):
     X = np.random.default_rng(0).normal(size=(40, 2, 3)).astype(np.float32)
     model = NONARegressor(nn.Flatten(), n_estimators=1, **QUICK).fit(X[:25], X[:25, 0, 0])
     whole, ours = predict_whole_and_by_blocks(
@@ -135,7 +137,7 @@ def test_a_block_without_a_value_is_no_other_column(small_blocks):
 
 
 @pytest.mark.parametrize("row", [0, 39])
-def test_what_is_wrong_in_any_block_is_said(row, small_blocks):
+def test_an_invalid_value_in_any_block_is_named(row, small_blocks):
     X = np.random.default_rng(0).normal(size=(40, 3))
     model = SoftStepKNeighborsRegressor(**QUICK).fit(X, X[:, 0])
     X[row, 1] = np.inf
@@ -143,7 +145,7 @@ def test_what_is_wrong_in_any_block_is_said(row, small_blocks):
         model.predict(X)
 
 
-def test_all_blocks_are_asked_of_one_bank(small_blocks, monkeypatch):
+def test_all_blocks_are_predicted_from_one_bank(small_blocks, monkeypatch):
     """Another thread may edit the bank while a long prediction runs."""
     X = np.random.default_rng(0).normal(size=(40, 3))
     model = NONARegressor(n_estimators=1, **QUICK).fit(X, X[:, 0])

@@ -78,8 +78,8 @@ def test_votes_on_paper():
     """Distances 1 and 1 + ln 3 give the first neighbour three quarters of the weight."""
     head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False).double().eval()
     neighbors = torch.tensor([[1.0], [-1.0 - math.log(3)]], dtype=torch.float64)
-    said = head(torch.zeros(1, 1, dtype=torch.float64), neighbors, one_hot([1, 0], 2))
-    torch.testing.assert_close(said, torch.tensor([[0.25, 0.75]], dtype=torch.float64))
+    probabilities = head(torch.zeros(1, 1, dtype=torch.float64), neighbors, one_hot([1, 0], 2))
+    torch.testing.assert_close(probabilities, torch.tensor([[0.25, 0.75]], dtype=torch.float64))
 
 
 def test_odds_on_paper():
@@ -87,8 +87,8 @@ def test_odds_on_paper():
     head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False, n_adjusted=2).eval()
     query = torch.tensor([[0.0, 7.0, 7.0 + math.log(4)]])
     neighbors = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0], [1.0, 0, 0]])
-    said = head(query, neighbors, one_hot([0, 0, 1], 2).float())
-    torch.testing.assert_close(said, torch.tensor([[2 / 6, 4 / 6]]))
+    probabilities = head(query, neighbors, one_hot([0, 0, 1], 2).float())
+    torch.testing.assert_close(probabilities, torch.tensor([[2 / 6, 4 / 6]]))
     plain = head(query, neighbors, one_hot([0, 0, 1], 2).float(), adjustment_scale=None)
     torch.testing.assert_close(plain, torch.tensor([[2 / 3, 1 / 3]]))
     head.trust_radius.fill_(0.5)  # the nearest neighbour is twice as far: a quarter of h is left
@@ -101,8 +101,8 @@ def test_smoothing_on_paper():
     """A class that no neighbour has is as probable as its frequency times the smoothing."""
     head = ClassHead(prior=torch.tensor([0.7, 0.3])).eval()
     torch.nn.init.constant_(head.logit_smoothing, math.log(0.1 / 0.9))
-    said = head(torch.zeros(1, 1), torch.ones(2, 1), one_hot([0, 0], 2).float())
-    torch.testing.assert_close(said, torch.tensor([[0.9 + 0.07, 0.03]]))
+    probabilities = head(torch.zeros(1, 1), torch.ones(2, 1), one_hot([0, 0], 2).float())
+    torch.testing.assert_close(probabilities, torch.tensor([[0.9 + 0.07, 0.03]]))
 
 
 def test_without_smoothing_training_alone_has_some():
@@ -117,20 +117,20 @@ def test_outputs_are_normalised_each_by_itself():
     targets = torch.cat([one_hot([0, 1, 2, 1], 3), one_hot([1, 1, 0, 1], 2)], dim=1).float()
     head = ClassHead(prior=targets.mean(dim=0), sizes=(3, 2), n_adjusted=5).eval()
     query, neighbors = torch.randn(6, 8), torch.randn(4, 8)
-    said = head(query, neighbors, targets)
+    probabilities = head(query, neighbors, targets)
     for place in (slice(0, 3), slice(3, 5)):
         alone = ClassHead(prior=head.prior[place], n_adjusted=place.stop - place.start).eval()
         columns = [0, 1, 2, *range(3 + place.start, 3 + place.stop)]
         expected = alone(query[:, columns], neighbors[:, columns], targets[:, place])
-        torch.testing.assert_close(said[:, place], expected)
+        torch.testing.assert_close(probabilities[:, place], expected)
 
 
 def test_any_size_of_odds_is_finite():
     head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False, n_adjusted=2).eval()
     query = torch.tensor([[0.0, 1e4, -1e4]], requires_grad=True)
-    said = head(query, torch.ones(2, 3), one_hot([0, 1], 2).float())
-    assert said.tolist() == [[1, 0]]
-    said.sum().backward()
+    probabilities = head(query, torch.ones(2, 3), one_hot([0, 1], 2).float())
+    assert probabilities.tolist() == [[1, 0]]
+    probabilities.sum().backward()
     assert query.grad.isfinite().all()
 
 
@@ -189,49 +189,53 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_tiles_say_what_the_head_says(case):
-    asked = evaluation(0, **case)
-    torch.testing.assert_close(asked.mean(), asked.attend().detach(), atol=1e-6, rtol=0)
+def test_tiles_are_equal_to_the_head(case):
+    evaluated = evaluation(0, **case)
+    torch.testing.assert_close(evaluated.mean(), evaluated.attend().detach(), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_probabilities_are_sums_of_what_neighbours_add(case):
-    asked = evaluation(1, **case)
-    weights, positions, adjusted = asked.heaviest(40 - bool(case.get("exclude")))
+    evaluated = evaluation(1, **case)
+    weights, positions, adjusted = evaluated.heaviest(40 - bool(case.get("exclude")))
     added = (weights[..., None] * adjusted).sum(dim=1)
-    rest = asked.mean() - added  # what smoothing adds
+    rest = evaluated.mean() - added  # what smoothing adds
     assert (rest > -1e-6).all()
     if not case.get("smoothing", True):
         torch.testing.assert_close(rest, torch.zeros_like(rest), atol=1e-6, rtol=0)
-    own = asked.neighbors.values[positions]
+    own = evaluated.neighbors.values[positions]
     assert ((adjusted > 0) <= (own > 0)).all()  # a neighbour adds to its own class alone
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_influence_is_what_leaving_out_does(case):
-    """Where nothing depends on who is nearest: without a reach."""
-    asked = evaluation(2, **case)
-    for head, _, _ in asked.head.split_by_head(asked.query, asked.neighbors.embeddings):
+    """Where nothing depends on which row is nearest: without a reach."""
+    evaluated = evaluation(2, **case)
+    for head, _, _ in evaluated.head.split_by_head(
+        evaluated.query, evaluated.neighbors.embeddings
+    ):
         if head.n_adjusted:
             head.trust_radius.fill_(math.inf)
-    before = asked.mean()
-    _, change, _ = asked.influence()
+    before = evaluated.mean()
+    _, change, _ = evaluated.influence()
     for j in (0, 7):
         kept = torch.arange(40) != j
-        exclusion = asked.exclusion
+        exclusion = evaluated.exclusion
         if exclusion is not None:
             exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
-        without = Evaluation(asked.head, asked.neighbors[kept], asked.query, exclusion).mean()
+        without = Evaluation(
+            evaluated.head, evaluated.neighbors[kept], evaluated.query, exclusion
+        ).mean()
         expected = (without - before).square().sum(dim=1).mean()
         torch.testing.assert_close(change[j], expected, rtol=1e-4, atol=1e-9)
 
 
-def test_nobody_admitted_leaves_the_frequencies():
-    asked = evaluation(3, n_heads=1, adjusts=False)
+def test_without_admitted_neighbours_the_frequencies_remain():
+    evaluated = evaluation(3, n_heads=1, adjusts=False)
     same = torch.zeros(15, dtype=torch.long)
-    everyone = Exclusion(same, torch.zeros(40, dtype=torch.long))
-    alone = Evaluation(asked.head, asked.neighbors, asked.query, everyone)
-    expected = asked.head.prior.expand(15, -1)
+    every_pair = Exclusion(same, torch.zeros(40, dtype=torch.long))
+    alone = Evaluation(evaluated.head, evaluated.neighbors, evaluated.query, every_pair)
+    expected = evaluated.head.prior.expand(15, -1)
     torch.testing.assert_close(alone.mean(), expected.detach())
 
 
@@ -332,7 +336,7 @@ def test_kinds_of_labels(labels, classes):
 
 
 def test_outputs_of_different_kinds(iris):
-    """Each by itself could be told apart, so can they be side by side."""
+    """Outputs of different types keep their types side by side."""
     X, X_test, y, y_test = iris
     frame = pd.DataFrame({"name": np.array(["a", "b", "c"])[y], "is": y > 0, "number": y * 10})
     model = softstep_knn().fit(X, frame)
@@ -488,10 +492,10 @@ def test_one_class_and_classes_of_one_row(make, early_stopping, iris):
     assert (alone.predict_proba(X_test) == 1).all()
     rare = y.copy()
     rare[:2] = [7, 8]
-    said = clone(model).fit(X, rare).predict_proba(X_test)
-    assert said.shape == (50, 5)
-    assert np.isfinite(said).all()
-    assert (said > 0).all()
+    probabilities = clone(model).fit(X, rare).predict_proba(X_test)
+    assert probabilities.shape == (50, 5)
+    assert np.isfinite(probabilities).all()
+    assert (probabilities > 0).all()
 
 
 @pytest.mark.parametrize("make", BOTH)
@@ -591,7 +595,7 @@ def test_a_bank_without_one_of_the_classes(iris):
 
 
 @pytest.mark.parametrize("regressor", [NONARegressor, SoftStepKNeighborsRegressor])
-def test_a_regressor_says_who_takes_classes(regressor, iris):
+def test_the_error_of_a_regressor_names_the_classifier(regressor, iris):
     X, _, y, _ = iris
     with pytest.raises(ValueError, match=r"'b'.*NONAClassifier"):
         regressor(max_iter=1).fit(X, np.array(["b", "a", "c"])[y * 0])
@@ -655,8 +659,8 @@ def test_learning_curve_and_cross_val_predict(iris):
     X, _, y, _ = iris
     _, train, test = learning_curve(softstep_knn(), X, y, train_sizes=[0.5, 1.0], cv=2)
     assert np.isfinite([train, test]).all()
-    said = cross_val_predict(softstep_knn(), X, y, cv=2, method="predict_proba")
-    assert said.shape == (100, 3)
+    probabilities = cross_val_predict(softstep_knn(), X, y, cv=2, method="predict_proba")
+    assert probabilities.shape == (100, 3)
 
 
 def test_decision_boundary(iris):
@@ -776,7 +780,7 @@ def test_a_warm_start_needs_the_same_classes(make, iris):
 
 
 @pytest.mark.parametrize("make", BOTH)
-def test_a_warm_start_knows_how_frequent_classes_are_now(make, iris):
+def test_a_warm_start_updates_the_frequencies_of_the_classes(make, iris):
     X, _, y, _ = iris
     model = make(warm_start=True, max_iter=2).fit(X, y)
     some = np.r_[np.flatnonzero(y == 0)[:5], np.flatnonzero(y)]
@@ -796,7 +800,7 @@ def heads_of(model):
 
 @pytest.mark.parametrize("certain", [False, True])
 def test_how_sure_a_network_may_be_is_refined(certain):
-    """Less where labels are a guess, more where they are certain."""
+    """Less where labels are random, more where they are certain."""
     rng = np.random.default_rng(0)
     side = rng.integers(2, size=400)
     labels = one_hot(side if certain else rng.permutation(side), 2)
@@ -813,8 +817,8 @@ def test_how_sure_a_network_may_be_is_refined(certain):
 
 
 @pytest.mark.parametrize("make", BOTH)
-def test_validation_rows_say_how_sure_a_network_may_be(make):
-    """Where classes are apart, and where nobody can guess them; steps are too small to learn."""
+def test_validation_rows_determine_how_sure_a_network_may_be(make):
+    """Where classes are apart, and where they are random; steps are too small to learn."""
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=400)
     apart, anything = rng.normal(size=(2, 400, 2))

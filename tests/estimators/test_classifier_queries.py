@@ -1,4 +1,4 @@
-"""What users of the regressors know, asked of classifiers: oracles are the same, done by hand."""
+"""The methods of the regressors, tested for classifiers: oracles are the same, step by step."""
 
 import copy
 import pickle
@@ -132,9 +132,9 @@ def one_hot(model, y):
 @pytest.mark.parametrize("k", [1, 4, N - 1])
 @pytest.mark.parametrize("own", [False, True])
 def test_contributions_sum_to_probabilities(fitted, animals, k, own):
-    X, y, asked, _ = animals
-    table = fitted.explain(None if own else asked, k)
-    expected = side_by_side(fitted, None if own else asked)
+    X, y, X_test, _ = animals
+    table = fitted.explain(None if own else X_test, k)
+    expected = side_by_side(fitted, None if own else X_test)
     parts = table.filter(like="contribution").to_numpy().reshape(len(expected), k + 1, -1)
     np.testing.assert_allclose(parts.sum(axis=1), expected, atol=1e-12)
     assert (parts > -CLOSE).all()
@@ -151,12 +151,12 @@ def test_contributions_sum_to_probabilities(fitted, animals, k, own):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_without_adjustments_a_row_adds_its_weight(all_fitted, animals, name):
-    model, (_, y, asked, _) = all_fitted[name], animals
-    table = model.explain(asked, 5)
+    model, (_, y, X_test, _) = all_fitted[name], animals
+    table = model.explain(X_test, 5)
     named = table["neighbor"] != "others"
     added = table.filter(like="contribution").sum(axis=1)
     np.testing.assert_allclose(added[named], table["weight"][named], atol=CLOSE)
-    for queries in (asked, None):
+    for queries in (X_test, None):
         votes = model.neighbor_weights(queries) @ one_hot(model, y)
         np.testing.assert_allclose(model.predict_proba(queries), votes, atol=CLOSE)
 
@@ -189,13 +189,13 @@ def test_no_two_columns_have_one_name(classes):
     assert names == plain or len({*plain}) < len(plain)
 
 
-def test_outputs_and_classes_that_read_alike_are_told_apart(animals):
-    X, y, asked, _ = animals
+def test_similar_names_of_outputs_and_classes_are_distinguished(animals):
+    X, y, X_test, _ = animals
     labels = both(y, X).replace({"no": "t", "yes": "u_t"})
     model = nona(max_iter=1).fit(
         X, labels.set_axis(["kind", "kind_u"], axis=1).replace("fox", "u_t")
     )
-    table = model.explain(asked, 3)
+    table = model.explain(X_test, 3)
     added = [name for name in table if name.startswith("contribution")]
     assert added == [
         "contribution_'kind'_cat",
@@ -205,14 +205,14 @@ def test_outputs_and_classes_that_read_alike_are_told_apart(animals):
         "contribution_'kind_u'_u_t",
     ]
     sums = table.groupby("query", sort=False)[added].sum()
-    np.testing.assert_allclose(sums, side_by_side(model, asked), atol=1e-12)
+    np.testing.assert_allclose(sums, side_by_side(model, X_test), atol=1e-12)
 
 
 def test_labels_keep_their_own_values(animals):
     """Whole numbers that no float holds, although the others have no label."""
-    X, y, asked, _ = animals
+    X, y, X_test, _ = animals
     labels = 2**53 + 1 + 2 * (y == "fox").astype(int)
-    table = nona(max_iter=1).fit(X, labels).explain(asked, 4)
+    table = nona(max_iter=1).fit(X, labels).explain(X_test, 4)
     named = table[table["neighbor"] != "others"]
     assert named["target"].tolist() == labels[named["neighbor"]].tolist()
     assert table["target"][table["neighbor"] == "others"].isna().all()
@@ -235,15 +235,15 @@ def test_leave_one_out_is_a_bank_without_the_row(fitted, animals):
 
 @pytest.mark.parametrize("name", WITHOUT_STEP)
 @pytest.mark.parametrize("own", [False, True])
-def test_influence_is_removing_and_asking_again(all_fitted, animals, name, own):
-    model, (X, y, asked, truth) = all_fitted[name], animals
-    table = model.influence() if own else model.influence(asked, truth_of(model, asked, truth))
+def test_influence_is_removing_and_predicting_again(all_fitted, animals, name, own):
+    model, (X, y, X_test, truth) = all_fitted[name], animals
+    table = model.influence() if own else model.influence(X_test, truth_of(model, X_test, truth))
     assert table["neighbor"].tolist() == NAMES[:N]
-    queries, labels = (X, y) if own else (asked, truth)
+    queries, labels = (X, y) if own else (X_test, truth)
     true = one_hot(model, truth_of(model, queries, labels))
-    before = side_by_side(model, None if own else asked)
+    before = side_by_side(model, None if own else X_test)
     if own:
-        for j in (3, 20):  # the others' answers, each without itself and without this one
+        for j in (3, 20):  # the others' predictions, each without itself and without this one
             rest = without(model, NAMES[j])
             kept = np.delete(np.arange(N), j)
             change = np.zeros_like(before)
@@ -251,7 +251,7 @@ def test_influence_is_removing_and_asking_again(all_fitted, animals, name, own):
             check_influence(table.iloc[j], before, change, true)
     else:
         for j in (3, 20):
-            change = side_by_side(without(model, NAMES[j]), asked) - before
+            change = side_by_side(without(model, NAMES[j]), X_test) - before
             check_influence(table.iloc[j], before, change, true)
 
 
@@ -272,34 +272,34 @@ def test_without_labels_there_is_no_error(all_fitted, animals):
 
 
 def test_rows_come_and_go(fitted, animals):
-    X, _, asked, truth = animals
+    X, _, X_test, truth = animals
     model = copy.deepcopy(fitted)
-    before = side_by_side(model, asked)
-    ids = model.add_neighbors(asked, truth_of(model, asked, truth))
+    before = side_by_side(model, X_test)
+    ids = model.add_neighbors(X_test, truth_of(model, X_test, truth))
     assert (ids == np.arange(N, N + Q)).all()
-    assert (side_by_side(model, asked) != before).any(axis=1).all()
-    assert {*model.explain(asked, N)["neighbor"]} - {"others"} <= {*NAMES}
+    assert (side_by_side(model, X_test) != before).any(axis=1).all()
+    assert {*model.explain(X_test, N)["neighbor"]} - {"others"} <= {*NAMES}
     model.remove_neighbors(ids=ids)
-    np.testing.assert_allclose(side_by_side(model, asked), before, atol=1e-12)
+    np.testing.assert_allclose(side_by_side(model, X_test), before, atol=1e-12)
     model.compress(20, X)
     kept = model.bank_.ids.numpy()
     assert len({*kept}) == 20
     left = without(fitted, [name for i, name in enumerate(NAMES[:N]) if i not in kept])
-    np.testing.assert_array_equal(side_by_side(model, asked), side_by_side(left, asked))
+    np.testing.assert_array_equal(side_by_side(model, X_test), side_by_side(left, X_test))
 
 
 def test_other_labels_leave_nothing_but_votes(fitted, animals):
     """The odds and the frequencies were of others."""
-    X, y, asked, _ = animals
+    X, y, X_test, _ = animals
     turned = truth_of(fitted, X, y.iloc[::-1].set_axis(y.index))
     model = copy.deepcopy(fitted).set_neighbor_targets(turned)
-    for queries in (asked, None):
+    for queries in (X_test, None):
         votes = fitted.neighbor_weights(queries) @ one_hot(fitted, turned)
         np.testing.assert_allclose(side_by_side(model, queries), votes, atol=CLOSE)
         definition = evaluate(model, queries)[1].attend().numpy()
         np.testing.assert_allclose(definition, votes, atol=1e-4)
-    table = model.influence(asked)
-    change = side_by_side(without(model, NAMES[3]), asked) - side_by_side(model, asked)
+    table = model.influence(X_test)
+    change = side_by_side(without(model, NAMES[3]), X_test) - side_by_side(model, X_test)
     if model.softstep is None:
         assert table["change"][3] == pytest.approx(
             np.sqrt(np.square(change).sum(axis=1).mean()), abs=1e-4
@@ -308,14 +308,14 @@ def test_other_labels_leave_nothing_but_votes(fitted, animals):
 
 @pytest.mark.parametrize("name", ["adjusted", "outputs", "knn"])
 def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
-    X, y, asked, truth = animals
+    X, y, X_test, truth = animals
     model = copy.deepcopy(all_fitted[name])
-    before, bank = side_by_side(model, asked), model.bank_
+    before, bank = side_by_side(model, X_test), model.bank_
     wrong = truth.copy()
     wrong.iloc[2] = "elk"
     several = name == "outputs"
     for edit in (
-        lambda: model.add_neighbors(asked, both(wrong, asked) if several else wrong),
+        lambda: model.add_neighbors(X_test, both(wrong, X_test) if several else wrong),
         lambda: model.set_neighbor_targets(
             both(y, X).replace("fox", "elk") if several else y.replace("fox", "elk")
         ),
@@ -326,16 +326,16 @@ def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
         with pytest.raises(ValueError, match=wrong_one + "; fit anew"):
             edit()
     with pytest.raises(ValueError, match=r"y must have \d outputs as in fit, got 3"):
-        model.add_neighbors(asked, np.tile(truth.to_numpy()[:, None], 3))
+        model.add_neighbors(X_test, np.tile(truth.to_numpy()[:, None], 3))
     with pytest.raises(ValueError, match="y must hold a label for each row, got 'fox'"):
-        model.add_neighbors(asked, "fox")
+        model.add_neighbors(X_test, "fox")
     with pytest.raises(ValueError, match="X has 7, y has 6"):
-        model.add_neighbors(asked, truth_of(model, asked, truth)[:6])
+        model.add_neighbors(X_test, truth_of(model, X_test, truth)[:6])
     assert model.bank_ is bank
-    np.testing.assert_array_equal(side_by_side(model, asked), before)
+    np.testing.assert_array_equal(side_by_side(model, X_test), before)
 
 
-def test_a_bank_of_other_rows_says_which_shape_it_was_given(all_fitted, animals):
+def test_the_error_for_a_bank_of_other_rows_names_the_shape(all_fitted, animals):
     X, y, *_ = animals
     for name, shape in (("knn", r"\(9,\)"), ("outputs", r"\(9, 2\)")):
         model = all_fitted[name]
@@ -349,8 +349,8 @@ def test_a_bank_of_other_rows_says_which_shape_it_was_given(all_fitted, animals)
 @pytest.mark.parametrize("make", [nona, knn])
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"cat": 2, "dog": 1, "fox": 1}])
 def test_weight_zero_is_absent(animals, make, class_weight):
-    """With its class, which nobody has beside it; and without a say in what is balanced."""
-    X, y, asked, _ = animals
+    """With its class, which no other row has; and it has no influence on what is balanced."""
+    X, y, X_test, _ = animals
     weight = np.ones(N)
     weight[-10:] = 0
     labels = y.copy()
@@ -361,7 +361,7 @@ def test_weight_zero_is_absent(animals, make, class_weight):
     expected = make(class_weight=class_weight).fit(X[:-10], y[:-10])
     assert model.classes_.tolist() == KINDS.tolist()
     np.testing.assert_allclose(
-        model.predict_proba(asked), expected.predict_proba(asked), atol=CLOSE
+        model.predict_proba(X_test), expected.predict_proba(X_test), atol=CLOSE
     )
 
 
@@ -414,9 +414,9 @@ def factors_of(class_weight, column):
     ids=str,
 )
 def test_added_rows_count_by_their_class(animals, name, given):
-    """As rows of fit do: nobody can tell class weights from weights of rows."""
-    X, y, asked, truth = animals
-    labels, more = both(y, X).to_numpy(), both(truth, asked).to_numpy()
+    """As rows of fit do: class weights and weights of rows have the same effect."""
+    X, y, X_test, truth = animals
+    labels, more = both(y, X).to_numpy(), both(truth, X_test).to_numpy()
     if name != "outputs":
         labels, more = labels[:, :1], more[:, :1]
     each = given if isinstance(given, list) else [given] * labels.shape[1]
@@ -437,9 +437,9 @@ def test_added_rows_count_by_their_class(animals, name, given):
     for ours, of in zip(found, factors, strict=True):
         np.testing.assert_allclose(ours, [*of.values()])
     by_class.set_params(class_weight=None)  # what fit found holds
-    by_class.add_neighbors(asked, more, sample_weight=own)
-    by_row.add_neighbors(asked, more, sample_weight=own * added)
-    for queries in (asked, None):
+    by_class.add_neighbors(X_test, more, sample_weight=own)
+    by_row.add_neighbors(X_test, more, sample_weight=own * added)
+    for queries in (X_test, None):
         expected = side_by_side(by_row, queries)
         np.testing.assert_allclose(side_by_side(by_class, queries), expected, atol=CLOSE)
 
@@ -449,27 +449,27 @@ def test_without_class_weights_they_are_ones(all_fitted):
     assert [each.tolist() for each in all_fitted["outputs"].class_weight_] == [[1, 1, 1], [1, 1]]
 
 
-def test_a_new_fit_forgets_class_weights(animals):
-    X, y, asked, truth = animals
+def test_a_new_fit_replaces_class_weights(animals):
+    X, y, X_test, truth = animals
     model = knn(class_weight={"cat": 9}).fit(X, y)
-    model.set_params(class_weight=None).fit(X, y).add_neighbors(asked, truth)
+    model.set_params(class_weight=None).fit(X, y).add_neighbors(X_test, truth)
     expected = knn().fit(X, y)
-    expected.add_neighbors(asked, truth)
-    np.testing.assert_array_equal(model.predict_proba(asked), expected.predict_proba(asked))
+    expected.add_neighbors(X_test, truth)
+    np.testing.assert_array_equal(model.predict_proba(X_test), expected.predict_proba(X_test))
 
 
 def test_classes_balanced_whatever_the_unit_of_weights(animals):
     """Sums of such weights are infinite."""
-    X, y, asked, _ = animals
+    X, y, X_test, _ = animals
     plain, huge = (
         knn(class_weight="balanced").fit(X, y, sample_weight=np.full(N, unit))
         for unit in (1.0, 1e307)
     )
     np.testing.assert_allclose(huge.class_weight_, plain.class_weight_)
-    np.testing.assert_allclose(huge.predict_proba(asked), plain.predict_proba(asked), atol=CLOSE)
+    np.testing.assert_allclose(huge.predict_proba(X_test), plain.predict_proba(X_test), atol=CLOSE)
 
 
-def test_class_weights_of_a_dataset_that_knows_its_labels():
+def test_class_weights_of_a_dataset_with_labels():
     """`y` is None then."""
 
     class Blobs(Dataset):
@@ -554,15 +554,15 @@ def test_wrong_class_weights_of_several_outputs_are_named(animals, class_weight,
 
 
 def test_a_class_weight_may_be_for_a_class_that_a_fold_lacks(animals):
-    X, y, asked, _ = animals
+    X, y, X_test, _ = animals
     weights = {"cat": 2, "dog": 1, "fox": 1}
     more = knn(class_weight={**weights, "elk": 7}).fit(X, y)
     np.testing.assert_array_equal(
-        more.predict_proba(asked), knn(class_weight=weights).fit(X, y).predict_proba(asked)
+        more.predict_proba(X_test), knn(class_weight=weights).fit(X, y).predict_proba(X_test)
     )
 
 
-def test_labels_are_blamed_for_their_number_whatever_classes_weigh(animals):
+def test_the_error_for_a_wrong_number_of_labels_does_not_depend_on_class_weights(animals):
     X, y, *_ = animals
     for weight in (None, np.ones(N)):
         with pytest.raises(ValueError, match="numbers of samples: X has 48, y has 47"):
@@ -571,23 +571,25 @@ def test_labels_are_blamed_for_their_number_whatever_classes_weigh(animals):
 
 @pytest.mark.parametrize("name", WITHOUT_STEP)  # which counts rows, whatever they weigh
 def test_a_row_of_weight_two_is_two_rows(all_fitted, animals, name):
-    _, _, asked, truth = animals
+    _, _, X_test, truth = animals
     heavy, twice = (copy.deepcopy(all_fitted[name]) for _ in range(2))
-    labels = truth_of(heavy, asked, truth)
-    heavy.add_neighbors(asked[:1], labels[:1], sample_weight=[2.0])
+    labels = truth_of(heavy, X_test, truth)
+    heavy.add_neighbors(X_test[:1], labels[:1], sample_weight=[2.0])
     for _ in range(2):
-        twice.add_neighbors(asked[:1], labels[:1])
-    np.testing.assert_allclose(side_by_side(heavy, asked), side_by_side(twice, asked), atol=CLOSE)
+        twice.add_neighbors(X_test[:1], labels[:1])
+    np.testing.assert_allclose(
+        side_by_side(heavy, X_test), side_by_side(twice, X_test), atol=CLOSE
+    )
 
 
 # -- pickles, groups, images, raw tables --------------------------------------------------------
 
 
-def test_pickles_answer_the_same(fitted, animals):
-    asked = animals[2]
+def test_pickles_predict_the_same(fitted, animals):
+    X_test = animals[2]
     again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(side_by_side(again, asked), side_by_side(fitted, asked))
-    assert again.explain(asked).equals(fitted.explain(asked))
+    np.testing.assert_array_equal(side_by_side(again, X_test), side_by_side(fitted, X_test))
+    assert again.explain(X_test).equals(fitted.explain(X_test))
     assert again.influence().equals(fitted.influence())
     np.testing.assert_array_equal(again.predict(None), fitted.predict(None))
 
@@ -595,7 +597,7 @@ def test_pickles_answer_the_same(fitted, animals):
 @pytest.mark.parametrize("make", [nona, knn])
 def test_groups_stay_together(animals, make):
     """Copies of a row in its group teach nothing; the same copies apart give the row away."""
-    X, _, asked, _ = animals
+    X, _, X_test, _ = animals
     rng = np.random.RandomState(0)
     X = pd.concat([X[:16]] * 3)
     y = np.tile(rng.permutation(np.repeat(["a", "b"], 8)), 3)  # known to copies only
@@ -610,7 +612,7 @@ def test_groups_stay_together(animals, make):
         min(epoch["valid_loss"] for epoch in each.history_) for each in (together, alone)
     )
     assert of_groups > of_rows
-    assert together.predict_proba(asked).shape == (Q, 2)
+    assert together.predict_proba(X_test).shape == (Q, 2)
 
 
 def test_images():
@@ -636,20 +638,20 @@ def test_images():
     assert model.transform(query).shape == (3, 32)
 
 
-def test_raw_tables_keep_their_verbs(animals):
-    """Categories and gaps, in a pipeline that hands tables on."""
-    X, y, asked, truth = (part.copy() for part in animals)
-    for table in (X, asked):
+def test_raw_tables_keep_their_methods(animals):
+    """Categories and gaps, in a pipeline that passes tables on."""
+    X, y, X_test, truth = (part.copy() for part in animals)
+    for table in (X, X_test):
         table["sound"] = np.where(np.arange(len(table)) % 5 == 0, None, "loud")
         table.iloc[1, 0] = np.nan
-    asked["sound"] = "never heard"
+    X_test["sound"] = "never heard"
     passed = FunctionTransformer(lambda table: table[["tail", "sound", "weight"]])
     for model in (nona(), knn()):
         ours = unwrap(make_pipeline(passed, model).fit(X, y))
-        table = ours.explain(asked, 2)
+        table = ours.explain(X_test, 2)
         added = table.groupby("query", sort=False)[[f"contribution_{kind}" for kind in KINDS]]
-        np.testing.assert_allclose(added.sum(), ours.predict_proba(asked), atol=1e-12)
-        assert ours.add_neighbors(asked, truth).tolist() == list(range(N, N + Q))
+        np.testing.assert_allclose(added.sum(), ours.predict_proba(X_test), atol=1e-12)
+        assert ours.add_neighbors(X_test, truth).tolist() == list(range(N, N + Q))
         assert ours.estimator.bank_.names_of(slice(None)).tolist() == NAMES
 
 
@@ -672,41 +674,41 @@ def nestings():
 
 
 @pytest.mark.parametrize("nesting", nestings())
-def test_it_answers_as_the_model_does(animals, nesting):
-    X, y, asked, truth = animals
+def test_predictions_are_those_of_the_model(animals, nesting):
+    X, y, X_test, truth = animals
     model = nestings()[nesting]
     if nesting == "frozen":
         model = FrozenEstimator(model.estimator.fit(X, y))
     model.fit(X, y)
     ours = unwrap(model)
-    expected = model.predict_proba(asked)
-    np.testing.assert_array_equal(ours.predict_proba(asked), expected)
-    np.testing.assert_array_equal(ours.predict_log_proba(asked), np.log(expected))
-    np.testing.assert_array_equal(ours.predict(asked), model.predict(asked))
-    assert ours.score(asked, truth) == model.score(asked, truth)
+    expected = model.predict_proba(X_test)
+    np.testing.assert_array_equal(ours.predict_proba(X_test), expected)
+    np.testing.assert_array_equal(ours.predict_log_proba(X_test), np.log(expected))
+    np.testing.assert_array_equal(ours.predict(X_test), model.predict(X_test))
+    assert ours.score(X_test, truth) == model.score(X_test, truth)
     assert ours.classes_.tolist() == KINDS.tolist()
     assert ours.target_names_ == ("kind",)
-    table = ours.explain(asked, 3)
+    table = ours.explain(X_test, 3)
     assert table["query"].tolist() == [name for name in NAMES[N:] for _ in range(4)]
     parts = table.filter(like="contribution").to_numpy().reshape(Q, 4, 3)
     np.testing.assert_allclose(parts.sum(axis=1), expected, atol=1e-12)
     inner = ours.estimator
-    scaled = asked
+    scaled = X_test
     for step in ours.steps:
         scaled = step.transform(scaled)
-    np.testing.assert_array_equal(ours.kneighbors(asked)[1], inner.kneighbors(scaled)[1])
-    weights = ours.neighbor_weights(asked).toarray()
+    np.testing.assert_array_equal(ours.kneighbors(X_test)[1], inner.kneighbors(scaled)[1])
+    weights = ours.neighbor_weights(X_test).toarray()
     np.testing.assert_array_equal(weights, inner.neighbor_weights(scaled).toarray())
     np.testing.assert_array_equal(
-        ours.influence(asked, truth)["error"], inner.influence(scaled, truth)["error"]
+        ours.influence(X_test, truth)["error"], inner.influence(scaled, truth)["error"]
     )
     np.testing.assert_array_equal(ours.predict_proba(None), inner.predict_proba(None))
     model = copy.deepcopy(model)  # an edit is one of the model
-    before, ours = model.predict_proba(asked), unwrap(model)
-    ids = ours.add_neighbors(asked, truth)
-    assert (model.predict_proba(asked) != before).any()
+    before, ours = model.predict_proba(X_test), unwrap(model)
+    ids = ours.add_neighbors(X_test, truth)
+    assert (model.predict_proba(X_test) != before).any()
     assert ours.remove_neighbors(ids=ids) is ours
-    np.testing.assert_allclose(model.predict_proba(asked), before, atol=1e-12)
+    np.testing.assert_allclose(model.predict_proba(X_test), before, atol=1e-12)
 
 
 def thresholds():
@@ -726,8 +728,8 @@ def thresholds():
 
 
 @pytest.mark.parametrize("name", thresholds())
-def test_a_threshold_decides_what_is_predicted(animals, name):
-    X, y, asked, truth = animals
+def test_a_threshold_determines_the_predictions(animals, name):
+    X, y, X_test, truth = animals
     y, truth = (labels.replace("fox", "dog") for labels in (y, truth))
     model = thresholds()[name]
     with pytest.raises(NotFittedError):
@@ -736,18 +738,18 @@ def test_a_threshold_decides_what_is_predicted(animals, name):
     expected = model.predict(X)
     np.testing.assert_array_equal(ours.predict(X), expected)
     np.testing.assert_array_equal(ours.predict(ours.embed(X)), expected)
-    assert ours.score(asked, truth) == model.score(asked, truth)
-    np.testing.assert_array_equal(ours.predict_proba(asked), model.predict_proba(asked))
+    assert ours.score(X_test, truth) == model.score(X_test, truth)
+    np.testing.assert_array_equal(ours.predict_proba(X_test), model.predict_proba(X_test))
     if name != "tuned":  # these go where the most probable class does not
         assert (expected != ours.estimator.classes_[ours.predict_proba(X).argmax(axis=1)]).any()
-    table = ours.explain(asked, 3)
+    table = ours.explain(X_test, 3)
     sums = table.groupby("query", sort=False)[["contribution_cat", "contribution_dog"]].sum()
-    np.testing.assert_allclose(sums, model.predict_proba(asked), atol=1e-12)
+    np.testing.assert_allclose(sums, model.predict_proba(X_test), atol=1e-12)
     assert (
-        NeighborsDisplay.from_estimator(model, asked[:1], ax=Figure().subplots()).prediction
-        == model.predict(asked[:1])[0]
+        NeighborsDisplay.from_estimator(model, X_test[:1], ax=Figure().subplots()).prediction
+        == model.predict(X_test[:1])[0]
     )
-    ours.add_neighbors(asked, truth)  # of the model's own bank
+    ours.add_neighbors(X_test, truth)  # of the model's own bank
     np.testing.assert_array_equal(unwrap(model).predict_proba(X), model.predict_proba(X))
     assert len(unwrap(model).estimator.bank_) == N + Q
     without_itself = ours.predict_proba(None)
@@ -755,12 +757,12 @@ def test_a_threshold_decides_what_is_predicted(animals, name):
 
 
 def test_a_threshold_around_what_is_fitted(animals):
-    X, y, asked, _ = animals
+    X, y, X_test, _ = animals
     clf = nona().fit(X, y == "cat")
     fixed = FixedThresholdClassifier(clf, threshold=0.1)
-    np.testing.assert_array_equal(unwrap(fixed).predict(asked), fixed.predict(asked))
+    np.testing.assert_array_equal(unwrap(fixed).predict(X_test), fixed.predict(X_test))
     assert unwrap(fixed).estimator is clf
-    with pytest.raises(NotFittedError):  # its threshold is not known
+    with pytest.raises(NotFittedError):  # its threshold is unknown
         unwrap(TunedThresholdClassifierCV(clf, cv="prefit", refit=False))
 
 
@@ -777,24 +779,24 @@ def test_a_threshold_around_what_is_fitted(animals):
     ],
     ids=["calibrated", "calibrated at once", "one versus rest", "bagging"],
 )
-def test_models_that_answer_otherwise_say_where_the_estimators_are(animals, model, where):
-    X, y, asked, _ = animals
-    X, asked = X.to_numpy(), asked.to_numpy()
+def test_the_error_for_models_with_other_predictions_names_the_estimators(animals, model, where):
+    X, y, X_test, _ = animals
+    X, X_test = X.to_numpy(), X_test.to_numpy()
     model.fit(X, y.to_numpy())
     for whole in (model, make_pipeline("passthrough", model)):
         with pytest.raises(
             TypeError, match=f"changes the predictions .* its {re.escape(where)}; got"
         ):
             unwrap(whole)
-    part = eval(f"model.{where}")  # as the message says
-    np.testing.assert_array_equal(unwrap(part).predict_proba(asked), part.predict_proba(asked))
+    part = eval(f"model.{where}")  # as in the message
+    np.testing.assert_array_equal(unwrap(part).predict_proba(X_test), part.predict_proba(X_test))
 
 
 def test_what_only_numbers_have_is_absent(all_fitted):
     for model in (all_fitted["adjusted"], unwrap(all_fitted["adjusted"])):
-        for verb in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
-            with pytest.raises(AttributeError, match=f"no attribute '{verb}'"):
-                getattr(model, verb)
+        for method in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
+            with pytest.raises(AttributeError, match=f"no attribute '{method}'"):
+                getattr(model, method)
         with pytest.raises(TypeError, match="unexpected keyword argument 'return_std'"):
             model.predict(None, return_std=True)
 
@@ -806,15 +808,15 @@ def test_transformed_labels_are_refused(animals):
         unwrap(model)
 
 
-def test_a_dense_head_answers_but_has_no_neighbours(animals):
-    X, y, asked, _ = animals
+def test_a_dense_head_predicts_but_has_no_neighbours(animals):
+    X, y, X_test, _ = animals
     dense = DenseHeadClassifier(n_estimators=2, max_iter=2, random_state=0).fit(X, y)
     ours = unwrap(dense)
-    probabilities = ours.predict_proba(asked)
-    np.testing.assert_array_equal(probabilities, dense.predict_proba(asked))
+    probabilities = ours.predict_proba(X_test)
+    np.testing.assert_array_equal(probabilities, dense.predict_proba(X_test))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-14)  # as log_loss checks
     with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
-        ours.kneighbors(asked)
+        ours.kneighbors(X_test)
 
 
 # -- pictures -----------------------------------------------------------------------------------
@@ -880,8 +882,8 @@ def test_one_of_several_outputs_is_drawn(all_fitted, animals, ax, output):
         NeighborsDisplay.from_estimator(model, query, "fox", output=output, ax=ax)
 
 
-def test_classes_are_told_by_colours(all_fitted, animals, ax):
-    _, y, asked, _ = animals
+def test_classes_have_different_colours(all_fitted, animals, ax):
+    _, y, X_test, _ = animals
     model = all_fitted["adjusted"]
     display = EmbeddingDisplay.from_estimator(model, ax=ax)
     assert display.targets.tolist() == y.tolist()
@@ -892,7 +894,7 @@ def test_classes_are_told_by_colours(all_fitted, animals, ax):
     assert drawn == {to_hex(ax.lines[2].get_color())}
     again = Figure().subplots()
     labels = np.array(["elk", "cat", "cat", "ant", "fox", "fox", "fox"])
-    EmbeddingDisplay.from_estimator(model, asked, labels, ax=again)
+    EmbeddingDisplay.from_estimator(model, X_test, labels, ax=again)
     assert legend_of(again) == [*KINDS, "ant", "elk"]
     for one, other in zip(ax.lines, again.lines, strict=False):  # no class changes its colour
         assert to_hex(one.get_color()) == to_hex(other.get_color())
@@ -921,7 +923,7 @@ def test_steps(all_fitted, ax):
     assert StepDisplay.from_estimator(all_fitted["step"], ax=ax).steps.shape == (2, 1, 1001)
 
 
-def test_pictures_of_numbers_refuse_classes(all_fitted, animals):
+def test_displays_of_regressors_reject_classifiers(all_fitted, animals):
     X, y, *_ = animals
     for model in (all_fitted["knn"], make_pipeline(StandardScaler(), knn()).fit(X, y)):
         with pytest.raises(
@@ -942,7 +944,7 @@ def test_pictures_of_numbers_refuse_classes(all_fitted, animals):
 # -- heads --------------------------------------------------------------------------------------
 
 
-def test_heads_are_compared_as_one_would_by_hand(animals):
+def test_heads_are_compared_as_in_a_loop_over_them(animals):
     X, y = animals[0].to_numpy(), animals[1].to_numpy()
     model = nona(validation_fraction=0.3)
     scores = compare_heads(model, X, y, cv=2)

@@ -25,10 +25,10 @@ def test_learns_and_repeats_itself():
     assert first.score(X[300:], y[300:]) > 0.3
 
 
-def test_the_rival_promises_nothing_that_only_neighbours_can_do():
-    """No verb of it fails because there is no bank to ask."""
+def test_the_dense_head_has_no_method_that_needs_neighbours():
+    """None of its methods fails for lack of a bank."""
     assert not issubclass(DenseHeadRegressor, NONARegressor)
-    verbs = {name for name in dir(DenseHeadRegressor) if not name.startswith("_")}
+    methods = {name for name in dir(DenseHeadRegressor) if not name.startswith("_")}
     needs_a_bank = {
         "kneighbors",
         "neighbor_weights",
@@ -38,8 +38,8 @@ def test_the_rival_promises_nothing_that_only_neighbours_can_do():
         "calibrate",
     }
     assert needs_a_bank <= set(dir(NONARegressor))
-    assert not verbs & needs_a_bank
-    assert {"fit", "predict", "score", "transform", "embed"} <= verbs
+    assert not methods & needs_a_bank
+    assert {"fit", "predict", "score", "transform", "embed"} <= methods
     assert DenseHeadRegressor().get_params() == NONARegressor().get_params()
 
 

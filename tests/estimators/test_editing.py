@@ -115,7 +115,7 @@ def test_an_emptied_bank_has_no_leave_one_out(reg):
 
 
 def test_readers_and_writers_at_once(reg, plane):
-    """Each read sees one whole bank: a prediction is of the targets that are there with it."""
+    """Each read is of one whole bank: rows and targets of a prediction belong together."""
     X, X_test, _, _ = plane
     reg.set_neighbor_targets(np.zeros(80))
 
@@ -233,7 +233,7 @@ def test_no_step_no_soft_k(reg):
         reg.soft_n_neighbors()
 
 
-def test_distance_warns_of_strangers(reg, plane):
+def test_distance_reveals_outliers(reg, plane):
     X = plane[0][:80]
     np.testing.assert_allclose(reg.distance_to_bank(X), 0, atol=1e-3)
     usual = np.quantile(reg.distance_to_bank(), 0.99)

@@ -141,15 +141,15 @@ def test_a_query_between_two_equal_rows_is_their_mean():
     ],
     ids=str,
 )
-def test_duplicates_do_not_depend_on_their_company(params):
+def test_duplicates_do_not_depend_on_the_other_queries(params):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 6))[rng.integers(0, 100, 1000)]
     y = 10 * rng.normal(size=1000)
     reg = softstep_knn(**params).fit(X, y)
-    asked = X[:40]
-    one_by_one = np.concatenate([reg.predict(row[None]) for row in asked])
+    queries = X[:40]
+    one_by_one = np.concatenate([reg.predict(row[None]) for row in queries])
     # A float32 weight may differ in its last digit, and there are a thousand of them.
-    np.testing.assert_allclose(reg.predict(asked), one_by_one, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(reg.predict(queries), one_by_one, rtol=0, atol=1e-4)
 
 
 @pytest.mark.numeric
@@ -157,7 +157,7 @@ def test_duplicates_do_not_depend_on_their_company(params):
 @pytest.mark.parametrize("n", [7, 300, 2500])
 @pytest.mark.parametrize("distance", [0.0, 1.0, 1e6])
 def test_a_bank_of_one_place_is_averaged(step, n, distance):
-    """A query is as far from each: nobody is rejected by the rounding of a distance."""
+    """A query is as far from each: no row is rejected by the rounding of a distance."""
     place = torch.randn(1, 5, generator=torch.Generator().manual_seed(0))
     head = NONAHead(step=SoftStep(step), weighting="uniform").eval()
     bank = NeighborBank(Neighbors(place.repeat(n, 1), torch.arange(float(n))))
@@ -212,7 +212,7 @@ def test_early_stopping_is_no_interruption(plane):
 
 
 def edit_once(reg, X, y):
-    """Let another thread add a row before the next answer."""
+    """Let another thread add a row before the next call."""
     done = []
 
     def edit():
@@ -225,7 +225,7 @@ def edit_once(reg, X, y):
     return edit
 
 
-@pytest.mark.parametrize("answer", ["mean", "map_weighted_values"])
+@pytest.mark.parametrize("method_name", ["mean", "map_weighted_values"])
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -237,17 +237,19 @@ def edit_once(reg, X, y):
     ],
     ids=["return_std", "sample_y", "quantiles", "influence", "explain"],
 )
-def test_an_edit_between_two_steps_of_an_answer_is_not_in_it(plane, monkeypatch, answer, evaluate):
+def test_an_edit_between_two_steps_of_a_query_is_not_in_it(
+    plane, monkeypatch, method_name, evaluate
+):
     X, _, y, _ = plane
     reg = nona().fit(X, y)
     expected = evaluate(copy.deepcopy(reg))
-    edit, method = edit_once(reg, X, y), getattr(Evaluation, answer)
+    edit, method = edit_once(reg, X, y), getattr(Evaluation, method_name)
 
     def edited(self, *args, **kwargs):
         edit()
         return method(self, *args, **kwargs)
 
-    monkeypatch.setattr(Evaluation, answer, edited)
+    monkeypatch.setattr(Evaluation, method_name, edited)
     np.testing.assert_array_equal(evaluate(reg), expected)
 
 
@@ -261,7 +263,7 @@ def test_an_edit_between_two_steps_of_an_answer_is_not_in_it(plane, monkeypatch,
     ids=["set_neighbor_targets", "add_neighbors", "calibrate"],
 )
 def test_an_edit_puts_one_thing_in_place(plane, monkeypatch, edit):
-    """Who reads the bank between two assignments would meet the old calibration."""
+    """A read between two assignments would combine the new bank with the old calibration."""
     X, _, y, _ = plane
     reg, assigned = nona().fit(X, y), []
 
@@ -319,13 +321,13 @@ READ = {
 
 
 @pytest.mark.parametrize("read", READ.values(), ids=READ)
-def test_an_answer_is_of_one_fit(plane, read):
+def test_a_result_is_of_one_fit(plane, read):
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     expected = read(reg, X_test)
-    asked = Meanwhile(X_test, reg.fit, 5 * X[:50], 100 - y[:50])
-    np.testing.assert_array_equal(read(reg, asked), expected)
-    assert asked.n_calls == 1
+    queries = Meanwhile(X_test, reg.fit, 5 * X[:50], 100 - y[:50])
+    np.testing.assert_array_equal(read(reg, queries), expected)
+    assert queries.n_calls == 1
     assert not np.array_equal(read(reg, X_test), expected)
 
 
@@ -334,18 +336,18 @@ def test_classes_are_of_one_fit(plane, read):
     X, X_test, y, _ = plane
     clf = NONAClassifier(n_estimators=1, max_iter=3, random_state=0).fit(X, y > 0)
     expected = getattr(clf, read)(X_test)
-    asked = Meanwhile(X_test, clf.fit, X, np.digitize(y, [-1, 0, 1]))
-    np.testing.assert_array_equal(getattr(clf, read)(asked), expected)
-    assert asked.n_calls == 1
+    queries = Meanwhile(X_test, clf.fit, X, np.digitize(y, [-1, 0, 1]))
+    np.testing.assert_array_equal(getattr(clf, read)(queries), expected)
+    assert queries.n_calls == 1
 
 
 def test_a_picture_is_of_one_fit(plane):
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     expected = NeighborsDisplay.from_estimator(reg, X_test[:1])
-    asked = Meanwhile(X_test[:1], reg.fit, 5 * X[:50], 100 - y[:50])
-    found = NeighborsDisplay.from_estimator(reg, asked)
-    assert asked.n_calls == 1
+    queries = Meanwhile(X_test[:1], reg.fit, 5 * X[:50], 100 - y[:50])
+    found = NeighborsDisplay.from_estimator(reg, queries)
+    assert queries.n_calls == 1
     assert found.prediction == expected.prediction
     np.testing.assert_array_equal(found.adjusted_targets, expected.adjusted_targets)
     plt.close("all")
@@ -481,17 +483,17 @@ def test_workers_compute_on_one_thread_each():
 FORKS = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
 
 
-def in_a_child(answer):
+def in_a_child(function):
     """What a function returns in a forked process, which waits for no thread of its parent."""
     context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    child = context.Process(target=lambda: answers.put(answer()), daemon=True)
+    results = context.Queue()
+    child = context.Process(target=lambda: results.put(function()), daemon=True)
     child.start()
     child.join(60)
     if child.is_alive():
         child.kill()
         pytest.fail("the child waits for what only a thread of its parent could do")
-    return answers.get(timeout=10)
+    return results.get(timeout=10)
 
 
 @contextmanager
@@ -509,7 +511,7 @@ def in_a_thread(wait):
 
 
 @FORKS
-def test_a_forked_process_edits_whoever_held_the_lock(plane):
+def test_a_forked_process_edits_although_another_thread_held_the_lock(plane):
     X, _, y, _ = plane
     reg = nona().fit(X, y)
 
@@ -642,7 +644,7 @@ def test_each_added_row_is_a_group_by_itself(plane):
     np.testing.assert_array_equal(groups[:120], np.arange(120) // 4)
     assert len({*groups[120:]} - {*groups[:120]}) == 3
     assert reg.bank_.n_units == 33
-    # Each meets all rows but itself where a row's group is left out.
+    # The neighbours of each are all other rows where a row's group is left out.
     weights = evaluate_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
     np.testing.assert_array_equal(weights.toarray()[1:, 116:] == 0, np.eye(3, 7, 4) == 1)
 
@@ -655,7 +657,7 @@ def test_calibration_leaves_out_the_group(plane):
     weights = evaluate_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
     assert (weights[groups[rows][:, None] == groups] == 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1)
-    assert reg.neighbor_weights(None).toarray()[7, 6] > 0  # answers leave out the row alone
+    assert reg.neighbor_weights(None).toarray()[7, 6] > 0  # predictions leave out the row alone
 
 
 def test_calibration_on_the_bank_does_not_depend_on_the_order_of_its_rows(plane):
@@ -681,7 +683,7 @@ def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
     np.testing.assert_allclose(reg.calibration_.noise, expected.noise, rtol=1e-5)
 
 
-def test_nobody_to_calibrate_on(plane):
+def test_calibration_without_other_rows_is_an_error(plane):
     X, _, y, _ = plane
     one_row = nona().fit(X, y).remove_neighbors(ids=np.arange(1, 120))
     one_group = (
@@ -695,7 +697,7 @@ def test_nobody_to_calibrate_on(plane):
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_answers_in_inference_mode(plane, n_threads):
+def test_queries_in_inference_mode(plane, n_threads):
     X, X_test, y, y_test = plane
     reg = nona().fit(X, y)
     expected = reg.influence(X_test, y_test).change
@@ -931,7 +933,7 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     for _ in range(3):
         reg.predict(X_test)
         reg.kneighbors(None)
-    assert prepared == []  # calibration has asked before
+    assert prepared == []  # calibration has filled the cache
     reg.add_neighbors(X[:1], y[:1])
     reg.predict(X_test)
     reg.predict(X_test)
@@ -988,7 +990,7 @@ def test_batch_norm_has_more_than_one_row_to_normalise_over(plane):
 
 
 @BOTH
-def test_targets_beyond_a_square_say_so(estimator, plane):
+def test_targets_beyond_a_square_are_named(estimator, plane):
     with pytest.raises(ValueError, match=r"Input y contains a value too large .*e\+299 in row 0"):
         clone(estimator).fit(plane[0], plane[2] * 1e300)
     for unit in (1e-150, 1e100):
@@ -1003,7 +1005,7 @@ def test_tolerance_is_a_number(plane):
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, np.datetime64("NaT", "s")], ids=str)
-def test_missing_groups_say_so(plane, missing):
+def test_missing_groups_are_named(plane, missing):
     names = pd.Series([missing, *map(str, range(119))], dtype=object)
     with pytest.raises(ValueError, match=r"groups must not be missing, got .* in row 0"):
         nona().fit(plane[0], plane[2], groups=names)
@@ -1012,7 +1014,7 @@ def test_missing_groups_say_so(plane, missing):
 
 
 @pytest.mark.parametrize("callbacks", [["x"], [("name", 3)], [Callback(), object]])
-def test_callbacks_that_are_none_say_so(plane, callbacks):
+def test_invalid_callbacks_are_named(plane, callbacks):
     with pytest.raises(ValueError, match=r"callbacks must be skorch callbacks, .* got"):
         nona(callbacks=callbacks).fit(plane[0], plane[2])
 
@@ -1045,11 +1047,11 @@ def test_sparse_features_name_the_way_out(estimator):
         clone(estimator).fit(np.eye(4), y).predict(OneHotEncoder().fit_transform(X))
 
 
-# -- what a fit, and what is asked of it, refuses and takes --------------------------------------
+# -- which arguments fit and queries accept and reject -------------------------------------------
 
 
 def test_weights_by_position_are_no_groups(plane):
-    """scikit-learn's third argument is sample_weight; ours were groups, which nobody noticed."""
+    """scikit-learn's third argument is sample_weight; ours were groups, which went unnoticed."""
     X, _, y, _ = plane
     with pytest.raises(TypeError, match="takes 3 positional arguments but 4 were given"):
         nona().fit(X, y, np.ones(120))
@@ -1077,26 +1079,26 @@ def test_targets_may_be_read_backwards(plane, estimator):
     assert found.bank_.targets[-1] == y_test[0]
 
 
-def test_who_asks_during_a_refit_meets_the_earlier_fit(plane):
+def test_predictions_during_a_refit_are_of_the_earlier_fit(plane):
     X, X_test, y, _ = plane
-    answers = []
+    predictions = []
 
-    class Ask(Callback):
+    class PredictDuringFit(Callback):
         def on_epoch_end(self, net, **kwargs):
-            answers.append(reg.predict(X_test))
-            reg.noted_ = len(answers)
+            predictions.append(reg.predict(X_test))
+            reg.noted_ = len(predictions)
             reg.set_params(random_state=7)
 
     reg = nona().fit(pd.DataFrame(X, columns=["a", "b"]), y)
     X_test = pd.DataFrame(X_test, columns=["a", "b"])
     expected = reg.predict(X_test)
     far = np.c_[1e3 * X, X]  # other columns, and another scale
-    reg.set_params(callbacks=[Ask()]).fit(far, -y)
-    assert len(answers) == reg.noted_ == 3
+    reg.set_params(callbacks=[PredictDuringFit()]).fit(far, -y)
+    assert len(predictions) == reg.noted_ == 3
     assert reg.random_state == 7
     assert not hasattr(reg, "feature_names_in_")
-    for answer in answers:
-        np.testing.assert_array_equal(answer, expected)
+    for prediction in predictions:
+        np.testing.assert_array_equal(prediction, expected)
     assert reg.n_features_in_ == 4
     with pytest.raises(ValueError, match="expecting 4 features"):
         reg.predict(X_test.to_numpy())
@@ -1148,7 +1150,7 @@ def test_banks_and_embedded_rows_can_be_compared(fitted, plane):
     bank = fitted.bank_
     assert bank == bank
     assert bank.neighbors != copy.deepcopy(bank).neighbors
-    assert bank != copy.deepcopy(bank)  # as objects are: their tensors have no one answer
+    assert bank != copy.deepcopy(bank)  # as objects are: tensors have no single comparison
     assert fitted.embed(plane[1]) != fitted.embed(plane[1])
 
 
@@ -1172,13 +1174,13 @@ def test_sizes_of_layers_are_whole_numbers(plane, sizes):
         nona(hidden_layer_sizes=sizes).fit(plane[0], plane[2])
 
 
-def test_a_tolerance_above_all_weights_leaves_nobody(fitted, plane):
+def test_a_tolerance_above_all_weights_is_an_error(fitted, plane):
     with pytest.raises(ValueError, match="tolerance=2 leaves a query without neighbours"):
         fitted.neighbor_weights(plane[1], tolerance=2)
 
 
 @pytest.mark.parametrize("sizes", [((8,), (9,)), ((8, 8), (8,)), ((8,), (8, 8))])
-def test_a_warm_start_says_what_had_another_shape(plane, sizes):
+def test_the_error_of_a_warm_start_names_the_changed_shape(plane, sizes):
     before, now = sizes
     reg = nona(warm_start=True, hidden_layer_sizes=before).fit(plane[0], plane[2])
     with pytest.raises(

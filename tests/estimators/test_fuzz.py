@@ -1,4 +1,4 @@
-"""Random legal parameters and data: a fit is refused in words, or keeps every promise.
+"""Random valid parameters and data: fit raises a clear error, or every invariant holds.
 
 Each invariant is a function of a fitted case, so that a failure names what does not hold. How to
 go on from another seed, and how to repeat a failure: docs/developing.md.
@@ -76,17 +76,17 @@ DIVERGED = re.compile(r"training diverged with learning_rate_init=\S+ and weight
 
 
 class Fitted:
-    """A case, the estimator fitted to it, and its answers to some queries."""
+    """A case, the estimator fitted to it, and its predictions of some queries."""
 
     def __init__(self, case, estimator, folder):
         self.case, self.estimator, self.folder = case, estimator, folder
         self.ids = estimator.bank_.ids.numpy()
         self.is_classifier = case.kind in CLASSIFIERS
-        self.queries = self.rows_to_ask_for()
+        self.queries = self.draw_queries()
         self.n_queries = np.shape(self.queries)[0]
 
-    def rows_to_ask_for(self):
-        """Rows that were fitted and, unless they are refused in words, rows that were not."""
+    def draw_queries(self):
+        """Rows that were fitted and, unless an error names why not, rows that were not."""
         seen, table = self.ids[:N_QUERIES], self.case.table
         rows = take(table, [*seen, *range(len(self.case.y), np.shape(table)[0])])
         try:
@@ -98,33 +98,33 @@ class Fitted:
         return rows
 
     @cached_property
-    def answers(self):
+    def predictions(self):
         """Predictions, or probabilities, of the queries, (q, c)."""
-        return self.answers_of(self.estimator, self.queries)
+        return self.predictions_of(self.estimator, self.queries)
 
-    def answers_of(self, estimator, X):
+    def predictions_of(self, estimator, X):
         """Predictions, or probabilities of all outputs, (q, c)."""
         if self.is_classifier:
             each = estimator.predict_proba(X)
             return np.hstack(each) if isinstance(each, list) else each
-        answers = estimator.predict(X)
-        return answers.reshape(len(answers), -1)
+        predictions = estimator.predict(X)
+        return predictions.reshape(len(predictions), -1)
 
     def copy(self):
         """An estimator like this one, to be edited."""
         return pickle.loads(pickle.dumps(self.estimator))
 
     def rounding(self, share):
-        """What may be lost of a share of the answers' range, and of float64, (c,)."""
+        """What may be lost of a share of the predictions' range, and of float64, (c,)."""
         if self.is_classifier:
             return share
         values = self.estimator.bank_.targets.numpy().reshape(len(self.ids), -1)
-        values = np.concatenate([values, self.answers])
+        values = np.concatenate([values, self.predictions])
         lost = share * np.ptp(values, axis=0) + 16 * np.finfo(float).eps * abs(values).max(axis=0)
         return np.maximum(lost, np.finfo(float).tiny)
 
     def check_close(self, found, expected, share):
-        """Refuse answers, (q, c), that differ by more than rounding."""
+        """Assert that predictions, (q, c), differ by rounding only."""
         assert found.shape == expected.shape
         excess = abs(found - expected) / self.rounding(share)
         assert excess.max() <= 1, f"{found} differs from {expected}, {excess.max():.3g} times"
@@ -134,7 +134,7 @@ class Fitted:
 
 
 def predictions_are_finite(fitted):
-    assert np.isfinite(fitted.answers).all()
+    assert np.isfinite(fitted.predictions).all()
 
 
 def weights_sum_to_one(fitted):
@@ -150,7 +150,7 @@ def plain_predictions_are_weighted_targets(fitted):
         return
     values = estimator.bank_.targets.numpy().reshape(len(fitted.ids), -1)
     weights = estimator.neighbor_weights(fitted.queries)
-    fitted.check_close(weights @ values, fitted.answers, ROUNDING)
+    fitted.check_close(weights @ values, fitted.predictions, ROUNDING)
 
 
 def kneighbors_are_the_heaviest(fitted):
@@ -168,59 +168,67 @@ def explanations_add_up(fitted):
     table = fitted.estimator.explain(fitted.queries, k)
     added = table.filter(regex="^contribution").to_numpy(dtype=float)
     sums = added.reshape(fitted.n_queries, k + 1, -1).sum(axis=1)
-    fitted.check_close(sums, fitted.answers, EXACT)
+    fitted.check_close(sums, fitted.predictions, EXACT)
     weights = table["weight"].to_numpy().reshape(fitted.n_queries, -1)
-    # Others that weigh no more than rounding are said to weigh nothing.
+    # Others that weigh no more than rounding have weight 0 in the table.
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=2 * ROUNDING)
 
 
-def queries_are_answered_by_themselves(fitted):
+def predictions_do_not_depend_on_the_other_queries(fitted):
     alone = [take(fitted.queries, [i]) for i in range(fitted.n_queries)]
-    answers = np.concatenate([fitted.answers_of(fitted.estimator, query) for query in alone])
-    fitted.check_close(answers, fitted.answers, ROUNDING)
+    predictions = np.concatenate(
+        [fitted.predictions_of(fitted.estimator, query) for query in alone]
+    )
+    fitted.check_close(predictions, fitted.predictions, ROUNDING)
 
 
 def embedded_queries_stand_for_rows(fitted):
     embedded = fitted.estimator.embed(fitted.queries)
-    np.testing.assert_array_equal(fitted.answers_of(fitted.estimator, embedded), fitted.answers)
+    np.testing.assert_array_equal(
+        fitted.predictions_of(fitted.estimator, embedded), fitted.predictions
+    )
 
 
 def columns_go_by_their_names(fitted):
     names = getattr(fitted.estimator, "feature_names_in_", None)  # if they are strings
     if names is not None:
         turned = fitted.queries[[*names[::-1]]]
-        np.testing.assert_array_equal(fitted.answers_of(fitted.estimator, turned), fitted.answers)
+        np.testing.assert_array_equal(
+            fitted.predictions_of(fitted.estimator, turned), fitted.predictions
+        )
 
 
 def leaving_out_is_removing(fitted):
-    left_out = fitted.answers_of(fitted.estimator, None)
+    left_out = fitted.predictions_of(fitted.estimator, None)
     for row in {0, len(fitted.ids) - 1}:
         without = fitted.copy().remove_neighbors(ids=fitted.ids[row])
         query = take(fitted.case.table, fitted.ids[[row]])
-        fitted.check_close(fitted.answers_of(without, query), left_out[[row]], ROUNDING)
+        fitted.check_close(fitted.predictions_of(without, query), left_out[[row]], ROUNDING)
 
 
 def added_rows_are_removed_without_trace(fitted):
     edited, rows = fitted.copy(), fitted.ids[:2]
     added = edited.add_neighbors(take(fitted.case.table, rows), take(fitted.case.y, rows))
-    assert np.isfinite(fitted.answers_of(edited, fitted.queries)).all()
+    assert np.isfinite(fitted.predictions_of(edited, fitted.queries)).all()
     edited.remove_neighbors(ids=added)
     np.testing.assert_array_equal(edited.bank_.ids, fitted.ids)
-    fitted.check_close(fitted.answers_of(edited, fitted.queries), fitted.answers, ROUNDING)
+    fitted.check_close(fitted.predictions_of(edited, fitted.queries), fitted.predictions, ROUNDING)
 
 
-def pickles_and_files_answer_the_same(fitted):
+def pickles_and_files_predict_the_same(fitted):
     path = fitted.folder / "model.safetensors"
     nona_sklearn.save(fitted.estimator, path, overwrite=True)
     callbacks = fitted.case.parameters.get("callbacks")  # which a file does not hold
-    handed = {"callbacks": callbacks} if callbacks else {}
-    for copy in fitted.copy(), nona_sklearn.load(path, **handed):
-        np.testing.assert_array_equal(fitted.answers_of(copy, fitted.queries), fitted.answers)
+    passed = {"callbacks": callbacks} if callbacks else {}
+    for copy in fitted.copy(), nona_sklearn.load(path, **passed):
+        np.testing.assert_array_equal(
+            fitted.predictions_of(copy, fitted.queries), fitted.predictions
+        )
 
 
 def a_clone_fits_the_same(fitted):
     again = fitted.case.fit(fitted.case.make())
-    np.testing.assert_array_equal(fitted.answers_of(again, fitted.queries), fitted.answers)
+    np.testing.assert_array_equal(fitted.predictions_of(again, fitted.queries), fitted.predictions)
 
 
 def sizes_are_those_of_the_bank(fitted):
@@ -245,7 +253,7 @@ def influence_and_distances_are_finite(fitted):
 
 def spreads_and_draws_are_finite(fitted):
     mean, std = fitted.estimator.predict(fitted.queries, return_std=True)
-    np.testing.assert_array_equal(mean.reshape(fitted.answers.shape), fitted.answers)
+    np.testing.assert_array_equal(mean.reshape(fitted.predictions.shape), fitted.predictions)
     assert (np.isfinite(std) & (std >= 0)).all()
     assert np.isfinite(fitted.estimator.sample_y(fitted.queries, 3)).all()
 
@@ -293,12 +301,12 @@ OF_ALL = (
     plain_predictions_are_weighted_targets,
     kneighbors_are_the_heaviest,
     explanations_add_up,
-    queries_are_answered_by_themselves,
+    predictions_do_not_depend_on_the_other_queries,
     embedded_queries_stand_for_rows,
     columns_go_by_their_names,
     leaving_out_is_removing,
     added_rows_are_removed_without_trace,
-    pickles_and_files_answer_the_same,
+    pickles_and_files_predict_the_same,
     a_clone_fits_the_same,
     sizes_are_those_of_the_bank,
     influence_and_distances_are_finite,

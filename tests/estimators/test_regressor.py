@@ -112,7 +112,7 @@ def test_kneighbors_are_the_heaviest(estimator, plane):
 
 
 def test_kneighbors_of_a_training_row_never_hold_itself(plane):
-    """Even where fewer rows have weight than are asked for."""
+    """Even where fewer rows have weight than n_neighbors."""
     X, _, y, _ = plane
     reg = softstep_knn(n_neighbors=3, weighting="uniform").fit(X, y)
     for n_neighbors in (10, 119):
@@ -136,7 +136,7 @@ def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
 
 @pytest.mark.numeric
 def test_leave_one_out_equals_a_bank_without_the_row(plane):
-    """The network fixed: `LeaveOneOut` by hand."""
+    """With a fixed network: the same as `LeaveOneOut`."""
     X, _, y, _ = plane
     reg = nona(softstep="s1").fit(X, y)
     ours = reg.predict(None)
@@ -169,7 +169,7 @@ def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_wei
 
 @pytest.mark.parametrize("softstep", ["s1", "s2"])
 def test_rows_that_are_all_alike_predict_their_mean(softstep):
-    """Ranks do not tell ties apart by the order of the rows."""
+    """Ranks do not break ties by the order of the rows."""
     X, y = np.ones((40, 2)), np.arange(40.0)
     reg = softstep_knn(softstep=softstep, softstep_on="rank").fit(X, y)
     np.testing.assert_allclose(reg.predict(X[:1]), y.mean(), rtol=1e-5)  # of float32
@@ -350,7 +350,7 @@ def test_bad_groups(plane, groups, message, monkeypatch):
 
 @pytest.mark.parametrize("offset", [1e6, 1.7e9])
 def test_the_given_space_may_be_far_from_the_origin(plane, offset):
-    """Timestamps, say: float32 alone would merge them all."""
+    """For example timestamps: float32 alone would merge them all."""
     X, X_test, y, _ = plane
     near, far = (
         softstep_knn(learn_feature_weights=False).fit(X + shift, y) for shift in (0, offset)
@@ -380,7 +380,7 @@ def test_feature_weights_need_no_units(plane, weighting):
     np.testing.assert_allclose(far.predict(elsewhere(X_test)), near.predict(X_test), atol=0.01)
 
 
-def test_features_that_tell_nothing_count_less():
+def test_uninformative_features_count_less():
     rng = np.random.default_rng(0)
     X = np.c_[rng.normal(size=(200, 4)) * [1, 1, 1, 100], np.ones(200)]
     y = np.sin(2 * X[:, 1])
@@ -408,7 +408,7 @@ def test_importances_are_those_of_feature_weights(plane):
             reg.feature_importances_  # noqa: B018
         assert not hasattr(reg, "feature_importances_")
     one_place = softstep_knn().fit(np.zeros((12, 2)), np.arange(12.0))
-    assert one_place.feature_importances_.tolist() == [0, 0]  # nothing tells rows apart
+    assert one_place.feature_importances_.tolist() == [0, 0]  # all rows are the same
 
 
 def test_extreme_features_work(plane):
@@ -465,7 +465,7 @@ def test_the_estimator_owns_its_data(plane):
 
 @pytest.mark.numeric
 @BOTH
-def test_predictions_do_not_depend_on_who_else_is_asked_for(estimator, plane):
+def test_predictions_do_not_depend_on_the_other_queries(estimator, plane):
     X, X_test, y, _ = plane
     reg = clone(estimator).fit(X, y)
     one_by_one = np.concatenate([reg.predict(row[None]) for row in X_test])
@@ -559,7 +559,7 @@ def test_bad_parameter_combinations(estimator, message, plane, monkeypatch):
 
 
 @BOTH
-def test_asking_before_fit(estimator, plane):
+def test_queries_before_fit_are_errors(estimator, plane):
     reg = clone(estimator)
     for evaluate in (
         reg.predict,
@@ -575,7 +575,7 @@ def test_asking_before_fit(estimator, plane):
 
 
 @BOTH
-def test_asking_for_the_wrong_thing(estimator, plane):
+def test_invalid_queries_are_errors(estimator, plane):
     X, X_test, y, _ = plane
     reg = clone(estimator).fit(X, y)
     with pytest.raises(ValueError, match="column 0 holds inf, which is near nothing"):
@@ -1007,14 +1007,14 @@ def test_processes_share_a_mapped_bank(plane, tmp_path, mmap_mode):
 
 
 def is_plain(data):
-    """Whether data hold no tensors, which know their device."""
+    """Whether data hold no tensors, which have a device."""
     if isinstance(data, dict):
         return all(map(is_plain, data.values()))
     return data is None or isinstance(data, np.ndarray | str | int | float | tuple)
 
 
 def test_a_pickle_holds_cpu_tensors_only(plane, monkeypatch):
-    """Whatever device the model was fitted on: here, one that only pretends to compute."""
+    """Whatever device the model was fitted on: here, a simulated one."""
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     expected = reg.predict(X_test)

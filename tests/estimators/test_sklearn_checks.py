@@ -65,7 +65,7 @@ CONFIGURATIONS = [
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": (
         "batches and splits are drawn by row, and in training a row leaves with all of its weight "
-        "where repeated rows meet their twins; test_sample_weight.py says what is exact"
+        "where repeated rows are neighbours; test_sample_weight.py tests what is exact"
     )
 }
 

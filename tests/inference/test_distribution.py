@@ -129,7 +129,7 @@ def test_noise_without_errors_is_normal():
 
 
 def test_noise_has_the_shape_of_the_errors():
-    """Skewed errors give skewed noise, of the deviation asked for, on paper and drawn."""
+    """Skewed errors give skewed noise, of the given deviation, on paper and drawn."""
     errors = np.random.default_rng(0).exponential(size=4000)
     shape = shape_of(errors)
     assert np.mean(shape) == pytest.approx(0, abs=0.02)
@@ -190,7 +190,7 @@ def test_quantiles_are_numpy_s(sample, level):
     ours = Empirical(torch.tensor(targets)[None]).quantiles(
         torch.tensor(weights), torch.tensor([level]).double()
     )[:, 0]
-    # Where the level is a sum of weights to the last bit, rounding may decide otherwise.
+    # Where the level is a sum of weights to the last bit, rounding may give another result.
     allowed = [
         [np.quantile(targets, level + e, weights=w, method="inverted_cdf") for w in weights]
         for e in (-1e-9, 0, 1e-9)
@@ -198,7 +198,7 @@ def test_quantiles_are_numpy_s(sample, level):
     assert (ours.numpy() == allowed).any(axis=0).all()
 
 
-# -- verbs -----------------------------------------------------------------------------------
+# -- methods ---------------------------------------------------------------------------------
 
 
 def test_without_calibration_it_is_the_weighted_targets(plane):
@@ -395,7 +395,7 @@ def test_what_an_average_spares_is_what_it_spares(n_networks):
     assert spared == pytest.approx(one.mean() ** 2 - average.mean() ** 2, rel=0.1)
 
 
-def test_few_rows_with_long_tails_tell_what_an_average_spares():
+def test_few_rows_with_long_tails_suffice_to_estimate_what_an_average_spares():
     """Rows of very different difficulty: the average of 5 spares 4/5 of one half of the error."""
     rng = np.random.default_rng(0)
     rows = [np.arange(start, start + 100) for start in range(0, 375, 75)]
@@ -417,7 +417,7 @@ def test_few_rows_with_long_tails_tell_what_an_average_spares():
 def two_networks(values, held_out, monkeypatch, log_prior=None):
     """The residuals that two networks are calibrated on, and the rows, in order.
 
-    The first network sees all rows at one place, the second each next to its twin: 0 and 1,
+    The first network embeds all rows at one place, the second each next to its twin: 0 and 1,
     2 and 3, and so on. Without itself a row is predicted to be the mean of all others by the
     first, and what its twin is by the second.
     """
@@ -465,14 +465,14 @@ def test_held_out_errors_count_by_weight(monkeypatch):
     np.testing.assert_allclose(residual, np.sqrt(share) * own, atol=1e-5)
 
 
-def test_a_row_is_asked_about_without_its_group():
+def test_a_row_is_predicted_without_its_group():
     generator = torch.Generator().manual_seed(0)
     groups = torch.arange(4).repeat(3)
     places, values = (torch.randn(12, d, generator=generator) for d in (2, 1))
     bank = NeighborBank(Neighbors(places, values[:, 0].double()), groups=groups)
     head, rows = NONAHead().eval(), np.array([7, 2, 9])
-    answers = evaluate_rows(head, bank, rows).mean()
-    for row, ours in zip(rows, answers, strict=True):
+    predictions = evaluate_rows(head, bank, rows).mean()
+    for row, ours in zip(rows, predictions, strict=True):
         others = bank.keep(np.flatnonzero(groups != groups[row]))
         expected = others.evaluate(head, places[[row]]).mean().item()
         assert ours.item() == pytest.approx(expected, rel=1e-5)
@@ -504,7 +504,7 @@ def test_the_long_tail_lies_where_that_of_the_errors_does():
 
 
 def test_units_of_one_output_do_not_change_the_choice():
-    """One whose neighbours are as far apart as the errors, and one who needs the noise."""
+    """One whose neighbours are as far apart as the errors, and one that needs the noise."""
     generator = torch.Generator().manual_seed(0)
     spread = torch.tensor([1.0, 0.01]).double()
     values = spread * torch.randn(30, 2, generator=generator).double()
@@ -524,20 +524,20 @@ def test_units_of_one_output_do_not_change_the_choice():
     assert choose(2.0**10) == one
 
 
-def test_calibration_scores_some_rows_and_knows_the_errors_of_all(monkeypatch):
+def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     neighbors = Neighbors(torch.randn(60, 2, generator=generator), torch.arange(60.0))
     evaluation = Evaluation(NONAHead().eval(), neighbors, torch.randn(60, 2, generator=generator))
     residual = torch.randn(60, 1, generator=generator).double()
-    asked, method = [], Evaluation.map_weighted_values
+    n_queries, method = [], Evaluation.map_weighted_values
     monkeypatch.setattr(
-        Evaluation, "map_weighted_values", lambda q, *a: asked.append(len(q)) or method(q, *a)
+        Evaluation, "map_weighted_values", lambda q, *a: n_queries.append(len(q)) or method(q, *a)
     )
     everything = fit_calibration(evaluation, residual)
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)
     monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)
     some = fit_calibration(evaluation, residual)
-    assert asked == [60, 20]
+    assert n_queries == [60, 20]
     assert some.errors == everything.errors
     scale = residual.square().mean().sqrt().item()
     shares = np.array([made.noise[0] / scale for made in (some, everything)])
@@ -620,7 +620,7 @@ def test_errors_may_be_smaller_or_larger_than_the_neighbours_spread(scale):
         assert coverage_of(calibration, evaluation, error, level) == pytest.approx(level, abs=0.05)
 
 
-def test_of_equal_scores_the_coverage_decides(monkeypatch):
+def test_ties_of_scores_are_broken_by_the_coverage(monkeypatch):
     """Fewer and fewer candidates are as low: the more there are, the better the coverage."""
     evaluation, error = line(120, 1.0)
     error = error.abs().pow(1.5) * error.sign()  # of another shape than the neighbours' spread

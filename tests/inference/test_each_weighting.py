@@ -1,4 +1,4 @@
-"""What heads, banks and estimators answer with each weighting."""
+"""Heads, banks and estimators with each weighting."""
 
 import pickle
 from dataclasses import replace
@@ -108,7 +108,7 @@ def make_question(
     ],
     ids=str,
 )
-def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
+def test_predictions_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
     monkeypatch.setitem(tiles_module.TILE, "cpu", (8, 15))
     evaluation = make_question(weighting, **kwargs)
     neighbors = evaluation.neighbors
@@ -134,7 +134,7 @@ def test_answers_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch)
 
 @EACH
 @pytest.mark.parametrize("shift", [90, 300])
-def test_far_from_everybody_answers_are_the_definition(name, shift):
+def test_far_from_all_rows_predictions_are_the_definition(name, shift):
     """Where exponentials of similarities are nothing to float32, and where softplus is one."""
     evaluation = make_question(name)
     evaluation = replace(evaluation, query=evaluation.query + shift)
@@ -151,10 +151,10 @@ def test_far_from_everybody_answers_are_the_definition(name, shift):
 
 
 @EACH
-def test_who_meets_nobody_gets_nothing(name):
+def test_a_query_without_neighbours_is_predicted_as_0(name):
     evaluation = make_question(name)
-    nobody = Exclusion(torch.zeros(11).long(), torch.zeros(40).long())
-    alone = replace(evaluation, exclusion=nobody)
+    every_pair = Exclusion(torch.zeros(11).long(), torch.zeros(40).long())
+    alone = replace(evaluation, exclusion=every_pair)
     assert (alone.attend() == 0).all()
     assert (alone.mean() == 0).all()
 
@@ -201,7 +201,7 @@ def nona(weighting, n_estimators=1, classes=False, **kwargs):
 
 @cache
 def fitted(name, n_estimators, classes=False, adjust=False):
-    """To be asked, and not edited."""
+    """For queries only, not to be edited."""
     reg = nona(name, n_estimators, classes, adjust=adjust)
     return reg.fit(X, LABELS if classes else y)
 
@@ -309,7 +309,7 @@ def test_distributions(name, n_estimators):
 
 
 @EACH
-def test_calibration_knows_how_far_answers_err(name):
+def test_calibration_covers_the_errors_of_predictions(name):
     reg = again(fitted(name, 1))
     reg.calibrate()
     low, high = reg.predict_quantiles(None, [0.05, 0.95]).T
@@ -535,7 +535,7 @@ def test_a_doubled_bank_hardly_moves_preconditioned_weights(n_neighbors):
 
 
 @pytest.mark.parametrize("end", [4.0, 0.9])
-def test_beyond_the_end_of_ones_own_weights_the_nearest_answers(end):
+def test_beyond_the_end_of_a_custom_kernel_the_nearest_has_all_weight(end):
     """Epanechnikov's kernel gives nothing to neighbours at `end` and beyond."""
     kernel = Weighting(lambda s: (1 - (s / end).square()).clamp_min(0).log())
     evaluation = make_question(kernel)

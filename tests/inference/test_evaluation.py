@@ -129,7 +129,7 @@ def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch
     torch.set_num_threads(3)
     together = evaluate(bank, head, queries(25)).mean()
     assert torch.get_num_threads() == 3
-    with ThreadPoolExecutor(1) as pool:  # a new thread asks what the process is set to
+    with ThreadPoolExecutor(1) as pool:  # a new thread has the number that the process is set to
         assert pool.submit(torch.get_num_threads).result() == 3
     torch.testing.assert_close(together, alone, rtol=0, atol=0)
 
@@ -143,7 +143,7 @@ def test_an_error_in_a_thread_is_raised_and_thread_counts_are_restored(bank):
         assert pool.submit(torch.get_num_threads).result() == 2
 
 
-def test_a_prediction_does_not_depend_on_its_company(monkeypatch):
+def test_a_prediction_does_not_depend_on_the_other_queries(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     neighbors = torch.randn(5000, 8, generator=generator)  # more than one tile
     bank = make_bank(neighbors, torch.randn(5000, generator=generator).double())
@@ -162,7 +162,7 @@ def test_a_prediction_does_not_depend_on_its_company(monkeypatch):
 @pytest.mark.parametrize("exclusion", [None, "itself", "group"])
 @pytest.mark.parametrize("prior", [False, True])
 @pytest.mark.parametrize("n_neighbors", [None, 9])
-def test_answers_at_once_and_tile_by_tile_are_one(
+def test_predictions_at_once_and_tile_by_tile_are_the_same(
     bank, head, average, exclusion, prior, n_neighbors
 ):
     """What training differentiates is what is evaluated afterwards; also of whole rows."""
@@ -199,7 +199,7 @@ def test_a_prior_of_two_is_the_row_twice(bank, head, weighting):
     assert torch.equal(joined.log_prior, log_prior)
 
 
-def test_who_meets_nobody_gets_nothing(bank, head):
+def test_a_query_without_neighbours_is_predicted_as_0(bank, head):
     alone = Exclusion(torch.zeros(9, dtype=torch.long), torch.zeros(40, dtype=torch.long))
     evaluation = Evaluation(head, bank.neighbors, queries(9), alone)
     assert (evaluation.mean() == 0).all()
@@ -216,7 +216,7 @@ def test_a_bank_keeps_what_belongs_to_its_rows():
     assert smaller.neighbors.log_prior.tolist() == [1.0, 2.0, 3.0, 5.0]
     assert smaller.ids.tolist() == [1, 2, 3, 5]
     larger = smaller.add(Neighbors(torch.randn(2, 2), torch.zeros(2)))
-    assert larger.groups.tolist() == [0, 1, 1, 2, 3, 4]  # nobody's mates
+    assert larger.groups.tolist() == [0, 1, 1, 2, 3, 4]  # groups of their own
     assert larger.neighbors.log_prior.tolist() == [1.0, 2.0, 3.0, 5.0, 0.0, 0.0]
     assert larger.ids.tolist() == [1, 2, 3, 5, 6, 7]
 
@@ -252,7 +252,7 @@ def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypat
         assert max(sizes) == most
 
 
-def test_so_few_queries_are_not_asked_by_several_threads(bank, monkeypatch):
+def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
     monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ROW_PAIRS", len(bank))
     seen = []
     monkeypatch.setattr(
@@ -289,7 +289,7 @@ def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-def test_answers_may_take_part_in_training(bank, n_threads):
+def test_predictions_may_take_part_in_training(bank, n_threads):
     """They are no tensors of inference mode, unless the caller is in it."""
     torch.set_num_threads(n_threads)
     assert not bank.evaluate(NONAHead(), queries(80)).mean().is_inference()

@@ -1,4 +1,4 @@
-"""Influence is what asking a bank without the row says, whatever the weighting."""
+"""Influence is the change of predictions from a bank without the row, whatever the weighting."""
 
 import numpy as np
 import pytest
@@ -51,23 +51,25 @@ def evaluation(weighting, classes=False, exclude=False, step=None, n_neighbors=N
     return Evaluation(head, Neighbors(bank, values, prior, unit), query, exclusion)
 
 
-def without(asked, row):
+def without(evaluated, row):
     """The same question of a bank without a row."""
     kept = torch.arange(N) != row
-    exclusion = asked.exclusion
+    exclusion = evaluated.exclusion
     if exclusion is not None:
         exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
-    return Evaluation(asked.head, asked.neighbors[kept], asked.query, exclusion)
+    return Evaluation(evaluated.head, evaluated.neighbors[kept], evaluated.query, exclusion)
 
 
-def check(asked, rows=(0, 7, 8, 13, 21, 34)):
+def check(evaluated, rows=(0, 7, 8, 13, 21, 34)):
     """Compare each row's influence with what happens if it is left out."""
-    before = asked.mean()
+    before = evaluated.mean()
     residual = torch.linspace(-1, 1, before.numel(), dtype=torch.float64).reshape(before.shape)
-    weight, change, error = asked.influence(residual)
-    np.testing.assert_allclose(weight, asked.sparse_weights().sum(axis=0), rtol=1e-5, atol=1e-9)
+    weight, change, error = evaluated.influence(residual)
+    np.testing.assert_allclose(
+        weight, evaluated.sparse_weights().sum(axis=0), rtol=1e-5, atol=1e-9
+    )
     for row in rows:
-        moved = without(asked, row).mean() - before
+        moved = without(evaluated, row).mean() - before
         expected = moved.square().sum(dim=1).mean()
         torch.testing.assert_close(change[row], expected, rtol=1e-6, atol=1e-12)
         expected = ((residual + moved) ** 2 - residual**2).sum(dim=1).mean()
@@ -88,21 +90,23 @@ def test_of_few_neighbours_the_next_one_takes_the_place(weighting):
     check(evaluation(weighting, n_neighbors=4, classes=True))
 
 
-def test_a_step_is_asked_again_where_others_take_a_place():
+def test_a_step_is_evaluated_again_where_others_take_a_place():
     """Of the nearest and farthest row, too, by which it is scaled."""
     check(evaluation(SparseSoftmax(N), step="s1"))
 
 
-def test_who_has_no_other_neighbour_keeps_it():
-    asked = evaluation("sparsemax")
+def test_a_query_without_another_neighbour_keeps_its_own():
+    evaluated = evaluation("sparsemax")
     group = torch.zeros(N, dtype=torch.long)
-    group[3] = 1  # the only one that the queries may meet
+    group[3] = 1  # the only neighbour that is not excluded
     exclusion = Exclusion(torch.zeros(15, dtype=torch.long), group)
-    _, change, _ = Evaluation(asked.head, asked.neighbors, asked.query, exclusion).influence()
+    _, change, _ = Evaluation(
+        evaluated.head, evaluated.neighbors, evaluated.query, exclusion
+    ).influence()
     torch.testing.assert_close(change, torch.zeros_like(change), rtol=0, atol=1e-12)
 
 
-def test_blocks_of_pairs_say_the_same(monkeypatch):
+def test_blocks_of_pairs_have_the_same_result(monkeypatch):
     whole = evaluation("entmax").influence()
     monkeypatch.setattr("nona_sklearn._inference.tiles.LEAVE_ONE_OUT_PAIRS", 3 * N)
     for ours, theirs in zip(evaluation("entmax").influence(), whole, strict=True):

@@ -1,4 +1,4 @@
-"""What a tile says, how tiles add up, and that the quick ways are the definitions."""
+"""What a tile computes, how tiles add up, and that the fast versions equal the definitions."""
 
 import math
 from itertools import pairwise
@@ -29,12 +29,12 @@ def numbers(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# -- what tiles say merges -------------------------------------------------------------------
+# -- sums of tiles merge ---------------------------------------------------------------------
 
 
 @st.composite
 def orders_of_tiles(draw):
-    """Cut 12 columns into tiles, and merge what they say in some order and grouping."""
+    """Cut 12 columns into tiles, and merge their sums in some order and grouping."""
     cuts = draw(st.sets(st.integers(1, 11), max_size=6))
     edges = [0, *sorted(cuts), 12]
     tiles = [slice(a, b) for a, b in pairwise(edges)]
@@ -43,12 +43,12 @@ def orders_of_tiles(draw):
     return tiles, merges
 
 
-def merge_all(said, merges):
-    """Merge a neighbouring pair at a time, wherever `merges` says."""
-    said = list(said)
+def merge_all(partials, merges):
+    """Merge a neighbouring pair at a time, at the places in `merges`."""
+    partials = list(partials)
     for i in merges:
-        said[i : i + 2] = [said[i].merge(said[i + 1])]
-    return said[0]
+        partials[i : i + 2] = [partials[i].merge(partials[i + 1])]
+    return partials[0]
 
 
 def partial_of(logits, values, excluded=None):
@@ -133,7 +133,7 @@ def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
     computer = similarity_computer(similarity, neighbors, kept_bytes)
     assert (computer.cache is None) == (kept_bytes == 0)
     exact = SIMILARITIES[similarity](query.double(), neighbors.double())
-    if similarity == "log_l2":  # float64 knows smaller distances
+    if similarity == "log_l2":  # float64 has smaller distances
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
     ours = computer.bind(query).compute(slice(0, 30)).double()
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=4 * EPS * scale)
@@ -173,7 +173,7 @@ def test_as_many_queries_as_rows_as_columns(n):
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_similarities_do_not_depend_on_company(similarity):
+def test_similarities_do_not_depend_on_the_other_queries(similarity):
     """To the rounding of float64 beside float32: hardly ever another last digit."""
     query, neighbors = numbers(40, 7), numbers(61, 7, seed=1)
     neighbors[5:9] = query[3]
@@ -243,7 +243,7 @@ def test_rounding_is_not_stretched_to_the_whole_scale(offset):
     assert scale_similarity(spread).min() == 0
 
 
-def test_nobody_admitted_is_equally_near():
-    nobody = torch.tensor([[-math.inf]]), torch.tensor([[math.inf]])
-    assert equally_near(*nobody).all()
+def test_without_admitted_neighbours_all_are_equally_near():
+    empty = torch.tensor([[-math.inf]]), torch.tensor([[math.inf]])
+    assert equally_near(*empty).all()
     assert (scale_similarity(torch.ones(1, 2), torch.ones(1, 2) > 0) == 0).all()

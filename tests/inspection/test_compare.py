@@ -22,7 +22,7 @@ def regressor(**kwargs):
     return NONARegressor(**{**settings, **kwargs})
 
 
-def test_columns_are_what_one_would_do_by_hand(plane):
+def test_columns_are_those_of_a_loop_over_the_heads(plane):
     X, _, y, _ = plane
     cv = KFold(2, shuffle=True, random_state=0)
     heads = ["nona", "adjusted", "dense"]
@@ -45,7 +45,7 @@ def test_columns_are_what_one_would_do_by_hand(plane):
 
 
 @pytest.mark.parametrize("adjust", [True, False])
-def test_all_heads_by_default_whatever_the_estimator_says_of_adjustments(plane, adjust):
+def test_all_heads_by_default_whether_the_estimator_adjusts_or_not(plane, adjust):
     X, _, y, _ = plane
     reg, other = (regressor(adjust=own, max_iter=1) for own in (adjust, not adjust))
     scores, expected = (compare_heads(each, X, y, cv=2) for each in (reg, other))
@@ -57,7 +57,7 @@ def test_all_heads_by_default_whatever_the_estimator_says_of_adjustments(plane, 
     assert reg.adjust == adjust
 
 
-def test_neighbours_are_weighed_as_the_estimator_says(plane):
+def test_neighbours_are_weighed_as_in_the_estimator(plane):
     X, _, y, _ = plane
     split = [(np.arange(80), np.arange(80, 120))]
     nearest = regressor(weighting=SparseSoftmax(1))

@@ -131,7 +131,7 @@ def test_rows_of_a_frame_go_by_its_index(plane, ax):
     named = NeighborsDisplay.from_estimator(
         reg, query, n_neighbors=3, row_names=range(1000, 1120), ax=ax
     )
-    np.testing.assert_array_equal(named.names, 1000 + ids)  # said, it counts more
+    np.testing.assert_array_equal(named.names, 1000 + ids)  # if passed, they take precedence
 
 
 def test_names_survive_the_removal_of_rows(reg, plane, ax):
@@ -147,11 +147,13 @@ def test_added_rows_without_a_name_keep_theirs(reg, plane, ax, n_named):
     edited = copy.deepcopy(reg)
     edited.remove_neighbors(ids=np.arange(50))
     edited.add_neighbors(plane[1][:2], plane[3][:2])
-    said = [f"house {i}" for i in range(n_named)]
+    names = [f"house {i}" for i in range(n_named)]
     query = plane[1][:1]
-    display = NeighborsDisplay.from_estimator(edited, query, n_neighbors=72, row_names=said, ax=ax)
+    display = NeighborsDisplay.from_estimator(
+        edited, query, n_neighbors=72, row_names=names, ax=ax
+    )
     ids = edited.kneighbors(query, 72, return_distance=False)[0]
-    assert display.names.tolist() == [said[i] if i < n_named else i for i in ids]
+    assert display.names.tolist() == [names[i] if i < n_named else i for i in ids]
 
 
 def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
@@ -289,8 +291,8 @@ class TestWeightingDisplay:
         # The six nearest are all that count, and so the heaviest.
         np.testing.assert_allclose(display.weights[:, :6], reg.kneighbors(X_test[:3], 6)[0], 1e-4)
         assert (display.weights[:, 6:] == 0).all()
-        bank, asked = reg.transform(X), reg.transform(X_test[:3])
-        distances = np.sort(np.linalg.norm(asked[:, None] - bank, axis=2), axis=1)
+        bank, embedded = reg.transform(X), reg.transform(X_test[:3])
+        distances = np.sort(np.linalg.norm(embedded[:, None] - bank, axis=2), axis=1)
         np.testing.assert_allclose(display.distances, distances[:, :9], rtol=1e-5)
         assert legend_of(ax) == ["query a", "query b", "query c"]
         curve, dot = ax.lines[:2]
@@ -480,8 +482,8 @@ class TestIntervalsOfAnyModel:
         y = pd.Series([1.0, 9.0, 2.5], name="price")
         IntervalDisplay.from_predictions(y, PREDICTED, HELD, ax=ax)
         assert ax.get_ylabel() == "price"
-        said = IntervalDisplay.from_predictions(y, PREDICTED, HELD, target_name="USD", ax=ax)
-        assert said.target_name == "USD"
+        display = IntervalDisplay.from_predictions(y, PREDICTED, HELD, target_name="USD", ax=ax)
+        assert display.target_name == "USD"
 
     @pytest.mark.parametrize(
         ("changed", "message"),

@@ -1,4 +1,4 @@
-"""Explanations do not stop at a pipeline: oracles are the same steps, taken by hand."""
+"""Explanations do not stop at a pipeline: oracles are the same steps, one by one."""
 
 import copy
 import inspect
@@ -62,12 +62,12 @@ def houses(plane):
 
 @pytest.fixture(scope="module")
 def fitted(houses):
-    """A model of logarithms behind a pipeline, and the same by hand."""
-    X, prices, asked, _ = houses
+    """A model of logarithms behind a pipeline, and the same estimator fitted without it."""
+    X, prices, X_test, _ = houses
     model = make_pipeline(StandardScaler(), logarithms(nona())).fit(X, prices)
     scaler = StandardScaler().fit(X)
-    by_hand = nona().fit(scaler.transform(X), np.log(prices))
-    return model, by_hand, scaler.transform(asked)
+    inner = nona().fit(scaler.transform(X), np.log(prices))
+    return model, inner, scaler.transform(X_test)
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def nestings():
 
 
 @pytest.mark.parametrize("nesting", nestings())
-def test_it_answers_as_the_model_does(houses, nesting):
+def test_predictions_are_those_of_the_model(houses, nesting):
     """Whatever it is in: contributions sum to the model's own prediction."""
-    X, prices, asked, truth = houses
+    X, prices, X_test, truth = houses
     model = nestings()[nesting]
     with pytest.raises(NotFittedError):
         unwrap(model)
@@ -115,37 +115,37 @@ def test_it_answers_as_the_model_does(houses, nesting):
     model.fit(X, prices)
     ours = unwrap(model)
     assert isinstance(ours.estimator, NeighborRegressor)
-    expected = model.predict(asked)
-    np.testing.assert_allclose(ours.predict(asked), expected, rtol=1e-9)
-    table = ours.explain(asked, 3)
+    expected = model.predict(X_test)
+    np.testing.assert_allclose(ours.predict(X_test), expected, rtol=1e-9)
+    table = ours.explain(X_test, 3)
     sums = table.groupby("query", sort=False)["contribution"].sum()
     assert sums.index.tolist() == NAMES[N:]
     np.testing.assert_allclose(sums, expected, rtol=1e-9)
-    assert ours.score(asked, truth) == pytest.approx(r2_score(truth, expected))
-    rows = ours.kneighbors(asked, 3, return_distance=False)
+    assert ours.score(X_test, truth) == pytest.approx(r2_score(truth, expected))
+    rows = ours.kneighbors(X_test, 3, return_distance=False)
     named = table[table["neighbor"] != "others"]
     np.testing.assert_allclose(named["target"], prices[rows.ravel()], rtol=1e-9)
-    low, high = ours.predict_quantiles(asked, [0.2, 0.8]).T
+    low, high = ours.predict_quantiles(X_test, [0.2, 0.8]).T
     assert (low < high).all()
-    np.testing.assert_allclose(ours.predict_cdf(asked[:1], high[:1]), [[0.8]], atol=0.02)
+    np.testing.assert_allclose(ours.predict_cdf(X_test[:1], high[:1]), [[0.8]], atol=0.02)
     assert unwrap(ours) is ours
     again = unwrap(pickle.loads(pickle.dumps(model)))
-    np.testing.assert_array_equal(again.predict(asked), ours.predict(asked))
+    np.testing.assert_array_equal(again.predict(X_test), ours.predict(X_test))
 
 
-def test_alone_it_says_what_the_estimator_says(houses):
-    X, prices, asked, truth = houses
+def test_alone_its_results_are_those_of_the_estimator(houses):
+    X, prices, X_test, truth = houses
     reg = nona().fit(X, prices)
     ours = unwrap(reg)
-    assert ours.explain(asked).equals(reg.explain(asked))
-    assert ours.influence(asked, truth).equals(reg.influence(asked, truth))
-    for answer, expected in zip(
-        ours.predict(asked, return_std=True), reg.predict(asked, True), strict=True
+    assert ours.explain(X_test).equals(reg.explain(X_test))
+    assert ours.influence(X_test, truth).equals(reg.influence(X_test, truth))
+    for actual, expected in zip(
+        ours.predict(X_test, return_std=True), reg.predict(X_test, True), strict=True
     ):
-        np.testing.assert_array_equal(answer, expected)
+        np.testing.assert_array_equal(actual, expected)
     for quantiles in (0.5, [0.1, 0.9]):
-        expected = reg.predict(asked, quantiles=quantiles)
-        np.testing.assert_array_equal(ours.predict(asked, quantiles=quantiles), expected)
+        expected = reg.predict(X_test, quantiles=quantiles)
+        np.testing.assert_array_equal(ours.predict(X_test, quantiles=quantiles), expected)
     np.testing.assert_array_equal(ours.predict_cdf(None, 2.0), reg.predict_cdf(None, 2.0))
     assert ours.score(None, prices) == reg.score(None, prices)
 
@@ -175,7 +175,7 @@ def test_a_search_without_its_best_estimator_is_not_fitted(houses):
 
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV, HalvingGridSearchCV])
 @pytest.mark.parametrize("wrap", [lambda model: model, FrozenEstimator, make_pipeline, logarithms])
-def test_a_search_that_is_not_fitted_says_so(search, wrap):
+def test_a_search_that_is_not_fitted_is_an_error(search, wrap):
     with pytest.raises(NotFittedError):
         unwrap(wrap(search(nona(), {"embedding_dim": [2, 3]})))
 
@@ -184,19 +184,19 @@ def test_a_search_that_is_not_fitted_says_so(search, wrap):
     ("kind", "unwrapped"),
     [(NeighborRegressor, UnwrappedRegressor), (NeighborClassifier, UnwrappedClassifier)],
 )
-def test_verbs_are_those_of_the_estimator(kind, unwrapped):
-    """With its docstrings and signatures, for whoever asks help() or completes by tab."""
-    asked = {
+def test_methods_are_those_of_the_estimator(kind, unwrapped):
+    """With its docstrings and signatures, for help() and completion by tab."""
+    taking_rows = {
         name
-        for name, verb in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") and {"X", "y", "ids"} & {*inspect.signature(verb).parameters}
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and {"X", "y", "ids"} & {*inspect.signature(method).parameters}
     }
     own = {name for name in dir(unwrapped) if not name.startswith("_")}
-    assert asked - own == {"fit", "fit_transform"}
-    for name in asked & own:
-        verb, original = getattr(unwrapped, name), getattr(kind, name)
-        assert inspect.signature(verb) == inspect.signature(original)
-        assert inspect.getdoc(verb) == inspect.getdoc(original)
+    assert taking_rows - own == {"fit", "fit_transform"}
+    for name in taking_rows & own:
+        method, original = getattr(unwrapped, name), getattr(kind, name)
+        assert inspect.signature(method) == inspect.signature(original)
+        assert inspect.getdoc(method) == inspect.getdoc(original)
 
 
 def test_wrong_arguments_are_errors(model, houses):
@@ -223,10 +223,10 @@ def test_wrong_arguments_are_errors(model, houses):
 # -- in the user's units ------------------------------------------------------------------------
 
 
-def test_weights_are_those_by_hand(fitted, houses):
-    model, by_hand, scaled = fitted
-    ours, asked = unwrap(model), houses[2]
-    for verb in (
+def test_weights_are_those_of_the_inner_estimator(fitted, houses):
+    model, inner, scaled = fitted
+    ours, X_test = unwrap(model), houses[2]
+    for method in (
         "kneighbors",
         "kneighbors_graph",
         "neighbor_weights",
@@ -235,101 +235,101 @@ def test_weights_are_those_by_hand(fitted, houses):
         "distance_to_bank",
         "transform",
     ):
-        found, expected = getattr(ours, verb)(asked), getattr(by_hand, verb)(scaled)
-        if verb in ("kneighbors_graph", "neighbor_weights"):
+        found, expected = getattr(ours, method)(X_test), getattr(inner, method)(scaled)
+        if method in ("kneighbors_graph", "neighbor_weights"):
             found, expected = found.toarray(), expected.toarray()
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(ours.effective_n_neighbors(), by_hand.effective_n_neighbors())
-    np.testing.assert_array_equal(ours.embed(asked).embeddings, by_hand.embed(scaled).embeddings)
-    assert ours.explain(ours.embed(asked)).equals(ours.explain(asked))
-    change = by_hand.influence(scaled, np.log(houses[3]))
-    assert ours.influence(asked, houses[3]).equals(change)  # in logarithms
+    np.testing.assert_array_equal(ours.effective_n_neighbors(), inner.effective_n_neighbors())
+    np.testing.assert_array_equal(ours.embed(X_test).embeddings, inner.embed(scaled).embeddings)
+    assert ours.explain(ours.embed(X_test)).equals(ours.explain(X_test))
+    change = inner.influence(scaled, np.log(houses[3]))
+    assert ours.influence(X_test, houses[3]).equals(change)  # in logarithms
 
 
 def test_prices_come_back_in_prices(fitted, houses):
-    model, by_hand, scaled = fitted
-    ours, (_, prices, asked, _) = unwrap(model), houses
-    np.testing.assert_allclose(ours.predict(asked), np.exp(by_hand.predict(scaled)))
-    np.testing.assert_allclose(ours.predict(None), np.exp(by_hand.predict(None)))
+    model, inner, scaled = fitted
+    ours, (_, prices, X_test, _) = unwrap(model), houses
+    np.testing.assert_allclose(ours.predict(X_test), np.exp(inner.predict(scaled)))
+    np.testing.assert_allclose(ours.predict(None), np.exp(inner.predict(None)))
     assert ours.score(None, prices) == pytest.approx(r2_score(prices, ours.predict(None)))
     levels = [0.1, 0.5, 0.9]
-    quantiles = np.exp(by_hand.predict_quantiles(scaled, levels))
-    np.testing.assert_allclose(ours.predict_quantiles(asked, levels), quantiles)
-    np.testing.assert_allclose(ours.predict(asked, quantiles=0.5), quantiles[:, 1])
+    quantiles = np.exp(inner.predict_quantiles(scaled, levels))
+    np.testing.assert_allclose(ours.predict_quantiles(X_test, levels), quantiles)
+    np.testing.assert_allclose(ours.predict(X_test, quantiles=0.5), quantiles[:, 1])
     some = np.quantile(prices, levels)
-    expected = by_hand.predict_cdf(scaled, np.log(some))
-    np.testing.assert_array_equal(ours.predict_cdf(asked, some), expected)
-    assert (ours.predict_cdf(asked, 0) < 1e-9).all()  # its logarithm is minus infinity
-    drawn = np.exp(by_hand.sample_y(scaled, 4, random_state=1))
-    np.testing.assert_allclose(ours.sample_y(asked, 4, random_state=1), drawn)
+    expected = inner.predict_cdf(scaled, np.log(some))
+    np.testing.assert_array_equal(ours.predict_cdf(X_test, some), expected)
+    assert (ours.predict_cdf(X_test, 0) < 1e-9).all()  # its logarithm is minus infinity
+    drawn = np.exp(inner.sample_y(scaled, 4, random_state=1))
+    np.testing.assert_allclose(ours.sample_y(X_test, 4, random_state=1), drawn)
 
-    table, plain = ours.explain(asked, 3), by_hand.explain(scaled, 3)
+    table, plain = ours.explain(X_test, 3), inner.explain(scaled, 3)
     np.testing.assert_array_equal(table["weight"], plain["weight"])
     for column in ("target", "adjusted_target"):
         np.testing.assert_allclose(table[column], np.exp(plain[column]))
     named = table["neighbor"] != "others"
     product = table["weight"] * table["adjusted_target"]
     np.testing.assert_allclose(table["contribution"][named], product[named])
-    everybody = ours.explain(asked, N)
-    nobody = everybody[everybody["neighbor"] == "others"]
-    assert nobody["target"].isna().all()  # but a part of the prediction: exp of a mean of logs
-    sums = everybody.groupby("query", sort=False)["contribution"].sum()
-    np.testing.assert_allclose(sums, ours.predict(asked))
+    all_rows = ours.explain(X_test, N)
+    others = all_rows[all_rows["neighbor"] == "others"]
+    assert others["target"].isna().all()  # but a part of the prediction: exp of a mean of logs
+    sums = all_rows.groupby("query", sort=False)["contribution"].sum()
+    np.testing.assert_allclose(sums, ours.predict(X_test))
 
 
 def test_standard_deviations_are_of_the_distribution_in_prices(fitted, houses):
-    """Draws say how wide it is, to their chance error."""
-    ours, asked = unwrap(fitted[0]), houses[2]
-    mean, std = ours.predict(asked, return_std=True)
-    np.testing.assert_array_equal(mean, ours.predict(asked))
-    drawn = ours.sample_y(asked, 20_000, random_state=0).std(axis=1)
+    """Its width is that of draws, to their chance error."""
+    ours, X_test = unwrap(fitted[0]), houses[2]
+    mean, std = ours.predict(X_test, return_std=True)
+    np.testing.assert_array_equal(mean, ours.predict(X_test))
+    drawn = ours.sample_y(X_test, 20_000, random_state=0).std(axis=1)
     np.testing.assert_allclose(std, drawn, rtol=0.06)
 
 
 def test_units_that_are_a_multiple_make_deviations_one(houses):
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     scaled = TransformedTargetRegressor(nona(), transformer=StandardScaler()).fit(X, prices)
     unit = scaled.transformer_.scale_[0]
-    std = scaled.regressor_.predict(asked, return_std=True)[1]
-    ours = unwrap(scaled).predict(asked, return_std=True)[1]
+    std = scaled.regressor_.predict(X_test, return_std=True)[1]
+    ours = unwrap(scaled).predict(X_test, return_std=True)[1]
     np.testing.assert_allclose(ours, unit * std, rtol=0.02)
 
 
 def test_a_falling_transformation_turns_quantiles_around(houses):
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     falling = TransformedTargetRegressor(
         nona(), func=lambda y: 1 / y, inverse_func=lambda y: 1 / y, check_inverse=False
     )
     ours = unwrap(falling.fit(X, prices))
     inner = ours.estimator
     np.testing.assert_allclose(
-        ours.predict_quantiles(asked, [0.1, 0.8]), 1 / inner.predict_quantiles(asked, [0.9, 0.2])
+        ours.predict_quantiles(X_test, [0.1, 0.8]), 1 / inner.predict_quantiles(X_test, [0.9, 0.2])
     )
-    cdf = ours.predict_cdf(asked, [1.0, 2.0])
+    cdf = ours.predict_cdf(X_test, [1.0, 2.0])
     assert (np.diff(cdf) > 0).all()
-    np.testing.assert_allclose(cdf, 1 - inner.predict_cdf(asked, [1.0, 0.5]), atol=1e-9)
+    np.testing.assert_allclose(cdf, 1 - inner.predict_cdf(X_test, [1.0, 0.5]), atol=1e-9)
 
 
 def test_probabilities_of_atoms_include_them(houses):
     """Without calibration a distribution is of the bank's targets: at most the dearest is sure."""
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     for sign in (1, -1):
         transformer = FunctionTransformer(lambda y, s=sign: s * y, lambda y, s=sign: s * y)
         plain = TransformedTargetRegressor(nona(adjust=False), transformer=transformer)
         ours = unwrap(plain.fit(X, prices))
         bank = ours.estimator.bank_
-        weights = ours.neighbor_weights(asked).toarray()
+        weights = ours.neighbor_weights(X_test).toarray()
         ours.estimator.calibration_ = type(bank.calibration)()
         some = np.sort(prices)[[0, 20, N - 1]]
         expected = np.stack([weights[:, prices <= price].sum(axis=1) for price in some], axis=1)
-        np.testing.assert_allclose(ours.predict_cdf(asked, some), expected, atol=1e-5)
-        np.testing.assert_allclose(ours.predict_cdf(asked, some[2]), 1)
+        np.testing.assert_allclose(ours.predict_cdf(X_test, some), expected, atol=1e-5)
+        np.testing.assert_allclose(ours.predict_cdf(X_test, some[2]), 1)
 
 
 @pytest.mark.parametrize("library", [np, pd, pl])
 def test_several_outputs(houses, library):
     """One rises with what is learned and one falls; each has its own quantiles."""
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     both = np.column_stack([prices, 1 / prices])
     transformer = FunctionTransformer(
         lambda y: np.column_stack([np.log(y[:, 0]), -y[:, 1]]),
@@ -338,29 +338,29 @@ def test_several_outputs(houses, library):
     y = both if library is np else library.DataFrame(dict(zip("ab", both.T, strict=True)))
     model = TransformedTargetRegressor(nona(), transformer=transformer).fit(X, y)
     ours, inner = unwrap(model), model.regressor_
-    np.testing.assert_allclose(ours.predict(asked), model.predict(asked))
-    low, high = np.moveaxis(inner.predict_quantiles(asked, [0.1, 0.9]), 1, 0)
+    np.testing.assert_allclose(ours.predict(X_test), model.predict(X_test))
+    low, high = np.moveaxis(inner.predict_quantiles(X_test, [0.1, 0.9]), 1, 0)
     expected = np.stack([np.exp(low[:, 0]), -high[:, 1]], axis=1)
-    np.testing.assert_allclose(ours.predict_quantiles(asked, 0.1), expected)
-    cdf = ours.predict_cdf(asked, [0.5, 1.0])
+    np.testing.assert_allclose(ours.predict_quantiles(X_test, 0.1), expected)
+    cdf = ours.predict_cdf(X_test, [0.5, 1.0])
     assert cdf.shape == (Q, 2, 2)
     logs, negative = (
-        inner.predict_cdf(asked, points) for points in (np.log([0.5, 1]), [-0.5, -1])
+        inner.predict_cdf(X_test, points) for points in (np.log([0.5, 1]), [-0.5, -1])
     )
     np.testing.assert_allclose(cdf[..., 0], logs[..., 0])
     np.testing.assert_allclose(cdf[..., 1], 1 - negative[..., 1], atol=1e-9)
-    assert ours.sample_y(asked, 3).shape == (Q, 2, 3)
-    assert ours.predict(asked, return_std=True)[1].shape == (Q, 2)
-    sums = ours.explain(asked, 3).groupby("query", sort=False)
+    assert ours.sample_y(X_test, 3).shape == (Q, 2, 3)
+    assert ours.predict(X_test, return_std=True)[1].shape == (Q, 2)
+    sums = ours.explain(X_test, 3).groupby("query", sort=False)
     np.testing.assert_allclose(
-        sums[["contribution_0", "contribution_1"]].sum(), model.predict(asked)
+        sums[["contribution_0", "contribution_1"]].sum(), model.predict(X_test)
     )
-    ids = ours.add_neighbors(asked[:1], both[:1])
+    ids = ours.add_neighbors(X_test[:1], both[:1])
     np.testing.assert_allclose(inner.bank_.targets[ids[0]], [np.log(both[0, 0]), -both[0, 1]])
 
 
 def test_targets_that_are_mixed_have_draws_but_no_quantiles(houses):
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     both = np.column_stack([prices, prices**2, np.sqrt(prices)])
     for n_components in (2, 3):
         mixed = TransformedTargetRegressor(
@@ -368,113 +368,117 @@ def test_targets_that_are_mixed_have_draws_but_no_quantiles(houses):
         )
         mixed.fit(X, both)
         ours = unwrap(mixed)
-        np.testing.assert_allclose(ours.predict(asked), mixed.predict(asked))
-        assert ours.sample_y(asked, 5).shape == (Q, 3, 5)
+        np.testing.assert_allclose(ours.predict(X_test), mixed.predict(X_test))
+        assert ours.sample_y(X_test, 5).shape == (Q, 3, 5)
         for evaluate in (ours.predict_quantiles, lambda X, u=ours: u.predict_cdf(X, 1.0)):
             with pytest.raises(ValueError, match="transformed together with others"):
-                evaluate(asked)
+                evaluate(X_test)
 
 
 # -- names --------------------------------------------------------------------------------------
 
 
-def test_names_of_the_bank_survive_where_somebody_holds_them(houses):
+def test_names_of_the_bank_survive_if_a_table_or_y_holds_them(houses):
     """The frame itself, that of a step, or the index of y."""
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     series = pd.Series(prices, index=X.index, name="price")
     arrays = make_pipeline(StandardScaler(), nona())
     frames = make_pipeline(StandardScaler(), nona()).set_output(transform="pandas")
     for model, y in ((arrays, series), (frames, prices), (frames, series)):
         ours = unwrap(model.fit(X, y))
-        assert ours.influence(asked)["neighbor"].tolist() == NAMES[:N]
+        assert ours.influence(X_test)["neighbor"].tolist() == NAMES[:N]
         assert ours.target_names_ == (None if y is prices else ("price",))
-    assert unwrap(arrays.fit(X, prices)).influence(asked)["neighbor"].tolist() == list(range(N))
+    assert unwrap(arrays.fit(X, prices)).influence(X_test)["neighbor"].tolist() == list(range(N))
     bank = unwrap(arrays.fit(X, series))
     assert bank.remove_neighbors(names=NAMES[3]) is bank
     assert NAMES[3] not in bank.influence()["neighbor"].tolist()
 
 
 @pytest.mark.parametrize("inner", ["array", "pandas"])
-def test_tables_are_answered_with_tables(houses, inner):
+def test_results_of_tables_are_tables(houses, inner):
     """Whether each transformer makes tables, or all do by scikit-learn's own setting."""
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     with config_context(transform_output="pandas" if inner == "pandas" else "default"):
         model = make_pipeline(StandardScaler(), logarithms(nona())).fit(X, prices)
         ours = unwrap(model)
-        expected = model.predict(asked)
-        np.testing.assert_allclose(ours.predict(asked, True)[0], expected)
-        names = ours.explain(asked, 2)["neighbor"].tolist()
-        assert ours.explain(asked, 2)["query"].tolist() == [q for q in asked.index for _ in "123"]
-        if inner == "pandas":  # the scaler hands its rows on with their names
+        expected = model.predict(X_test)
+        np.testing.assert_allclose(ours.predict(X_test, True)[0], expected)
+        names = ours.explain(X_test, 2)["neighbor"].tolist()
+        assert ours.explain(X_test, 2)["query"].tolist() == [
+            q for q in X_test.index for _ in "123"
+        ]
+        if inner == "pandas":  # the scaler passes its rows on with their names
             assert {*names} <= {*NAMES, "others"}
-            assert ours.transform(asked).index.tolist() == asked.index.tolist()
-        ours.add_neighbors(asked, expected)
-        assert ours.kneighbors(asked, 1, False, return_names=True).shape == (Q, 1)
+            assert ours.transform(X_test).index.tolist() == X_test.index.tolist()
+        ours.add_neighbors(X_test, expected)
+        assert ours.kneighbors(X_test, 1, False, return_names=True).shape == (Q, 1)
 
 
 def test_polars_all_the_way(houses):
-    X, prices, asked, _ = houses
-    X, asked = (pl.DataFrame(dict(table.items())) for table in (X, asked))
+    X, prices, X_test, _ = houses
+    X, X_test = (pl.DataFrame(dict(table.items())) for table in (X, X_test))
     model = make_pipeline(StandardScaler().set_output(transform="polars"), nona())
     ours = unwrap(model.fit(X, pl.Series("price", prices)))
     assert ours.target_names_ == ("price",)
-    np.testing.assert_allclose(ours.predict(asked), model.predict(asked))
-    assert ours.explain(asked[:2], 1)["query"].tolist() == [0, 0, 1, 1]
+    np.testing.assert_allclose(ours.predict(X_test), model.predict(X_test))
+    assert ours.explain(X_test[:2], 1)["query"].tolist() == [0, 0, 1, 1]
 
 
 # -- edits --------------------------------------------------------------------------------------
 
 
 def test_edits_are_edits_of_the_model(model, houses):
-    _, prices, asked, truth = houses
+    _, prices, X_test, truth = houses
     ours = unwrap(model)
-    before = model.predict(asked)
-    ids = ours.add_neighbors(asked, pd.Series(truth))
+    before = model.predict(X_test)
+    ids = ours.add_neighbors(X_test, pd.Series(truth))
     assert ids.tolist() == list(range(N, N + Q))
-    assert (model.predict(asked) != before).all()  # they are in the bank, at no distance
+    assert (model.predict(X_test) != before).all()  # they are in the bank, at no distance
     np.testing.assert_allclose(ours.estimator.bank_.targets[N:], np.log(truth))
     assert ours.remove_neighbors(ids=ids) is ours
-    np.testing.assert_array_equal(model.predict(asked), before)
+    np.testing.assert_array_equal(model.predict(X_test), before)
 
     calibrated = copy.deepcopy(ours.estimator)
-    assert ours.calibrate(asked, truth) is ours
-    scaled = model[0].transform(asked)
+    assert ours.calibrate(X_test, truth) is ours
+    scaled = model[0].transform(X_test)
     assert ours.estimator.calibration_ == calibrated.calibrate(scaled, np.log(truth)).calibration_
-    assert len(ours.compress(20, asked).estimator.bank_) == 20
+    assert len(ours.compress(20, X_test).estimator.bank_) == 20
 
     ours.set_neighbor_targets(2 * prices[ours.estimator.bank_.ids])
-    weights = ours.neighbor_weights(asked)
+    weights = ours.neighbor_weights(X_test)
     kept = prices[ours.estimator.bank_.ids]
-    np.testing.assert_allclose(model.predict(asked), np.exp(weights @ np.log(2 * kept)), rtol=1e-5)
+    np.testing.assert_allclose(
+        model.predict(X_test), np.exp(weights @ np.log(2 * kept)), rtol=1e-5
+    )
 
 
 def test_the_size_of_a_neighbourhood(houses):
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0)
     model = make_pipeline(StandardScaler(), knn).fit(X, prices)
-    sizes = model[-1].soft_n_neighbors(model[0].transform(asked))
-    np.testing.assert_array_equal(unwrap(model).soft_n_neighbors(asked), sizes)
+    sizes = model[-1].soft_n_neighbors(model[0].transform(X_test))
+    np.testing.assert_array_equal(unwrap(model).soft_n_neighbors(X_test), sizes)
 
 
 # -- pictures -----------------------------------------------------------------------------------
 
 
 def test_displays_draw_prices(fitted, houses):
-    model, (_, prices, asked, truth) = fitted[0], houses
+    model, (_, prices, X_test, truth) = fitted[0], houses
     ours, ax = unwrap(model), lambda: Figure().subplots()
-    neighbors = NeighborsDisplay.from_estimator(model, asked[:1], truth[0], ax=ax())
-    np.testing.assert_allclose(neighbors.prediction, model.predict(asked[:1])[0])
-    ids = ours.kneighbors(asked[:1], 10, return_distance=False)[0]
+    neighbors = NeighborsDisplay.from_estimator(model, X_test[:1], truth[0], ax=ax())
+    np.testing.assert_allclose(neighbors.prediction, model.predict(X_test[:1])[0])
+    ids = ours.kneighbors(X_test[:1], 10, return_distance=False)[0]
     np.testing.assert_allclose(neighbors.targets, prices[ids])
-    adjusted = ours.explain(asked[:1], 10)["adjusted_target"][:10]
+    adjusted = ours.explain(X_test[:1], 10)["adjusted_target"][:10]
     np.testing.assert_allclose(neighbors.adjusted_targets, adjusted)
     price = pd.Series(truth, name="price")
-    intervals = IntervalDisplay.from_estimator(model, asked, price, confidence=0.8, ax=ax())
-    np.testing.assert_allclose(intervals.intervals, ours.predict_quantiles(asked, [0.1, 0.9]))
+    intervals = IntervalDisplay.from_estimator(model, X_test, price, confidence=0.8, ax=ax())
+    np.testing.assert_allclose(intervals.intervals, ours.predict_quantiles(X_test, [0.1, 0.9]))
     assert intervals.ax_.get_ylabel() == "price"
     embedding = EmbeddingDisplay.from_estimator(model, ax=ax())
     np.testing.assert_allclose(embedding.targets, prices)
-    others = EmbeddingDisplay.from_estimator(model, asked, truth, ax=ax())
+    others = EmbeddingDisplay.from_estimator(model, X_test, truth, ax=ax())
     np.testing.assert_array_equal(others.targets, truth)
     surface = SurfaceDisplay.from_estimator(model, houses[0], prices, grid_resolution=3, ax=ax())
     assert (surface.predictions > 0).all()
@@ -484,12 +488,12 @@ def test_displays_draw_prices(fitted, houses):
 
 
 def test_the_step_and_the_target_inside_a_pipeline(houses):
-    X, prices, asked, _ = houses
+    X, prices, X_test, _ = houses
     reg = nona(softstep={"step": "s1", "params": "pointwise"})
     model = make_pipeline(StandardScaler(), reg).fit(X, pd.Series(prices, name="price"))
-    steps = StepDisplay.from_estimator(model, asked, n_points=5, ax=Figure().subplots()).steps
+    steps = StepDisplay.from_estimator(model, X_test, n_points=5, ax=Figure().subplots()).steps
     expected = StepDisplay.from_estimator(
-        model[-1], model[0].transform(asked), n_points=5, ax=Figure().subplots()
+        model[-1], model[0].transform(X_test), n_points=5, ax=Figure().subplots()
     )
     np.testing.assert_array_equal(steps, expected.steps)
     surface = SurfaceDisplay.from_estimator(model, X, grid_resolution=3, ax=Figure().subplots())
@@ -514,7 +518,7 @@ def test_a_target_that_rises_and_falls_has_no_quantiles():
     assert inside.sample_y(X[:1], 5).shape == (1, 5)
 
 
-def test_outputs_that_are_not_known_stay_so():
+def test_unknown_outputs_stay_unknown():
     """A row of several outputs is transformed back only if all of them are known."""
     y = np.exp(np.random.default_rng(0).normal(size=(30, 2)))
     inner = NONARegressor(n_estimators=1, max_iter=1)

@@ -116,7 +116,7 @@ def test_learns_from_texts():
 
 
 def test_new_texts_are_embedded_alone():
-    """The bank is embedded at fit; asking costs the queries only."""
+    """The bank is embedded at fit; a prediction embeds the queries only."""
     texts, y = make_texts()
     reg = texts_regressor(max_iter=1).fit(texts, y)
     extractor = reg.network_.embedding.extractor
@@ -140,22 +140,22 @@ def test_queries_may_be_embedded_once():
     expected = reg.predict(new, return_std=True)
     extractor = reg.network_.embedding.extractor
     extractor.n_rows = 0
-    asked = reg.embed(new)
-    assert len(asked) == 3
-    np.testing.assert_array_equal(reg.predict(asked, return_std=True), expected)
-    assert reg.kneighbors(asked, 2)[1].shape == (3, 2)
-    assert reg.predict_quantiles(asked).shape == (3, 3)
-    assert reg.sample_y(asked, 4).shape == (3, 4)
-    assert reg.influence(asked, y[:3]).error.shape == (90,)
-    assert len(reg.explain(asked, 4)) == 3 * 5
-    assert reg.transform(asked).shape == (3, 32)
-    assert reg.add_neighbors(asked, y[:3]).tolist() == [90, 91, 92]
+    embedded = reg.embed(new)
+    assert len(embedded) == 3
+    np.testing.assert_array_equal(reg.predict(embedded, return_std=True), expected)
+    assert reg.kneighbors(embedded, 2)[1].shape == (3, 2)
+    assert reg.predict_quantiles(embedded).shape == (3, 3)
+    assert reg.sample_y(embedded, 4).shape == (3, 4)
+    assert reg.influence(embedded, y[:3]).error.shape == (90,)
+    assert len(reg.explain(embedded, 4)) == 3 * 5
+    assert reg.transform(embedded).shape == (3, 32)
+    assert reg.add_neighbors(embedded, y[:3]).tolist() == [90, 91, 92]
     assert extractor.n_rows == 3
     reg.predict(new, return_std=True)
     assert extractor.n_rows == 6
     reg.fit(texts, y)
     with pytest.raises(ValueError, match="embedded by this estimator as it is fitted now"):
-        reg.predict(asked)
+        reg.predict(embedded)
 
 
 def test_features_are_found_and_embedded():
@@ -169,7 +169,7 @@ def test_features_are_found_and_embedded():
     assert layers[0].weight.dtype == torch.float64
 
 
-def test_targets_are_adjusted_if_asked_for():
+def test_targets_are_adjusted_only_if_adjust_is_true():
     X, y = make_images(30)
     for adjust in ("auto", False, True):
         reg = images_regressor(adjust=adjust, max_iter=1).fit(X, y)
@@ -385,7 +385,7 @@ def test_schedules_and_scores_by_callbacks():
 
 
 def test_micro_batches_add_up_to_the_batch():
-    """Without batch norm, and where each part meets the same neighbours."""
+    """Without batch norm, and where each part has the same neighbours."""
     X, y = make_images(40)
     whole, parts = (
         images_regressor(
@@ -426,7 +426,7 @@ def test_bfloat16_is_for_the_extractor(by):
     assert reg.score(None, y) > 0.7
 
 
-def test_no_row_sees_its_own_target_in_micro_batches():
+def test_no_row_is_predicted_from_its_own_target_in_micro_batches():
     X, y = make_images(12)
     y = torch.tensor(y, dtype=torch.float32, requires_grad=True)
     pool = NEIGHBOR_POOLS["memory"](Rows(X), y, 12, torch.Generator().manual_seed(0))
@@ -556,7 +556,7 @@ IN_PROCESSES = {
 
 
 def train_in_two_processes(folder):
-    """What each process runs: fits, whose answers it writes down."""
+    """What each process runs: fits, whose predictions it saves."""
     from accelerate import Accelerator
 
     torch.set_num_threads(1)
@@ -576,7 +576,7 @@ def train_in_two_processes(folder):
 def test_two_processes_train_one_network(tmp_path):
     """Each takes half of every batch, and both have the same network in the end.
 
-    They stop together when one of them has no time left; the first alone says how far they are.
+    They stop together when one of them has no time left; the first alone prints the progress.
     """
     pytest.importorskip("accelerate")
     script = tmp_path / "script.py"
@@ -603,7 +603,7 @@ def test_two_processes_train_one_network(tmp_path):
             np.testing.assert_allclose(first[41:], losses, rtol=0.3)  # smaller batches
 
 
-def test_gaps_are_allowed_where_no_extractor_would_meet_them():
+def test_gaps_are_allowed_only_without_an_extractor():
     X, y = np.ones((20, 2)), np.arange(20.0)
     X[3, 0] = np.nan
     reg = NONARegressor(n_estimators=1, max_iter=1)

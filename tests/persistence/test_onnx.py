@@ -1,4 +1,4 @@
-"""Graphs that other programs run say what the estimators say."""
+"""Graphs that other programs run predict as the estimators do."""
 
 import logging
 
@@ -30,8 +30,8 @@ WEIGHTINGS = ("softmax", "gaussian", "sigmoid", "softplus", "softpick", "uniform
 STEPS = (None, ("s1", "global"), ("s1", "pointwise"), ("s2", "global"), ("s2", "pointwise"))
 
 
-def answers(estimator, tmp_path, X, **params):
-    """What the graph of an estimator says."""
+def run_graph(estimator, tmp_path, X, **params):
+    """The outputs of an estimator's graph."""
     path = tmp_path / "model.onnx"
     export_onnx(estimator, path, overwrite=True, **params)
     return onnxruntime.InferenceSession(path).run(None, {"X": X})
@@ -39,17 +39,17 @@ def answers(estimator, tmp_path, X, **params):
 
 def assert_agrees(estimator, tmp_path, X, k=5, unsure=0.0):
     """`unsure`: by how much rounding may move the logarithm of a weight."""
-    said, weights, neighbors = answers(estimator, tmp_path, X, n_neighbors=k)
+    predictions, weights, neighbors = run_graph(estimator, tmp_path, X, n_neighbors=k)
     if hasattr(estimator, "classes_"):
         probabilities = estimator.predict_proba(X)
         several = isinstance(probabilities, list)
         expected = np.hstack(probabilities) if several else probabilities
     else:
         expected = estimator.predict(X)
-    assert said.shape == expected.shape
+    assert predictions.shape == expected.shape
     # Embeddings and similarities are rounded to float32, by both in another order.
     about = 1e-5 + 2 * unsure * np.ptp(expected)
-    np.testing.assert_allclose(said, expected, rtol=1e-5, atol=about)
+    np.testing.assert_allclose(predictions, expected, rtol=1e-5, atol=about)
     atol = 1e-5 + 2 * unsure
     table = estimator.neighbor_weights(X).toarray()
     np.testing.assert_allclose(weights, -np.sort(-table)[:, :k], rtol=0, atol=atol)
@@ -156,12 +156,12 @@ def test_a_similarity_of_ones_own_agrees(tmp_path, monkeypatch):
 def test_a_raw_table_goes_in_as_the_estimator_encodes_it(tmp_path):
     table = pd.DataFrame(X).add_prefix("x").assign(kind=np.where(Y > 100, "a", "b"))
     estimator = NONARegressor(**QUICK).fit(table, Y)
-    said, *_ = answers(estimator, tmp_path, estimator.features_.transform(table))
-    np.testing.assert_allclose(said, estimator.predict(table), rtol=1e-5)
+    predictions, *_ = run_graph(estimator, tmp_path, estimator.features_.transform(table))
+    np.testing.assert_allclose(predictions, estimator.predict(table), rtol=1e-5)
 
 
 class Extractor(nn.Linear):
-    """Somebody's own module."""
+    """A module of one's own."""
 
 
 @pytest.mark.parametrize(

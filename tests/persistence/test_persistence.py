@@ -90,15 +90,15 @@ X, Y = load_diabetes(return_X_y=True)
 X, Y = X[:60], Y[:60]
 
 
-def again(estimator, tmp_path, **handed):
+def again(estimator, tmp_path, **passed):
     """What comes back from a file."""
     path = tmp_path / "model.safetensors"
     nona_sklearn.save(estimator, path, overwrite=True)
-    return nona_sklearn.load(path, **handed)
+    return nona_sklearn.load(path, **passed)
 
 
 def assert_alike(loaded, estimator, X):
-    """Every answer is the same to the last bit."""
+    """All results are the same to the last bit."""
     assert type(loaded) is type(estimator)
     texts = [re.sub("at 0x[0-9A-F]+", "", repr(each)) for each in (loaded, estimator)]
     assert texts[0] == texts[1]
@@ -181,7 +181,7 @@ def test_parameters_come_back(params, tmp_path):
     ids=lambda estimator: " ".join(repr(estimator).split()),
 )
 def test_parameters_of_several_entries_come_back(estimator, tmp_path):
-    """Nobody has to bring them again, and their entries are the same."""
+    """They need not be passed again, and their entries are the same."""
     parameters = again(estimator, tmp_path).get_params()
     for name, value in estimator.get_params().items():
         if hasattr(value, "__len__") and not isinstance(value, str):
@@ -297,7 +297,7 @@ def test_an_index_comes_back_unless_an_edit_left_it_behind(tmp_path):
     assert_alike(loaded, estimator, X)
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says what is mapped")
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux lists what is mapped")
 def test_a_loaded_bank_is_mapped(tmp_path):
     loaded = again(NONARegressor(**ONE).fit(X, Y), tmp_path)
     path = str(tmp_path / "model.safetensors")
@@ -324,7 +324,7 @@ def test_a_large_file_is_no_larger_than_a_pickle(tmp_path):
 
 
 class Extractor(nn.Module):
-    """Somebody's own module."""
+    """A module of one's own."""
 
     def __init__(self, width=5):
         super().__init__()
@@ -343,7 +343,7 @@ def half(s):
     return s / 2
 
 
-def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
+def test_a_feature_extractor_is_passed_to_load_again(tmp_path):
     estimator = NONARegressor(FeatureExtractor(Extractor(), collate_fn=collate), **ONE)
     estimator.fit(X, Y)
     module, function = "feature_extractor__module", "feature_extractor__collate_fn"
@@ -366,12 +366,12 @@ def test_a_feature_extractor_is_handed_to_load_again(tmp_path):
 
 def test_an_extractor_that_does_not_fit_is_refused(tmp_path):
     estimator = NONARegressor(Extractor, **ONE).fit(X, Y)
-    said = r"^feature_extractor does not fit the file .*model\.safetensors: "
-    with pytest.raises(ValueError, match=rf"(?s){said}.*layer\.weight"):
+    message = r"^feature_extractor does not fit the file .*model\.safetensors: "
+    with pytest.raises(ValueError, match=rf"(?s){message}.*layer\.weight"):
         again(estimator, tmp_path, feature_extractor=Extractor(6))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         again(estimator, tmp_path, feature_extractor=nn.Linear(10, 5))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         again(estimator, tmp_path, feature_extractor=3)
 
 
@@ -384,7 +384,7 @@ def test_an_extractor_of_plain_layers_is_in_the_file(tmp_path):
     )
 
 
-def test_a_weighting_of_ones_own_is_handed_or_registered(tmp_path, monkeypatch):
+def test_a_weighting_of_ones_own_is_passed_or_registered(tmp_path, monkeypatch):
     estimator = NONARegressor(weighting=Weighting(half), **ONE).fit(X, Y)
     with pytest.raises(TypeError, match="needs weighting, which a file cannot hold"):
         again(estimator, tmp_path)
@@ -395,8 +395,8 @@ def test_a_weighting_of_ones_own_is_handed_or_registered(tmp_path, monkeypatch):
     by_name = NONARegressor(weighting="half", **ONE).fit(X, Y)
     np.testing.assert_array_equal(again(by_name, tmp_path).predict(X), estimator.predict(X))
     monkeypatch.delitem(WEIGHTINGS, "half")
-    said = r"weighting does not fit the file .*model\.safetensors: weighting must be one"
-    with pytest.raises(ValueError, match=said):
+    message = r"weighting does not fit the file .*model\.safetensors: weighting must be one"
+    with pytest.raises(ValueError, match=message):
         nona_sklearn.load(tmp_path / "model.safetensors")
 
 
@@ -518,7 +518,7 @@ def test_what_a_file_cannot_hold_of_a_nested_parameter_is_passed_by_its_long_nam
 
 
 class Mine(NONARegressor):
-    """Somebody's own class."""
+    """A class of one's own."""
 
 
 @pytest.mark.parametrize("thing", [Mine(), BaseEstimator(), 3, NONARegressor])
@@ -581,14 +581,16 @@ def test_other_files_are_refused(tmp_path):
 
 
 def rewrite(path, change=lambda content: content, more=(), **metadata):
-    """Change a file, and add tensors, as somebody would who knows how its checksum is made."""
-    said, tensors = file_module._read(path)
+    """Change a file, add tensors, and compute its checksum anew."""
+    stored, tensors = file_module._read(path)
     tensors = {name: tensor.clone() for name, tensor in tensors.items()} | dict(more)
     content = json.dumps(change(json.loads(tensors["estimator"].numpy().tobytes())))
     tensors["estimator"] = torch.frombuffer(bytearray(content.encode()), dtype=torch.uint8)
-    said = {key: value for key, value in said.items() if key != "sha256"} | metadata
+    stored = {key: value for key, value in stored.items() if key != "sha256"} | metadata
     safetensors.torch.save_file(
-        tensors, path, said | {"sha256": file_module._checksum(said, tensors)}
+        tensors,
+        path,
+        stored | {"sha256": file_module._checksum(stored, tensors)},
     )
 
 
@@ -849,14 +851,14 @@ def test_what_a_file_lacks_is_named(saved, name, tmp_path):
     """Also if there is something of the name where it does not belong."""
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
-    said, tensors = file_module._read(path)
+    stored, tensors = file_module._read(path)
     tensors = {key: tensor.clone() for key, tensor in tensors.items()}
     for more in (False, True):
-        metadata = {key: value for key, value in said.items() if key != name}
+        metadata = {key: value for key, value in stored.items() if key != name}
         others = {key: value for key, value in tensors.items() if key != name}
         if more:
             metadata |= {name: "1"} if name in tensors else {}
-            others |= {name: torch.ones(1)} if name in said else {}
+            others |= {name: torch.ones(1)} if name in stored else {}
         safetensors.torch.save_file(others, path, metadata)
         with pytest.raises(ValueError, match=rf"model\.safetensors is not a .* has no {name}"):
             nona_sklearn.load(path)
@@ -866,12 +868,12 @@ def test_what_a_file_lacks_is_named(saved, name, tmp_path):
 def test_content_that_is_no_json_is_refused(saved, text, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
-    said, tensors = file_module._read(path)
+    metadata, tensors = file_module._read(path)
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     tensors["estimator"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    del said["sha256"]
-    said["sha256"] = file_module._checksum(said, tensors)
-    safetensors.torch.save_file(tensors, path, said)
+    del metadata["sha256"]
+    metadata["sha256"] = file_module._checksum(metadata, tensors)
+    safetensors.torch.save_file(tensors, path, metadata)
     with pytest.raises(ValueError, match=r"model\.safetensors.* holds what"):
         nona_sklearn.load(path)
 
@@ -1218,13 +1220,13 @@ def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
 
 
 def test_bounds_are_those_that_are_documented():
-    said = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
+    text = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
     assert (
         f"at most {memory.FREE_BYTES >> 20} MiB and {memory.MAX_EXPANSION} times the file's size"
-        in said
+        in text
     )
     longest, most = storable.MAX_CHARACTERS, values.MAX_COLLISIONS
-    assert f"have at most {longest} characters, and at most {most} keys" in said
+    assert f"have at most {longest} characters, and at most {most} keys" in text
 
 
 def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
@@ -1326,7 +1328,7 @@ def test_names_of_a_bank_are_one_for_each_row():
 def test_a_stored_file_of_an_earlier_version_loads():
     """It was written by the first version that could, with the code below."""
     loaded = nona_sklearn.load(STORED)
-    assert np.isnan(loaded.best_loss_)  # its history does not tell which epoch was kept
+    assert np.isnan(loaded.best_loss_)  # its history does not hold which epoch was kept
     expected = np.load(STORED.with_suffix(".npz"))
     # Embeddings and weights are of float32, in which another processor rounds otherwise.
     np.testing.assert_allclose(loaded.predict(TABLE), expected["predict"], rtol=0, atol=1e-5)
@@ -1368,11 +1370,11 @@ def test_files_of_version_0_2_0_predict_as_they_did(name):
     if name.startswith("Approximate"):
         pytest.importorskip("faiss")
     folder = STORED.parent / "version_0_2_0"
-    handed = {"feature_extractor": Twice(), "collate_fn": stack} if "handed" in name else {}
-    loaded = nona_sklearn.load(folder / f"{name}.safetensors", **handed)
+    passed = {"feature_extractor": Twice(), "collate_fn": stack} if "handed" in name else {}
+    loaded = nona_sklearn.load(folder / f"{name}.safetensors", **passed)
     method = loaded.predict_proba if "Classifier" in name else loaded.predict
     with np.load(folder / "expected.npz") as expected:
-        queries = list(expected["X"]) if handed else expected["X"]
+        queries = list(expected["X"]) if passed else expected["X"]
         # Embeddings and weights are of float32, in which another processor rounds otherwise.
         np.testing.assert_allclose(method(queries), expected[name], rtol=0, atol=1e-5)
     clone(loaded)  # its parameters are those of this version

@@ -93,7 +93,7 @@ def test_shifts_of_far_queries_fade_as_they_do_exactly(faiss, fitted, data):
     assert fast.compare(X_test)["error"] < 1e-5
 
 
-def test_compare_tells_what_few_candidates_lose(faiss, fitted, data):
+def test_compare_measures_what_few_candidates_lose(faiss, fitted, data):
     X, X_test, y = data
     fast = ApproximateNeighborsRegressor(FrozenEstimator(fitted), n_candidates=5).fit(X, y)
     comparison = fast.compare(X_test)
@@ -130,7 +130,7 @@ def test_pickles_and_clones(faiss, fitted, data):
         (clone(NONARegressor(softstep="s2")), "softstep='s2'"),
     ],
 )
-def test_refuses_weights_that_are_no_function_of_distance(faiss, data, regressor, message):
+def test_weights_that_are_no_function_of_distance_are_errors(faiss, data, regressor, message):
     X, _, y = data
     with pytest.raises(ValueError, match=message):
         ApproximateNeighborsRegressor(regressor).fit(X, y)
@@ -146,7 +146,7 @@ def test_other_regressors_and_counts_are_refused(faiss, data):
             ApproximateNeighborsRegressor(NONARegressor(), n_candidates=wrong).fit(X, y)
 
 
-def test_says_what_to_install(monkeypatch, data):
+def test_the_error_names_what_to_install(monkeypatch, data):
     X, _, y = data
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match="install nona_sklearn with the extra 'approximate'"):
@@ -172,15 +172,15 @@ def test_the_index_follows_edits_of_the_bank(faiss, fitted, data):
         assert fast.compare(X_test)["error"] < 1e-5
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_removed_row_is_not_in_the_pickle(faiss, fitted, data, asked):
+@pytest.mark.parametrize("predict", [False, True])
+def test_a_removed_row_is_not_in_the_pickle(faiss, fitted, data, predict):
     X, X_test, y = data
     reg = copy.deepcopy(fitted)
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=50).fit(X, y)
     secret = reg.bank_.embeddings[17].numpy().tobytes()[:64]
     assert secret in pickle.dumps(fast)
     reg.remove_neighbors(ids=17)
-    if asked:
+    if predict:
         fast.predict(X_test)
     pickled = pickle.dumps(fast)
     assert secret not in pickled
@@ -188,7 +188,7 @@ def test_a_removed_row_is_not_in_the_pickle(faiss, fitted, data, asked):
     np.testing.assert_array_equal(again.predict(X_test), fast.predict(X_test))
 
 
-def test_answers_are_decoded(faiss, data):
+def test_predictions_are_decoded(faiss, data):
     """By the targets of the regressor, whatever they are."""
 
     class Logarithms(RegressionTargets):
@@ -211,7 +211,7 @@ def test_answers_are_decoded(faiss, data):
     assert fast.compare(X_test)["error"] < 1e-3
 
 
-def test_tags_say_what_it_takes():
+def test_tags_are_those_of_the_regressor():
     tags = get_tags(ApproximateNeighborsRegressor(NONARegressor()))
     assert tags.target_tags.multi_output
     assert tags.input_tags.allow_nan
@@ -272,17 +272,17 @@ def test_among_duplicates_all_candidates_are_found(faiss, crowd):
     X, y, reg = crowd
     fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=256).fit(X, y)
     _, index, query = fast._evaluate(X[:200])
-    graph, asked = index.graphs[0], reg.network_.head.metric_part(query)
+    graph, queries = index.graphs[0], reg.network_.head.metric_part(query)
     graph.hnsw.efSearch = 512
-    short = (graph.search(asked.numpy(), 256)[1] < 0).any(axis=1)
+    short = (graph.search(queries.numpy(), 256)[1] < 0).any(axis=1)
     assert 0 < short.sum() < 200  # or there is nothing to mend
     found = index.search(query, 256)
     rows, squares = found.rows[0], found.squares[0]
     assert all(len(row.unique()) == 256 and row.min() >= 0 for row in rows)
     bank = reg.network_.head.metric_part(reg.bank_.embeddings)
-    nearest = torch.cdist(asked.double(), bank.double()).square().topk(256, largest=False).values
+    nearest = torch.cdist(queries.double(), bank.double()).square().topk(256, largest=False).values
     # faiss may expand the square, whose rounding is that of the rows' own squared lengths.
-    longest = torch.cat([asked, bank]).square().sum(dim=1).max().item()
+    longest = torch.cat([queries, bank]).square().sum(dim=1).max().item()
     atol = 8 * torch.finfo(torch.float32).eps * longest
     torch.testing.assert_close(squares[short].double(), nearest[short], atol=atol, rtol=1e-5)
 
@@ -308,7 +308,7 @@ def test_counts_of_numpy_are_counts(faiss, fitted, data, kind):
 # -- regressors that are fitted already --------------------------------------------------------
 
 
-def test_a_frozen_regressor_is_the_one_that_answers(faiss, fitted, data):
+def test_a_frozen_regressor_is_the_one_that_predicts(faiss, fitted, data):
     """Itself, with its bank; also of a pickle of version 0.2.0, which held it frozen."""
     X, X_test, y = data
     twice = FrozenEstimator(FrozenEstimator(fitted))

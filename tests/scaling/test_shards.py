@@ -1,4 +1,4 @@
-"""Banks in shards: the same answers, whoever is asked, and whoever dies."""
+"""Banks in shards: the same results, in any process, and after one of them is killed."""
 
 import hashlib
 import json
@@ -77,7 +77,7 @@ def assert_same_rows(ours, expected):
         assert {*ours[1][row, : place + 1]} == {*expected[1][row, : place + 1]}
 
 
-# -- the same answers --------------------------------------------------------------------------
+# -- the same results --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def assert_same_rows(ours, expected):
     ],
     ids=lambda thing: str(thing)[:60].replace("\n", "") if hasattr(thing, "fit") else "",
 )
-def test_answers_are_the_whole_bank_s(estimator, y, tmp_path):
+def test_results_are_those_of_the_whole_bank(estimator, y, tmp_path):
     estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
     sharded = shards(estimator, tmp_path)
     assert len(sharded) == 150
@@ -234,20 +234,20 @@ def test_blocks_of_queries_do_not_matter(tmp_path, monkeypatch):
 
 
 @given(st.permutations(range(5)), st.integers(0, 2**32 - 1))
-def test_what_shards_say_merges_in_any_order(order, seed):
+def test_statistics_of_shards_merge_in_any_order(order, seed):
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    said = []
+    statistics = []
     for _ in range(5):
         near, far = torch.stack([draw(3, 1), draw(3, 1)]).sort(dim=0, descending=True).values
-        said.append(
+        statistics.append(
             BankStatistics(Extremes(near, far), Partial(draw(3, 1), draw(3, 2).exp()), near)
         )
     one, other = (
-        reduce(BankStatistics.merge, [said[i] for i in some]) for some in (range(5), order)
+        reduce(BankStatistics.merge, [statistics[i] for i in some]) for some in (range(5), order)
     )
     torch.testing.assert_close(one.partial.mean, other.partial.mean)
     assert torch.equal(one.extremes.nearest, other.extremes.nearest)
@@ -327,7 +327,7 @@ def test_bad_edits_change_nothing(tmp_path):
 
 def test_a_reopened_folder_gives_no_id_twice(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    other = ShardedNeighbors(tmp_path / "bank")  # who does not know of what comes
+    other = ShardedNeighbors(tmp_path / "bank")  # opened before the edits
     assert sharded.add_neighbors(X[:5], Y[:5]).tolist() == [150, 151, 152, 153, 154]
     sharded.remove_neighbors(ids=[154])
     assert other.add_neighbors(X[:1], Y[:1]).tolist() == [155]
@@ -369,7 +369,7 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
             patched.setattr(shard_folder.Folder, "write", interrupt)  # no shard is written
         with suppress(error):
             EDITS[edit](sharded)
-            pytest.skip("a whole shard goes without writing another")
+            pytest.skip("a whole shard is removed without writing another")
     again = ShardedNeighbors(tmp_path / "bank")
     assert len(again) == len(sharded) == 150
     assert {*(tmp_path / "bank").iterdir()} == files | {tmp_path / "bank" / shard_folder.LOCK}
@@ -419,7 +419,7 @@ def test_an_edit_of_a_folder_that_is_gone_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_edit_left_goes_with_the_next(tmp_path):
+def test_files_of_a_killed_edit_are_deleted_by_the_next(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
     beside = f".shard-00004.safetensors.{'0a' * 16}", f".shards.json.{'b1' * 16}"
@@ -481,7 +481,7 @@ def test_nothing_of_a_killed_edit_is_left_after_the_next(tmp_path):
 
 @pytest.mark.parametrize("leads_to", ["a file", "a folder", "nothing"])
 def test_an_edit_does_not_write_through_a_link(leads_to, tmp_path):
-    """A folder of somebody else's may hold links to anything of the user's."""
+    """A folder from others may hold links to any file of the user's."""
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     next_one, victim = tmp_path / "bank" / "shard-00004.safetensors", tmp_path / "mine"
@@ -575,18 +575,18 @@ def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
     assert len(ShardedNeighbors(folder)) == len(estimator.bank_) == 150
 
 
-# -- who asks while another edits --------------------------------------------------------------
+# -- queries during an edit ---------------------------------------------------------------------
 
 
 def at_call(number, happens):
-    """Answer from a shard; at one of the calls something happens first."""
+    """Evaluate a shard; at one of the calls something happens first."""
     calls = []
 
     def evaluate(*arguments):
         calls.append(1)
         if len(calls) == number:
             happens()
-        return ANSWER(*arguments)
+        return EVALUATE_SHARD(*arguments)
 
     return evaluate
 
@@ -594,7 +594,7 @@ def at_call(number, happens):
 @pytest.mark.parametrize("queries", [QUERIES, None], ids=["queries", "leave-one-out"])
 @pytest.mark.parametrize("allow_partial", [False, True])
 @pytest.mark.parametrize("number", [1, 2, 4, 5, 9, 17])
-def test_an_answer_is_of_the_bank_at_one_moment(
+def test_a_prediction_is_of_the_bank_at_one_moment(
     number, allow_partial, queries, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 5)
@@ -612,7 +612,7 @@ def test_an_answer_is_of_the_bank_at_one_moment(
 
 @pytest.mark.parametrize("queries", [np.repeat(QUERIES, 3, axis=0), None], ids=["given", "own"])
 @pytest.mark.parametrize("number", [2, 6, 14])
-def test_a_shard_that_is_lost_midway_is_in_no_part_of_an_answer(
+def test_a_shard_that_is_lost_midway_is_in_no_part_of_a_prediction(
     number, queries, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 10)
@@ -626,7 +626,7 @@ def test_a_shard_that_is_lost_midway_is_in_no_part_of_an_answer(
     assert sharded.missing_shards_ == [lost.name]
 
 
-def test_a_shard_that_goes_while_it_is_opened_is_lost(tmp_path, monkeypatch):
+def test_a_shard_that_is_deleted_while_it_is_opened_is_lost(tmp_path, monkeypatch):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path, 3, allow_partial=True)
     lost = tmp_path / "bank" / "shard-00001.safetensors"
@@ -654,10 +654,10 @@ def test_a_missing_shard_is_named_or_done_without(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"shard-00001\.safetensors is missing from"):
         sharded.predict(QUERIES)
     partial = ShardedNeighbors(tmp_path / "bank", allow_partial=True)
-    said = partial.predict(QUERIES)
+    predictions = partial.predict(QUERIES)
     assert partial.missing_shards_ == ["shard-00001.safetensors"]
     estimator.remove_neighbors(ids=range(50, 100))
-    assert_same(said, estimator.predict(QUERIES))
+    assert_same(predictions, estimator.predict(QUERIES))
     # Leave-one-out is of the rows that are left, whichever shard is lost.
     assert_same(partial.predict(None), estimator.predict(None))
     assert partial.missing_shards_ == ["shard-00001.safetensors"]
@@ -677,7 +677,7 @@ def test_a_missing_shard_is_named_or_done_without(tmp_path):
             partial.predict(queries)
 
 
-def test_a_shard_that_comes_back_is_asked_again(tmp_path):
+def test_a_shard_that_comes_back_is_queried_again(tmp_path):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path, 3, allow_partial=True)
     path = tmp_path / "bank" / "shard-00001.safetensors"
@@ -697,16 +697,16 @@ def test_rows_join_another_shard_if_the_last_is_lost(tmp_path):
 
 
 @pytest.mark.parametrize("n_rows", [1, 2])
-def test_one_row_has_no_other_to_ask(n_rows, tmp_path):
+def test_leave_one_out_needs_another_row(n_rows, tmp_path):
     regressor = NONARegressor(**ONE).fit(X, Y)
     classifier = NONAClassifier(**ONE).fit(X, KIND)
     for i, estimator in enumerate((regressor, classifier)):
         estimator.remove_neighbors(ids=range(150 - n_rows))
         sharded = shards(estimator, tmp_path / str(i), n_rows)
-        for verb in ("predict", "kneighbors"):
-            evaluate = getattr(sharded, verb)
+        for method in ("predict", "kneighbors"):
+            evaluate = getattr(sharded, method)
             if n_rows == 2:
-                evaluate(None, *([1] if verb == "kneighbors" else []))
+                evaluate(None, *([1] if method == "kneighbors" else []))
                 continue
             with pytest.raises(ValueError, match="X=None needs at least 2 rows in the bank"):
                 evaluate(None)
@@ -760,7 +760,7 @@ def test_bad_arguments_are_refused(tmp_path):
         sharded.kneighbors(None, 150)
 
 
-def test_a_process_keeps_the_shards_that_it_asked_last(tmp_path, monkeypatch):
+def test_a_process_keeps_the_shards_that_it_queried_last(tmp_path, monkeypatch):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     paths = sorted((tmp_path / "bank").glob("shard-*"))
@@ -792,7 +792,7 @@ def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeyp
         sharded.predict(QUERIES)
 
 
-def test_what_a_process_remembers_is_bounded(tmp_path, monkeypatch):
+def test_the_cache_of_a_process_is_bounded(tmp_path, monkeypatch):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 5)
     monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
     monkeypatch.setattr(shard_folder, "VERIFIED", 3)
@@ -803,12 +803,12 @@ def test_what_a_process_remembers_is_bounded(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks beside threads
-def test_a_forked_process_answers_whoever_was_reading(tmp_path):
+def test_a_forked_process_predicts_although_another_thread_was_reading(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     expected, context = sharded.predict(QUERIES), multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
-    def answer():
+    def predict():
         signal.alarm(60)  # rather than wait for ever
         sender.send(sharded.predict(QUERIES))
 
@@ -822,7 +822,7 @@ def test_a_forked_process_answers_whoever_was_reading(tmp_path):
 
         reading = pool.submit(read)
         assert held.wait(10)
-        child = context.Process(target=answer)
+        child = context.Process(target=predict)
         child.start()
         try:
             child.join(90)
@@ -913,12 +913,12 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
     content = json.loads((folder / "shards.json").read_text())
-    said = content.pop("sha256")
+    checksum = content.pop("sha256")
     changed = damage(content)
     if forged and isinstance(changed, dict):
-        said = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
+        checksum = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()
     if isinstance(changed, dict):
-        changed["sha256"] = said
+        changed["sha256"] = checksum
     (folder / "shards.json").write_text(json.dumps(changed))
     files = sorted(folder.iterdir())
     for evaluate in (
@@ -933,13 +933,13 @@ def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tm
 
 
 def forge_manifest(folder, **params):
-    """Say other things of all shards, or of the first, with a checksum that fits."""
+    """Change entries of the manifest, or of its first shard, with a checksum that fits."""
     content = json.loads((folder / "shards.json").read_text())
     del content["sha256"]
     for name, value in params.items():
         (content if name in content else content["shards"][0])[name] = value
-    said = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (folder / "shards.json").write_text(json.dumps(content | {"sha256": said}))
+    checksum = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / "shards.json").write_text(json.dumps(content | {"sha256": checksum}))
 
 
 @pytest.mark.parametrize(
@@ -1010,7 +1010,7 @@ def test_a_pipe_is_no_file_of_a_folder(name, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sha256": 3}', "[" * 100_000, ""])
-def test_a_damaged_manifest_is_said(text, tmp_path):
+def test_a_damaged_manifest_is_named(text, tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     (tmp_path / "bank" / "shards.json").write_text(text)
     with pytest.raises(ValueError, match=r"shards\.json is damaged"):
@@ -1049,37 +1049,37 @@ def test_bad_parameters_are_named(tmp_path, monkeypatch):
 def test_what_the_estimator_does_not_do_is_refused(tmp_path):
     regressor = shards(NONARegressor(**ONE).fit(X, Y), tmp_path / "a")
     classifier = shards(NONAClassifier(**ONE).fit(X, KIND), tmp_path / "b")
-    for sharded, verb, other in (
+    for sharded, method, other in (
         (regressor, "predict_proba", "predict_quantiles"),
         (classifier, "predict_quantiles", "predict_proba"),
     ):
         assert hasattr(sharded, other)
-        assert not hasattr(sharded, verb)
-        with pytest.raises(AttributeError, match=f"no attribute '{verb}'") as refused:
-            getattr(sharded, verb)(QUERIES)
+        assert not hasattr(sharded, method)
+        with pytest.raises(AttributeError, match=f"no attribute '{method}'") as refused:
+            getattr(sharded, method)(QUERIES)
         name = type(sharded.estimator_).__name__
-        assert str(refused.value.__cause__) == f"{name} has no {verb}"
+        assert str(refused.value.__cause__) == f"{name} has no {method}"
 
 
 # -- workers -----------------------------------------------------------------------------------
 
 
-def test_processes_answer(tmp_path):
+def test_processes_evaluate_shards(tmp_path):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path, n_jobs=2)
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
 
 
 def die_once(entry, *arguments):
-    """Answer from a shard; but the first process that is asked for it dies."""
+    """Evaluate a shard; but kill the first process that evaluates it."""
     mark = entry.path.with_suffix(".died")
     if entry.path.name == "shard-00001.safetensors" and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return ANSWER(entry, *arguments)
+    return EVALUATE_SHARD(entry, *arguments)
 
 
-ANSWER = shard_query.evaluate_shard
+EVALUATE_SHARD = shard_query.evaluate_shard
 
 
 @pytest.fixture
@@ -1098,7 +1098,7 @@ def cluster():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_dask_workers_answer_and_one_that_dies_costs_a_retry(cluster, tmp_path, monkeypatch):
+def test_dask_workers_predict_and_one_that_dies_costs_a_retry(cluster, tmp_path, monkeypatch):
     estimator = NONARegressor(n_estimators=2, **QUICK).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     with joblib.parallel_config("dask"):
@@ -1110,10 +1110,10 @@ def test_dask_workers_answer_and_one_that_dies_costs_a_retry(cluster, tmp_path, 
     assert list((tmp_path / "bank").glob("*.died"))
 
 
-def wait(*asked):
-    """Answer, but late."""
+def wait(*args):
+    """Evaluate a shard, but late."""
     time.sleep(3)
-    return ANSWER(*asked)
+    return EVALUATE_SHARD(*args)
 
 
 @pytest.mark.slow
@@ -1129,7 +1129,9 @@ def test_a_search_fits_its_candidates_on_dask_workers(cluster):
 
 @pytest.mark.slow  # Dask's workers look for it for half a minute
 @pytest.mark.filterwarnings("ignore")
-def test_a_lost_scheduler_is_an_error_and_the_next_answer_is_right(cluster, tmp_path, monkeypatch):
+def test_a_lost_scheduler_is_an_error_and_the_next_prediction_is_right(
+    cluster, tmp_path, monkeypatch
+):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     scheduler, loop = cluster.cluster.scheduler, cluster.loop

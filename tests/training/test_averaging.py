@@ -81,7 +81,7 @@ def test_an_epoch_is_kept_as_the_average_of_its_steps(data, early_stopping):
 
 
 def test_the_average_looks_on(data):
-    """Steps go on from where they were, whoever follows them."""
+    """Steps go on from where they were, whether they are averaged or not."""
     fit(data)
     followed = list(Watch.steps)
     fit(data, average=False)
@@ -97,7 +97,7 @@ def test_without_it_an_epoch_is_kept_as_it_ended(data):
         assert torch.equal(end, last)
 
 
-def test_an_extractor_is_averaged_if_asked_for(data):
+def test_an_extractor_is_averaged_only_if_average_is_true(data):
     settings = {"feature_extractor": lambda: nn.Linear(2, 4), "callbacks": None, "max_iter": 2}
     auto, without, averaged = (
         fit(data, **settings, average=average).predict(data[0]) for average in (None, False, True)

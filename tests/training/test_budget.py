@@ -1,4 +1,4 @@
-"""Why training ends: nothing gets better, enough epochs, or enough time; and who is told."""
+"""Why training ends: nothing gets better, enough epochs, or enough time; and when that warns."""
 
 import heapq
 import math
@@ -57,7 +57,7 @@ def fit(estimator, plane, **params):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A callback by whose epochs our time goes: a second each, of all networks together."""
+    """A callback whose epochs are our clock: a second each, of all networks together."""
 
     class Clock(Callback):
         now = 0.0
@@ -82,7 +82,7 @@ def reasons(fitted):
 
 
 def spans(budget, takes):
-    """Begin, end and deadline of each network, where `takes` says what part of its share it needs.
+    """Begin, end and deadline of each network; `takes` is the part of its share that it needs.
 
     A worker that is free takes the next network, as joblib's do.
     """
@@ -123,7 +123,7 @@ def test_no_budget_never_ends():
     ("n_jobs", "extractor", "shares"),
     [(1, None, [4, 6, 12]), (2, None, [6, 12, 12]), (2, torch.nn.Identity, [4, 6, 12])],
 )
-def test_who_trains_at_the_same_time_has_more_time(
+def test_networks_that_train_at_the_same_time_have_more_time(
     plane, monkeypatch, clock, n_jobs, extractor, shares
 ):
     """As the deadlines of three networks show, in a fit for which time stands still."""
@@ -210,13 +210,13 @@ def test_a_budget_holds_under_accelerate(plane):
 
 @EACH
 def test_training_that_max_iter_ends_has_not_converged(estimator, plane):
-    told_of = "max_iter=2.*converged yet.* a larger max_iter"
-    with pytest.warns(ConvergenceWarning, match=told_of) as told:
+    message = "max_iter=2.*converged yet.* a larger max_iter"
+    with pytest.warns(ConvergenceWarning, match=message) as warned:
         fitted = fit(estimator, plane, max_iter=2)
-    assert len(told) == 1  # for all networks
-    assert told[0].filename == __file__  # where fit was called
+    assert len(warned) == 1  # for all networks
+    assert warned[0].filename == __file__  # where fit was called
     n_networks = len(reasons(fitted))
-    assert f"by {n_networks} of {n_networks} networks" in str(told[0].message)
+    assert f"by {n_networks} of {n_networks} networks" in str(warned[0].message)
     assert reasons(fitted) == [(2, "max_iter")] * n_networks
 
 
@@ -225,7 +225,7 @@ def test_networks_that_had_enough_are_not_counted(plane):
     reg = nona(max_iter=100, n_iter_no_change=2, n_estimators=4)
     lengths = [n for n, _ in reasons(fit(reg, plane))]
     n_cut = sum(length > min(lengths) for length in lengths)
-    assert n_cut  # else all were as long, and this test would not tell them apart
+    assert n_cut  # else all were as long, and this test would not distinguish them
     with pytest.warns(ConvergenceWarning, match=f"reached by {n_cut} of 4 networks"):
         cut = fit(reg, plane, max_iter=min(lengths))
     assert [reason for _, reason in reasons(cut)].count("max_iter") == n_cut
@@ -240,7 +240,7 @@ def test_networks_that_had_enough_are_not_counted(plane):
     ],
     ids=["patience", "patience of the training loss", "max_time"],
 )
-def test_who_had_enough_or_asked_for_less_is_not_warned(plane, params, reason):
+def test_early_stopping_and_max_time_do_not_warn(plane, params, reason):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted = fit(nona(**params), plane)

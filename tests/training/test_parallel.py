@@ -1,4 +1,4 @@
-"""Networks that train at the same time: the same answers, in turns, and nothing left behind."""
+"""Networks that train at the same time: the same results, in turns, and nothing left behind."""
 
 import signal
 import threading
@@ -33,14 +33,14 @@ def reach(condition):
 def test_the_number_of_threads_changes_nothing(plane, kind, n_estimators):
     X, X_test, y, _ = plane
     y = y > y.mean() if kind is NONAClassifier else y
-    answers, histories = [], []
+    predictions, histories = [], []
     for n_threads in (1, 2, 5):
         torch.set_num_threads(n_threads)
         model = kind(n_estimators=n_estimators, **SHORT).fit(X, y)
         torch.set_num_threads(1)
-        answers.append(model.predict(X_test))
+        predictions.append(model.predict(X_test))
         histories.append([epoch["valid_loss"] for epoch in model.history_])
-    np.testing.assert_array_equal(answers, answers[:1] * 3)
+    np.testing.assert_array_equal(predictions, predictions[:1] * 3)
     np.testing.assert_array_equal(histories, histories[:1] * 3)
 
 
@@ -63,11 +63,11 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     X, X_test, y, _ = plane
     torch.set_num_threads(2)
     model = NONARegressor(n_estimators=2, **SHORT).fit(X, y)
-    before, answer = vars(model).copy(), model.predict(X_test)
+    before, prediction = vars(model).copy(), model.predict(X_test)
     with pytest.raises(ValueError, match="training diverged with learning_rate_init=1e\\+30"):
         model.set_params(learning_rate_init=1e30).fit(X, y)
     assert {**vars(model), "learning_rate_init": "auto"} == before
-    np.testing.assert_array_equal(model.predict(X_test), answer)
+    np.testing.assert_array_equal(model.predict(X_test), prediction)
 
 
 def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
     X, X_test, y, _ = plane
     torch.set_num_threads(2)
     model = NONARegressor(n_estimators=3, **SHORT).fit(X, y)
-    before, answer = set(threading.enumerate()), model.predict(X_test)
+    before, prediction = set(threading.enumerate()), model.predict(X_test)
     started = []
 
     def interrupt(callback, net, **kwargs):
@@ -88,7 +88,7 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
     with pytest.raises(KeyboardInterrupt):
         model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
-    np.testing.assert_array_equal(model.predict(X_test), answer)
+    np.testing.assert_array_equal(model.predict(X_test), prediction)
 
 
 class Interrupting(ThreadPoolExecutor):
@@ -121,7 +121,7 @@ def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, aft
         assert pool.submit(torch.get_num_threads).result() == 2
 
 
-def test_no_more_than_asked_work_at_a_time_and_who_waits_longest_is_next():
+def test_no_more_than_n_work_at_a_time_and_the_longest_waiting_is_next():
     turns, order = FairSemaphore(1), []
 
     def wait_and_work(i):
@@ -164,7 +164,7 @@ def test_turns_are_shared_out(n_at_a_time):
     assert min(found) > 6 - n_at_a_time
 
 
-def test_answers_are_in_the_order_of_the_items():
+def test_results_are_in_the_order_of_the_items():
     def late(item, turns):
         time.sleep(0.01 * (3 - item))
         return item, torch.get_num_threads()

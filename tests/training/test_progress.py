@@ -1,4 +1,4 @@
-"""The line that says how far a fit is: what it holds, who writes it, and that it ends."""
+"""The line that shows the progress of a fit: its content, its process, and that it ends."""
 
 import itertools
 import math
@@ -41,9 +41,9 @@ def every_state_is_written_and_every_line_ends(monkeypatch):
 
 
 def states(text):
-    """What the line said, one state after another, without the time."""
-    said = [re.sub(r" \[.*\] *$", "", state.strip("\n")) for state in text.split("\r")]
-    return [state for state, _ in itertools.groupby(filter(None, said))]
+    """What the line showed, one state after another, without the time."""
+    lines = [re.sub(r" \[.*\] *$", "", state.strip("\n")) for state in text.split("\r")]
+    return [state for state, _ in itertools.groupby(filter(None, lines))]
 
 
 def test_it_names_network_epoch_and_best_loss(plane, capsys):
@@ -85,7 +85,7 @@ def test_time_left_on_paper(monkeypatch):
     budget = Budget(math.inf, n_networks=3, n_workers=1)
     progress = Progress(budget, max_iter=10)
     bar = SimpleNamespace(format_dict={"elapsed": 60.0})
-    assert progress._time_left(bar) == ""  # nobody knows
+    assert progress._time_left(bar) == ""  # unknown
     progress.follow(0, 6, "")
     assert progress._time_left(bar) == "at most 04:00 left"  # 24 epochs of 10 seconds
     progress.end_of(0)
@@ -106,11 +106,11 @@ def test_threads_write_one_line(plane, capsys):
     X, X_test, y, _ = plane
     with joblib.parallel_config("threading", n_jobs=2):
         reg = nona(n_estimators=4).fit(X, y)
-    said = states(capsys.readouterr().err)
+    lines = states(capsys.readouterr().err)
     for i in range(4):
-        epochs = [s for s in said if s.startswith(f"network {i + 1} of 4")]
+        epochs = [s for s in lines if s.startswith(f"network {i + 1} of 4")]
         assert [re.search(r"epoch (\d)", s)[1] for s in epochs] == ["1", "2", "3"]
-    assert said[-1] == "4 of 4 networks trained"
+    assert lines[-1] == "4 of 4 networks trained"
     alone = nona(n_estimators=4, verbose=0).fit(X, y)
     np.testing.assert_array_equal(reg.predict(X_test), alone.predict(X_test))
 
@@ -118,12 +118,12 @@ def test_threads_write_one_line(plane, capsys):
 def test_networks_that_train_in_turns_are_counted_at_the_end(plane, capsys):
     torch.set_num_threads(2)
     nona(max_iter=2).fit(plane[0], plane[2])
-    said = states(capsys.readouterr().err)
-    assert said[-1] == "2 of 2 networks trained"
-    assert said[-2].startswith("network ")
+    lines = states(capsys.readouterr().err)
+    assert lines[-1] == "2 of 2 networks trained"
+    assert lines[-2].startswith("network ")
 
 
-def test_a_copy_in_another_process_says_nothing(capsys):
+def test_a_copy_in_another_process_prints_nothing(capsys):
     with Progress(Budget.from_now(None, 1, 1), max_iter=3) as progress:
         before = capsys.readouterr().err
         assert before
@@ -135,29 +135,29 @@ def test_a_copy_in_another_process_says_nothing(capsys):
         assert "epoch 1" in capsys.readouterr().err
 
 
-def test_whoever_calls_counts_what_comes_back(capsys):
-    """Whether or not any task says how far it is."""
+def test_the_caller_counts_what_comes_back(capsys):
+    """Whether or not any task reports how far it is."""
     tasks = [joblib.delayed(abs)(-i) for i in range(3)]
     with (
         Progress(Budget.from_now(None, 3, 2), max_iter=9) as progress,
         joblib.parallel_config("threading"),
     ):
         assert CountedParallel(2, progress)(tasks) == [0, 1, 2]
-    said = states(capsys.readouterr().err)
-    assert said == [s for i in range(4) if (s := f"{i} of 3 networks trained") in said]
-    assert said[-1].startswith("3")
+    lines = states(capsys.readouterr().err)
+    assert lines == [s for i in range(4) if (s := f"{i} of 3 networks trained") in lines]
+    assert lines[-1].startswith("3")
 
 
 @pytest.mark.slow
 def test_processes_come_back_one_by_one(plane, capfd):
-    """Their budget is that of the fit; what they would say themselves is not to be seen."""
+    """Their budget is that of the fit; what they would print themselves is not shown."""
     X, X_test, y, _ = plane
     alone = nona(max_time=1e-9, verbose=0).fit(X, y)
     reg = nona(max_time=1e-9, n_jobs=2).fit(X, y)
-    said = states(capfd.readouterr().err)
-    assert said[0] == "0 of 2 networks trained"
-    assert said[-1] == "2 of 2 networks trained"
-    assert set(said) <= {f"{i} of 2 networks trained" for i in range(3)}
+    lines = states(capfd.readouterr().err)
+    assert lines[0] == "0 of 2 networks trained"
+    assert lines[-1] == "2 of 2 networks trained"
+    assert set(lines) <= {f"{i} of 2 networks trained" for i in range(3)}
     assert [epoch["stopped"] for epoch in reg.history_] == ["max_time"] * 2
     np.testing.assert_allclose(reg.predict(X_test), alone.predict(X_test), rtol=1e-5)
 
@@ -178,7 +178,7 @@ class Fail(Callback):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("out of memory")])
 def test_a_fit_that_fails_ends_its_line(plane, capsys, error):
-    """The fixture sees that it is closed."""
+    """The fixture checks that it is closed."""
     with pytest.raises(type(error)):
         nona(callbacks=[Fail(error)]).fit(plane[0], plane[2])
     err = capsys.readouterr().err

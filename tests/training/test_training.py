@@ -86,7 +86,7 @@ def train(network, train, valid=None, **kwargs):
 @POOLS
 @ADJUSTED
 @pytest.mark.parametrize("step", [None, "s1", "s2"])
-def test_no_row_sees_its_own_target(neighbor_pool, step, n_adjusted):
+def test_no_row_is_predicted_from_its_own_target(neighbor_pool, step, n_adjusted):
     """The prediction of a query must not change with the query's own target."""
     X, y = make_data(12)
     X[1] = X[0]  # a twin: excluded rows are known by identity, not by their features
@@ -96,8 +96,8 @@ def test_no_row_sees_its_own_target(neighbor_pool, step, n_adjusted):
         pool=NEIGHBOR_POOLS[neighbor_pool](X, y, 12, generator()),
         criterion=nn.MSELoss,
     ).initialize()
-    rows = torch.tensor([7, 0, 3, 1, 11])  # not in order: positions say nothing
-    for _ in range(2):  # the second step meets a memory that the first one refreshed
+    rows = torch.tensor([7, 0, 3, 1, 11])  # not in order: positions are not ids
+    for _ in range(2):  # the second step has a memory that the first one refreshed
         predictions = net.infer(rows)
     for prediction, row in zip(predictions, rows, strict=True):
         (influence,) = torch.autograd.grad(prediction, y, retain_graph=True)
@@ -202,13 +202,13 @@ def test_a_step_refreshes_the_memory_of_its_batch_only():
     pool.evaluate(network, rows)
     with torch.no_grad():
         network.embedding.layers[-1].bias += 1.0
-    remembered = pool.evaluate(network, rows).neighbors
-    ids = rows_of(remembered.values, y)
-    torch.testing.assert_close(remembered.embeddings, before[ids])  # before this batch
-    remembered = pool.evaluate(network, rows).neighbors
-    ids = rows_of(remembered.values, y)
+    stored = pool.evaluate(network, rows).neighbors
+    ids = rows_of(stored.values, y)
+    torch.testing.assert_close(stored.embeddings, before[ids])  # before this batch
+    stored = pool.evaluate(network, rows).neighbors
+    ids = rows_of(stored.values, y)
     moved = before[ids] + (ids < 3).float()[:, None]
-    torch.testing.assert_close(remembered.embeddings, moved)
+    torch.testing.assert_close(stored.embeddings, moved)
 
 
 def test_validation_refreshes_the_whole_memory():
@@ -336,8 +336,8 @@ def test_step_and_temperature_are_refined_on_the_whole_bank(step, n_adjusted):
 
 
 @pytest.mark.parametrize("pool_size", [20, 60])
-def test_training_rows_say_what_fits_a_bank_that_no_pool_holds(pool_size):
-    """Each without itself, if asked for, where there are no validation rows."""
+def test_training_rows_refine_what_depends_on_the_size_of_the_bank(pool_size):
+    """Each without itself, with refine_on_training, where there are no validation rows."""
     X, y = make_data(60)
     plain, refined = make_network(SoftStep("s1")), make_network(SoftStep("s1"))
     train(plain, (X, y), pool_size=pool_size)
@@ -355,7 +355,7 @@ def test_training_rows_say_what_fits_a_bank_that_no_pool_holds(pool_size):
     torch.testing.assert_close(refined.head.state_dict(), plain.head.state_dict())
 
 
-def test_how_many_rows_are_asked_about_on_paper():
+def test_how_many_rows_are_evaluated_on_paper():
     """2^24 pairs of rows that were held out, 2^22 of the bank's own; at least one row."""
     assert (how_many(2**10, held_out=True), how_many(2**10, held_out=False)) == (2**14, 2**12)
     assert how_many(3 * 2**20, held_out=True) == 5  # and a third
@@ -363,7 +363,7 @@ def test_how_many_rows_are_asked_about_on_paper():
 
 
 def test_the_reach_is_that_of_other_groups():
-    """Without validation rows: a row's mates say nothing of how far new groups are."""
+    """Without validation rows: the rows of a group are no measure of how far new groups are."""
     X, y = make_data(20)
     X = torch.cat([X, X + 1e-3])
     groups = torch.arange(20).repeat(2)
@@ -666,7 +666,7 @@ class Watched(nn.MSELoss):
 
 @ACCELERATORS
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_loss_knows_whether_it_trains_or_judges(accelerator, weighted):
+def test_a_loss_is_in_the_mode_of_training_or_evaluation(accelerator, weighted):
     """Epochs, step and temperature are judged in eval mode."""
     X, y = make_data(60)
     data = (X, y, torch.linspace(-1, 0, 60)) if weighted else (X, y)
