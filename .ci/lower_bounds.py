@@ -30,7 +30,7 @@ def lower_bounds():
     tested = pins()
     for line in sorted(requirements()):
         name, _, bound = (part.strip() for part in line.partition(">="))
-        name = name.partition("[")[0]  # constraints know no extras
+        name = name.partition("[")[0]  # constraints have no extras
         version = tested.get(name) if name in PINNED or not bound else bound
         if version:
             yield name, version

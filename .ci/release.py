@@ -111,7 +111,7 @@ def release(version, contents):
 
 
 def main():
-    """Make the release that the command line asks for."""
+    """Make the release of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("version", help="such as 0.2.0")
     version = parser.parse_args().version
