@@ -14,6 +14,7 @@ from nona_sklearn import (
     FeatureExtractor,
     MLPEmbedding,
     NONAHead,
+    NONARegressor,
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
@@ -21,7 +22,7 @@ from nona_sklearn._data.training_data import Sample
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import trainer
+from nona_sklearn._training import refinement, trainer
 from nona_sklearn._training.batches import (
     AdaptiveAccumulation,
     RowBatches,
@@ -362,6 +363,27 @@ def test_how_many_rows_are_evaluated_on_paper():
     assert how_many(2**30, held_out=True) == how_many(2**30, held_out=False) == 1
 
 
+@pytest.mark.parametrize("held_out", [True, False])
+def test_refined_rows_keep_their_targets_and_weights(held_out, monkeypatch):
+    """Of more rows than are evaluated, with validation rows or on training rows."""
+    X, y = make_data(60)
+    X_valid, y_valid = make_data(30, seed=1)
+    given = (X, y, torch.linspace(1, 9, 60).log())
+    valid = (X_valid, y_valid, torch.linspace(5, 1, 30).log()) if held_out else None
+    for name in ("REFINE_ENTRIES", "ALONE_ENTRIES"):
+        monkeypatch.setattr(refinement, name, 60 * 7)
+    seen, network = [], make_network()
+    monkeypatch.setattr(trainer, "refine", lambda *arguments: seen.append(arguments))
+    train(network, given, valid, refine_on_training=not held_out)
+    [(evaluation, _, values, weights)] = seen
+    X, y, log_prior = valid if held_out else given
+    rows = rows_of(values, y)
+    assert len(rows) == len(evaluation) == 7
+    torch.testing.assert_close(evaluation.query, network.embed(X[rows]))
+    # The mean weight of all rows is 1, not that of the rows evaluated.
+    torch.testing.assert_close(weights / weights.sum(), log_prior[rows].softmax(dim=0))
+
+
 def test_the_reach_is_that_of_other_groups():
     """Without validation rows: the rows of a group are no measure of how far new groups are."""
     X, y = make_data(20)
@@ -562,6 +584,26 @@ def test_the_pace_agrees_with_published_code(as_softmax_reference):
         accumulation.update(32, n_ignored.item())
         expected = as_softmax_reference[name.replace(key, "accumulation_steps")]
         assert accumulation.n_batches == expected
+
+
+def test_each_network_starts_from_a_fresh_copy_of_the_callbacks(plane):
+    """A callback may count on itself: the user's own object stays as it was."""
+    counts = []
+
+    class CountEpochs(Callback):
+        def __init__(self):
+            self.n_epochs = 0
+
+        def on_epoch_end(self, net, **kwargs):
+            self.n_epochs += 1
+            counts.append(self.n_epochs)
+
+    callback = CountEpochs()
+    reg = NONARegressor(n_estimators=2, max_iter=3, callbacks=[callback], random_state=0)
+    reg.fit(plane[0], plane[2])
+    assert counts == [1, 2, 3, 1, 2, 3]
+    assert reg.callbacks == [callback]
+    assert callback.n_epochs == 0
 
 
 class CountSteps(Callback):
