@@ -527,13 +527,21 @@ def test_a_failed_refit_leaves_the_earlier_model():
 
 
 def test_from_a_table_to_texts_and_back():
+    """Nothing is left of the table's columns while the rows are of another kind."""
+    pd = pytest.importorskip("pandas")
     X, y = make_images(30)
-    table = X.reshape(30, -1)
+    table = pd.DataFrame(X.reshape(30, -1)).add_prefix("pixel ")
     reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0).fit(table, y)
+    of_tables = ("n_features_in_", "feature_names_in_", "features_")
     assert reg.n_features_in_ == 64
+    assert all(hasattr(reg, name) for name in of_tables)
+    predictions = reg.predict(table)
     reg.set_params(feature_extractor=make_cnn).fit(X, y)
-    assert not hasattr(reg, "n_features_in_")
+    assert not any(hasattr(reg, name) for name in of_tables)
     assert reg.predict(X).shape == (30,)
+    reg.set_params(feature_extractor=None).fit(table, y)
+    assert all(hasattr(reg, name) for name in of_tables)
+    np.testing.assert_array_equal(reg.predict(table), predictions)
 
 
 def test_accelerate_changes_nothing_on_one_cpu(capsys):
