@@ -544,6 +544,28 @@ def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
     assert np.isin(shares.round(9), NOISES).all()
 
 
+@pytest.mark.parametrize("weight", [0.5, 1.5])
+def test_scored_rows_of_one_weight_are_scored_as_without_weights(weight, monkeypatch):
+    """Whatever the others weigh: one of each two rows with the same error is scored."""
+    monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 400 * 50)
+    monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)
+    evaluation, error = line(100, 1.0)
+    error[1::2] = error[::2]
+    scored, select = [], Evaluation.__getitem__
+    monkeypatch.setattr(
+        Evaluation, "__getitem__", lambda q, rows: scored.append(rows) or select(q, rows)
+    )
+    plain = fit_calibration(evaluation, error)
+    assert (scored[0] // 2).tolist() == list(range(50))
+    weights = torch.full((100,), 2 - weight).double()  # a mean of 1
+    weights[scored[0]] = weight
+    weighted = fit_calibration(evaluation, error, weights)
+    assert weighted.power == plain.power
+    # Sums of the same numbers, rounded in another order.
+    np.testing.assert_allclose(weighted.noise, plain.noise, rtol=1e-9)
+    np.testing.assert_allclose(weighted.errors, plain.errors, rtol=1e-9, atol=1e-12)
+
+
 def test_calibrated_on_new_rows_intervals_cover():
     """So many rows that 0.08 are at least five standard errors."""
     X, y = make_plane_regression(n_samples=5300, noise=0.5, random_state=0)
