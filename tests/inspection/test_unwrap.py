@@ -394,6 +394,15 @@ def test_names_of_the_bank_survive_if_a_table_or_y_holds_them(houses):
     assert NAMES[3] not in bank.influence()["neighbor"].tolist()
 
 
+def test_added_rows_take_their_names_from_y_if_the_table_has_none(model, houses):
+    """Although the model's own transformations of the table and of y lose them."""
+    ours, X, truth = unwrap(model), houses[2][:2].reset_index(drop=True), houses[3][:2]
+    ours.add_neighbors(X, pd.Series(truth, index=["a", "b"]))
+    # Each is its own nearest neighbour, at no distance.
+    names = ours.kneighbors(X, 1, return_distance=False, return_names=True)
+    assert names.tolist() == [["a"], ["b"]]
+
+
 @pytest.mark.parametrize("inner", ["array", "pandas"])
 def test_results_of_tables_are_tables(houses, inner):
     """Whether each transformer makes tables, or all do by scikit-learn's own setting."""
