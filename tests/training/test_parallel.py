@@ -17,6 +17,7 @@ from nona_sklearn._training import ensemble
 from nona_sklearn._training.callbacks import YieldTurn
 from nona_sklearn._training.parallel import train_in_threads
 from nona_sklearn._utils import threads
+from nona_sklearn._utils.random import local_seed
 from nona_sklearn._utils.threads import FairSemaphore
 
 SHORT = {"max_iter": 3, "hidden_layer_sizes": (8,), "random_state": 0}
@@ -162,6 +163,29 @@ def test_turns_are_shared_out(n_at_a_time):
     found = train_in_threads(work, range(6), n_at_a_time)
     assert most == n_at_a_time
     assert min(found) > 6 - n_at_a_time
+
+
+def test_a_seed_holds_for_one_thread_at_a_time():
+    """A second thread seeds the shared generator only when the first has drawn its numbers."""
+    started, seeded, drawn = threading.Event(), threading.Event(), {}
+
+    def draw():
+        started.set()
+        with local_seed(1):
+            seeded.set()
+            drawn[1] = torch.rand(4)
+
+    thread = threading.Thread(target=draw)
+    with local_seed(0):
+        thread.start()
+        started.wait()
+        assert not seeded.wait(0.05)  # in which it would be seeded, if it could
+        drawn[0] = torch.rand(4)
+    thread.join()
+    assert seeded.is_set()
+    for seed in (0, 1):
+        alone = torch.rand(4, generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(drawn[seed], alone)
 
 
 def test_results_are_in_the_order_of_the_items():
