@@ -259,6 +259,19 @@ def test_average_head_averages_predictions_on_slices():
     assert head.neighbor_weights(query, neighbors, excluded)[0, 2] == 0
 
 
+def test_an_average_of_heads_has_the_mean_of_their_weights_with_the_prior(problem):
+    query, neighbors, _ = problem
+    log_prior = torch.linspace(-2, 1, 15, dtype=torch.float64)
+    head = AverageHead([NONAHead("l2"), NONAHead("cosine")])
+    twice = query.repeat(1, 2), neighbors.repeat(1, 2)  # both heads are in the same space
+    one, other = (
+        (SIMILARITIES[name](query, neighbors) + log_prior).softmax(dim=1)
+        for name in ("l2", "cosine")
+    )
+    weights = head.neighbor_weights(*twice, log_prior=log_prior)
+    torch.testing.assert_close(weights, (one + other) / 2)
+
+
 def test_training_rounds_distances_and_evaluation_does_not():
     head = NONAHead()
     neighbors, targets = 100 + torch.randn(50, 8), torch.randn(50)
