@@ -548,6 +548,18 @@ def test_preconditioned_looks_at_the_nearest_only():
     torch.testing.assert_close(weights, alone)
 
 
+@pytest.mark.parametrize("n_neighbors", [1, 2, 3])
+def test_preconditioned_admits_all_rows_as_near_as_the_last(n_neighbors):
+    """Three rows at a distance of 1, two at 2 and one at 3: equally near ones count as one."""
+    places = torch.tensor([[3.0], [-1.0], [1.0], [-2.0], [1.0], [2.0]])
+    admitted = places.abs().squeeze() <= n_neighbors
+    query = torch.zeros(1, 1)
+    weights = head_of(Preconditioned(n_neighbors)).neighbor_weights(query, places)[0]
+    alone = head_of(Preconditioned(MANY)).neighbor_weights(query, places[admitted])[0]
+    assert torch.equal(weights > 0, admitted)
+    torch.testing.assert_close(weights[admitted], alone)
+
+
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
 @EACH
 def test_the_temperature_divides_the_similarities(name, temperature):
