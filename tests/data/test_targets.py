@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nona_sklearn._data.regression_targets import RegressionTargets
+from nona_sklearn._data.training_data import TrainingData
 
 pytestmark = pytest.mark.numeric
 
@@ -122,3 +123,30 @@ def test_splits_cover_all_rows_and_share_the_turns(n_units, size, n_networks, fr
             assert turns.sum() == n_networks * n_valid
             assert turns.max() <= 2
             assert (turns == 2).sum() == (n_networks - 1) * n_shared
+
+
+class Tensors:
+    """A source of features that are given as a network takes them."""
+
+    def accept(self, X, y):
+        return X, y
+
+    def fit(self, X):
+        return torch.tensor(X)
+
+
+def test_training_data_are_split_by_the_groups_given():
+    """A row of weight 0 is in no group, and in neither part."""
+    groups, weights = np.tile(list("cabdefghij"), 4), np.ones(40)
+    weights[3] = 0
+    targets = RegressionTargets()
+    data = TrainingData.take(
+        Tensors(), targets, np.zeros((40, 2)), np.arange(40.0), groups, weights
+    )
+    kept = np.delete(groups, 3)
+    splits = data.splits(targets, 3, 0.2, np.random.RandomState(0))
+    assert len(splits) == 3
+    for train, valid in splits:
+        assert sorted([*train, *valid]) == list(range(39))
+        assert len({*kept[valid]}) == 2
+        assert not {*kept[valid]} & {*kept[train]}
