@@ -149,7 +149,12 @@ class NONAArchitecture(Architecture):
     @property
     def device(self):
         if self.extractor is not None and self.extractor.accelerator is not None:
-            return self.extractor.accelerator().device
+            accelerator = self.extractor.accelerator()
+            if isinstance(device := getattr(accelerator, "device", None), torch.device):
+                return device
+            raise ValueError(
+                f"accelerator must make an accelerate.Accelerator, got {accelerator!r:.100}"
+            )
         return super().device
 
     def input(self) -> TableInput | RowsInput:
@@ -232,14 +237,17 @@ class NONAArchitecture(Architecture):
         assert self.extractor is not None  # as validated
         extractor = make_extractor(self.extractor.module)
         n_features = count_features(extractor, X.to(self.device))
-        return ExtractorEmbedding(extractor, nn.Identity(), self.extractor.precision), n_features
+        precision = self.extractor.precision
+        embedding = ExtractorEmbedding(extractor, nn.Identity(), precision, n_features)
+        return embedding, n_features
 
     def make_embedding(self, X: Any, n_adjusted: int) -> nn.Module:
         """Build the embedding of a table's features, or of those that are extracted."""
         if self.extractor is not None:
             extractor = make_extractor(self.extractor.module)
-            layers = self.make_layers(count_features(extractor, X.to(self.device)), n_adjusted)
-            return ExtractorEmbedding(extractor, layers, self.extractor.precision)
+            n_features = count_features(extractor, X.to(self.device))
+            layers = self.make_layers(n_features, n_adjusted)
+            return ExtractorEmbedding(extractor, layers, self.extractor.precision, n_features)
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
         if len(real_valued) > widest[self.estimator.numerical_embedding]:
