@@ -223,7 +223,10 @@ class NONAArchitecture(Architecture):
         estimator, step = self.estimator, self.estimator.softstep
         if step is not None:
             options = {"step": step} if isinstance(step, str) else step
-            step = SoftStep(**options, embedding_dim=embedding_dim)
+            try:
+                step = SoftStep(**options, embedding_dim=embedding_dim)
+            except ValueError as error:
+                raise ValueError(f"softstep={estimator.softstep!r} is invalid: {error}") from error
         return targets.make_head(
             estimator.similarity,
             step,
@@ -277,7 +280,7 @@ class SoftStepArchitecture(Architecture):
         estimator = self.estimator
         if not self._in_given_space:
             return TableInput(estimator, SmoothClipScaler())
-        # Distances are invariant to a shift, which float32 may not hold: think of timestamps.
+        # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
         centers = estimator.similarity not in ("dot", "cosine")
         scales = estimator.learn_feature_weights
         return TableInput(estimator, StandardScaler(with_mean=centers, with_std=scales))
