@@ -43,8 +43,8 @@ class FeatureExtractor(Documented, BaseEstimator):
         row that would be left alone joins another part.
 
     precision : {'float32', 'bfloat16'}, default='float32'
-        'bfloat16' lets the module compute in it where torch deems it safe (autocast): twice
-        as fast on hardware that has it. Distances are computed in full precision all the same.
+        'bfloat16' lets the module compute in it where torch's autocast does: twice as fast on
+        hardware that has it. Distances are computed in full precision all the same.
 
     accelerator : callable or None, default=None
         Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
