@@ -7,7 +7,7 @@ The paper draws its targets without giving formulas; those here are ours, chosen
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ._utils.validation import check_choice
+from ._utils.validation import check_choice, check_integer, is_real
 
 __all__ = ["TARGETS", "make_plane_regression"]
 
@@ -65,6 +65,9 @@ def make_plane_regression(target="spiral", n_samples=1000, *, noise=0.1, random_
     ((50, 2), (50,))
     """
     check_choice("target", target, TARGETS)
+    n_samples = check_integer("n_samples", n_samples)
+    if not is_real(noise, 0, np.inf):
+        raise ValueError(f"noise must be a number of at least 0, got {noise!r}")
     rng = check_random_state(random_state)
     X = rng.uniform(-1, 1, size=(n_samples, 2))
     return X, TARGETS[target](X) + noise * rng.normal(size=n_samples)

@@ -36,3 +36,15 @@ def test_as_hard_as_documented(target, expected):
 def test_unknown_target():
     with pytest.raises(ValueError, match=r"target must be one of .*, got 'moons'"):
         make_plane_regression("moons")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        *(({"n_samples": n}, "n_samples must be a positive integer") for n in (-1, 0, 1.5, "a")),
+        *(({"noise": noise}, "noise must be a number of at least 0") for noise in (-1, "a")),
+    ],
+)
+def test_bad_arguments(changed, message):
+    with pytest.raises(ValueError, match=f"{message}, got {next(iter(changed.values()))!r}"):
+        make_plane_regression("rings", **changed)

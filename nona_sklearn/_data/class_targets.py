@@ -135,7 +135,7 @@ class ClassTargets:
         Raises
         ------
         ValueError
-            As :meth:`check`, or if a label is none of those that fit saw, or `y` has other
+            As :meth:`check`, or if a label is none of the classes of fit, or `y` has other
             outputs.
         """
         return self._one_hot(self.check(y), y)
@@ -155,7 +155,7 @@ class ClassTargets:
         unseen = ~np.stack([block.any(axis=1) for block in blocks], axis=1)
         if unseen.any():
             raise ValueError(
-                f"y must hold classes that fit saw, got {first_of(unseen, columns)!r} in "
+                f"y must hold classes of fit, got {first_of(unseen, columns)!r} in "
                 f"{place_of(unseen, y)}; fit anew for a new class"
             )
         return torch.from_numpy(np.concatenate(blocks, axis=1)).double()

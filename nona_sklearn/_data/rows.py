@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, default_collate
 from .._utils.chunks import spans
 from .._utils.validation import unmasked
 
+COLLATED = "collate_fn must return a tensor or a dict of tensors, padded to one length"
 LARGEST_BLOCK = 64  # rows that pass through an extractor at a time without gradient
 
 
@@ -110,7 +111,10 @@ class Rows:
 
     def batch(self) -> Any:
         """Make a batch of the rows: a tensor or a dict of tensors on the device."""
-        return _to_device(self._collate(), self.device)
+        batch = _to_device(self._collate(), self.device)
+        if isinstance(batch, Tensor) and batch.ndim == 0:
+            raise ValueError(f"{COLLATED}, got {batch.item()!r}")
+        return batch
 
     def _collate(self) -> Any:
         if self.collate_fn is not None:
@@ -234,8 +238,5 @@ def _to_device(batch: Any, device: torch.device | str) -> Any:
     try:
         batch = torch.as_tensor(batch)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(
-            "collate_fn must return a tensor or a dict of tensors, padded to one length, got "
-            f"{batch!r:.100}"
-        ) from error
+        raise ValueError(f"{COLLATED}, got {batch!r:.100}") from error
     return batch.to(device, torch.float32 if batch.is_floating_point() else batch.dtype)

@@ -15,7 +15,10 @@ from .._utils.validation import unmasked
 
 def is_frame(X: Any) -> bool:
     """Whether X is a DataFrame of any library that narwhals reads; refuses LazyFrames."""
-    table = nw.from_native(X, pass_through=True)
+    try:
+        table = nw.from_native(X, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(f"X must have columns of different names: {error}") from error
     if isinstance(table, nw.LazyFrame):
         raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
     return isinstance(table, nw.DataFrame)

@@ -149,7 +149,12 @@ class NONAArchitecture(Architecture):
     @property
     def device(self):
         if self.extractor is not None and self.extractor.accelerator is not None:
-            return self.extractor.accelerator().device
+            accelerator = self.extractor.accelerator()
+            if isinstance(device := getattr(accelerator, "device", None), torch.device):
+                return device
+            raise ValueError(
+                f"accelerator must make an accelerate.Accelerator, got {accelerator!r:.100}"
+            )
         return super().device
 
     def input(self) -> TableInput | RowsInput:
@@ -218,7 +223,10 @@ class NONAArchitecture(Architecture):
         estimator, step = self.estimator, self.estimator.softstep
         if step is not None:
             options = {"step": step} if isinstance(step, str) else step
-            step = SoftStep(**options, embedding_dim=embedding_dim)
+            try:
+                step = SoftStep(**options, embedding_dim=embedding_dim)
+            except ValueError as error:
+                raise ValueError(f"softstep={estimator.softstep!r} is invalid: {error}") from error
         return targets.make_head(
             estimator.similarity,
             step,
@@ -232,14 +240,17 @@ class NONAArchitecture(Architecture):
         assert self.extractor is not None  # as validated
         extractor = make_extractor(self.extractor.module)
         n_features = count_features(extractor, X.to(self.device))
-        return ExtractorEmbedding(extractor, nn.Identity(), self.extractor.precision), n_features
+        precision = self.extractor.precision
+        embedding = ExtractorEmbedding(extractor, nn.Identity(), precision, n_features)
+        return embedding, n_features
 
     def make_embedding(self, X: Any, n_adjusted: int) -> nn.Module:
         """Build the embedding of a table's features, or of those that are extracted."""
         if self.extractor is not None:
             extractor = make_extractor(self.extractor.module)
-            layers = self.make_layers(count_features(extractor, X.to(self.device)), n_adjusted)
-            return ExtractorEmbedding(extractor, layers, self.extractor.precision)
+            n_features = count_features(extractor, X.to(self.device))
+            layers = self.make_layers(n_features, n_adjusted)
+            return ExtractorEmbedding(extractor, layers, self.extractor.precision, n_features)
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
         if len(real_valued) > widest[self.estimator.numerical_embedding]:
@@ -269,7 +280,7 @@ class SoftStepArchitecture(Architecture):
         estimator = self.estimator
         if not self._in_given_space:
             return TableInput(estimator, SmoothClipScaler())
-        # Distances are invariant to a shift, which float32 may not hold: think of timestamps.
+        # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
         centers = estimator.similarity not in ("dot", "cosine")
         scales = estimator.learn_feature_weights
         return TableInput(estimator, StandardScaler(with_mean=centers, with_std=scales))

@@ -55,7 +55,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _calibrate(self, bank, splits=None):
-        """Calibrate the distributions of a bank, by rows that a network did not see."""
+        """Calibrate the distributions of a bank, by rows that were not in a network's training."""
         return bank
 
     # -- fitting -------------------------------------------------------------------------
@@ -495,7 +495,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ----------
         y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
             A target for each row of the bank, in its order. Its names become those of the
-            targets. Of a classifier, labels that fit saw: rows may change their classes, but no
+            targets. Of a classifier, classes of fit: rows may change their classes, but no
             new class may come. What the rows weigh stays.
 
         Returns
@@ -507,7 +507,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If `y` is invalid or has another number of rows than the bank, or a classifier's `y`
-            has a class that fit did not see.
+            has a class that is none of those of fit.
         """
         edit(self, lambda fitted: replacement_of_targets(fitted, y))
         return self

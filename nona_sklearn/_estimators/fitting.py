@@ -20,6 +20,13 @@ from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
 
+#: Parameters on which the shapes of a network depend, or what its weights mean.
+OF_NETWORKS = (
+    *("feature_extractor", "hidden_layer_sizes", "embedding_dim", "numerical_embedding", "adjust"),
+    *("similarity", "weighting", "softstep", "softstep_params", "softstep_on"),
+    *("learn_feature_weights", "smoothing"),
+)
+
 
 def fit_networks(
     estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any
@@ -70,24 +77,30 @@ def _initial_networks(
         with local_seed(int(seed)):
             networks.append(architecture.build(X, targets))
     if goes_on:
-        _load_weights(average(networks), estimator.network_)
+        _load_weights(average(networks), estimator)
     return networks
 
 
-def _load_weights(network: NeighborNetwork, earlier: NeighborNetwork) -> None:
+def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Start from an earlier fit's weights, or name what has changed since."""
+    earlier = estimator.network_
     found, needed = earlier.state_dict(), network.state_dict()
-    shapes = {
-        name: [tuple(state[name].shape) if name in state else None for state in (found, needed)]
+    shapes: dict = {
+        name: [tuple(s[name].shape) if name in s else "missing" for s in (found, needed)]
         for name in found | needed
     }
+    shapes["similarity"] = [  # which has no weights
+        [head.similarity for head in each.modules() if hasattr(head, "similarity")]
+        for each in (earlier, network)
+    ]
     if changed := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
         name, (before, now) = next(iter(changed.items()))
+        parameters = ", ".join(each for each in OF_NETWORKS if hasattr(estimator, each))
         raise ValueError(
             "warm_start=True needs the number of features (after encoding), of outputs and of "
-            "networks, and the network's parameters of the earlier fit: "
-            f"{name!r} had shape {before}, and has {now} now. A category's new levels and a "
-            "column's first gaps are new features"
+            f"networks, and the parameters {parameters} as in the earlier fit: {name!r} was "
+            f"{before}, and is {now} now. A category's new levels and a column's first gaps are "
+            "new features"
         )
     network.load_state_dict(found)
 

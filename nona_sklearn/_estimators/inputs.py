@@ -65,7 +65,7 @@ class RowsInput:
     Parameters
     ----------
     estimator : BaseEstimator
-        It forgets the table of an earlier fit.
+        Attributes of the table of an earlier fit are removed from it.
     collate_fn : callable, optional
         Makes a batch of a list of rows.
     """
@@ -135,7 +135,7 @@ def resolve_device(device: str | torch.device) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         one = torch.ones(1, device=device)
-        one.item()  # fails on a device that only pretends to compute
+        one.item()  # fails on a device that has no values, such as 'meta'
         return one.device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device must be one that torch can use here, got {device!r}") from error

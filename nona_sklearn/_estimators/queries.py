@@ -22,6 +22,7 @@ from .._inference.explanation import OTHERS, Explanation
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors
 from .fitting import embed_queries
+from .inputs import RowsInput, TableInput
 
 
 def fitted_snapshot(estimator: Any) -> Any:
@@ -43,7 +44,19 @@ def stored_embeddings(fitted: Any) -> Tensor:
 
 def input_blocks(fitted: Any, X: Any) -> Iterator[Tensor | Rows]:
     """Validate queries: blocks of the input of the network."""
-    return fitted._architecture().input().blocks(X)
+    return _fitted_input(fitted).blocks(X)
+
+
+def _fitted_input(fitted: Any) -> TableInput | RowsInput:
+    """The form of input that was fitted, whatever `feature_extractor` has been set to since."""
+    if hasattr(fitted, "features_"):
+        return TableInput(fitted)
+    if fitted.feature_extractor is None:  # with its collate_fn
+        raise ValueError(
+            "feature_extractor must not be None for queries of an estimator fitted with one: fit "
+            "it anew, got None"
+        )
+    return fitted._architecture().input()
 
 
 def embedded(fitted: Any, X: Any) -> Tensor:

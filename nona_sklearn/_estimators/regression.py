@@ -196,9 +196,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def calibrate(self, X=None, y=None):
         """Choose anew how wide the predictive distributions are; predictions stay.
 
-        Fit does so on its validation rows, each predicted by the networks that did not see it, or
-        on leave-one-out distributions if there are none; they count by their sample weights.
-        Rows that fit did not see at all do it better, and count alike.
+        Fit does so on its validation rows, each predicted by the networks that were not trained
+        on it, or on leave-one-out distributions if there are none; they count by their sample
+        weights. Rows that were not in the fit at all do it better, and count alike.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     Parameters
     ----------
     n_neighbors : int or None, default=None
-        Largest number of neighbours of a query; None lets the step see all rows.
+        Largest number of neighbours of a query; with None the step depends on all rows.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
         Which columns of `X` are categories. 'from_dtype': those that hold strings, and a

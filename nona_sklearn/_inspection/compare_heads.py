@@ -20,7 +20,7 @@ from sklearn.utils.validation import _num_samples
 from .._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from .._estimators.nona import NONAClassifier, NONARegressor
 from .._estimators.queries import selectable, stored_embeddings
-from .._utils.validation import check_choice
+from .._utils.validation import check_choice, check_lengths
 
 #: What each head changes, and whether it has neighbours.
 HEADS: dict = {
@@ -112,7 +112,10 @@ def compare_heads(
     classifies = is_classifier(estimator)
     default = neg_log_loss if classifies else "neg_mean_squared_error"
     scorer = check_scoring(estimator, default if scoring is None else scoring)
+    if X is None or y is None:
+        raise ValueError(f"{'y' if y is None else 'X'} must be an array-like, got None")
     X, y = selectable(estimator, X), np.asarray(y)
+    check_lengths(_num_samples(X), len(y))
     splits = _make_splits(cv, np.arange(_num_samples(X)), y, groups, classifies)
     scores = Parallel(n_jobs=n_jobs)(
         delayed(_score_head)(head, estimator, X, y, groups, split, scorer)

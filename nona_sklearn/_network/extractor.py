@@ -1,8 +1,8 @@
 """A feature extractor of the user's, and the embedding that follows it."""
 
 import copy
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from numbers import Integral, Real
 
 import torch
@@ -43,8 +43,8 @@ class FeatureExtractor(Documented, BaseEstimator):
         row that would be left alone joins another part.
 
     precision : {'float32', 'bfloat16'}, default='float32'
-        'bfloat16' lets the module compute in it where torch deems it safe (autocast): twice
-        as fast on hardware that has it. Distances are computed in full precision all the same.
+        'bfloat16' lets the module compute in it where torch's autocast does: twice as fast on
+        hardware that has it. Distances are computed in full precision all the same.
 
     accelerator : callable or None, default=None
         Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
@@ -110,10 +110,21 @@ class ExtractorEmbedding(nn.Module):
         Maps features to embeddings (n, d).
     precision : {'float32', 'bfloat16'}
         'bfloat16' lets torch choose it for what the extractor computes (autocast).
+    n_features : int, optional
+        Number of features that the extractor puts out.
     """
 
-    def __init__(self, extractor: nn.Module, embedding: nn.Module, precision: str = "float32"):
+    n_features: int | None = None  # of files of earlier versions
+
+    def __init__(
+        self,
+        extractor: nn.Module,
+        embedding: nn.Module,
+        precision: str = "float32",
+        n_features: int | None = None,
+    ):
         super().__init__()
+        self.n_features = n_features
         self.extractor = extractor
         self.embedding = embedding
         self.precision = precision
@@ -125,8 +136,9 @@ class ExtractorEmbedding(nn.Module):
         )  # that of the surroundings, such as an accelerator's
         if self.precision == "bfloat16":
             precision = torch.autocast(torch.device(rows.device).type, torch.bfloat16)
-        with precision:
+        with failures_named(batch, len(rows)), precision:
             features = call(self.extractor, batch)
+        check_shape(features, batch, len(rows), self.n_features)
         dtype = next(self.embedding.parameters(), features).dtype
         return self.embedding(features.to(dtype))
 
@@ -174,24 +186,41 @@ def count_features(extractor: nn.Module, rows: Rows) -> int:
         extractor.to(rows.device).eval()
     except NotImplementedError as error:
         raise ValueError(f"feature_extractor cannot be moved to {rows.device}: {error}") from error
-    try:
+    with failures_named(batch, n_rows):
         features = call(extractor, batch)
-    except Exception as error:
-        raise ValueError(
-            f"feature_extractor failed on a batch of {n_rows} rows, {describe(batch)}: {error}"
-        ) from error
-    wanted = f"feature_extractor must return a tensor of shape ({n_rows}, n_features)"
-    if not isinstance(features, Tensor):
-        raise ValueError(
-            f"{wanted}, got {type(features).__name__}: wrap it in a module that returns one"
-        )
-    if features.ndim != 2 or len(features) != n_rows:
-        raise ValueError(f"{wanted}, got shape {tuple(features.shape)}")
+    wanted = check_shape(features, batch, n_rows)
     if features.device.type != torch.device(rows.device).type:
         raise ValueError(f"{wanted} on {rows.device}, got one on {features.device}")
     if not features.is_floating_point() or not features.isfinite().all():
         raise ValueError(f"{wanted} with finite numbers, got {features}")
     return features.shape[1]
+
+
+@contextmanager
+def failures_named(batch, n_rows: int) -> Iterator[None]:
+    """Name the rows on which an extractor fails; want of memory is no fault of theirs."""
+    try:
+        yield
+    except Exception as error:
+        out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if out_of_memory or "allocate memory" in str(error):  # a RuntimeError on the CPU
+            raise
+        of = f"{n_rows} rows of X, {describe(batch)}"
+        raise ValueError(f"feature_extractor failed on a batch of {of}: {error}") from error
+
+
+def check_shape(features, batch, n_rows: int, n_features: int | None = None) -> str:
+    """Refuse what are no features of a batch; return what an extractor must return."""
+    columns = n_features or "n_features"
+    wanted = f"feature_extractor must return a tensor of shape ({n_rows}, {columns})"
+    if not isinstance(features, Tensor):
+        raise ValueError(
+            f"{wanted}, got {type(features).__name__}: wrap it in a module that returns one"
+        )
+    shape = tuple(features.shape)
+    if len(shape) != 2 or shape != (n_rows, n_features or shape[1]):
+        raise ValueError(f"{wanted}, got shape {shape} for {n_rows} rows of X, {describe(batch)}")
+    return wanted
 
 
 def describe(batch) -> str:

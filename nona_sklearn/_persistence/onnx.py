@@ -251,7 +251,7 @@ def _import_onnx() -> None:
 
 def _check_exportable(estimator: NeighborEstimator) -> None:
     """Refuse what needs more of a query's row of pairs than sums."""
-    if getattr(estimator, "feature_extractor", None) is not None:
+    if not hasattr(estimator, "features_"):
         raise ValueError(
             "feature_extractor must be None for an ONNX graph: export it by itself, and an "
             "estimator of its features"

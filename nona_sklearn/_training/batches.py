@@ -108,5 +108,5 @@ def resolve_batch_size(batch_size: int | str, n: int, extracts: bool = False) ->
 
 
 def numbered(y: Tensor) -> TensorDataset:
-    """All that skorch sees of a data set: row numbers, and targets."""
+    """All that skorch needs of a data set: row numbers, and targets."""
     return TensorDataset(torch.arange(len(y), device=y.device), y)

@@ -1,4 +1,4 @@
-"""Refinement after training: what depends on the whole bank, which training does not see."""
+"""Refinement after training: what depends on the whole bank, which no training step has."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _callbacks(
     turns: Callback | None,
     deadline: float,
 ) -> list:
-    """List the callbacks in the order in which they see the end of an epoch."""
+    """List the callbacks in the order in which they are called at the end of an epoch."""
     stopping = EarlyStopping(
         monitor="valid_loss" if validates else "train_loss",
         patience=config.n_iter_no_change,

@@ -72,7 +72,7 @@ def check_n_neighbors(n_neighbors: Any, n_admitted: int) -> int:
 def check_numbers(values: Any, name: str) -> Tensor:
     """Make a float64 tensor of one axis of one or more numbers."""
     given = np.atleast_1d(unmasked(values))
-    if given.size == 0 or given.dtype.kind not in "biufO":
+    if values is None or given.size == 0 or given.dtype.kind not in "iufO":
         raise ValueError(f"{name} must be a number or a list of them, got {values!r:.100}")
     numbers = check_array(given, ensure_2d=False, dtype=np.float64, order="C", input_name=name)
     if numbers.ndim != 1:

@@ -172,6 +172,7 @@ def test_bad_sources(source, collate_fn, message):
             r"collate_fn must return a tensor .*\['a', 'bc'\]",
         ),
         (Rows(["a", "bc"], lambda texts: None), "collate_fn must return a tensor .* got None"),
+        (Rows(["a", "bc"], lambda texts: 3), "collate_fn must return a tensor .* got 3"),
     ],
 )
 def test_bad_batches(rows, message):

@@ -718,7 +718,7 @@ def test_a_column_has_an_indicator_of_gaps_only_if_fit_saw_some():
     X = pd.DataFrame({"full": [1.0, 2.0, 6.0], "gaps": [4.0, None, 8.0], "word": ["a", "b", "a"]})
     encoder, columns = encode(X)
     assert [name for name in columns if name.endswith("_missing")] == ["gaps_missing"]
-    # Gaps at predict, where fit saw none: the median, a place in the order, no level.
+    # Gaps at predict, where there were none in fit: the median, a place in the order, no level.
     X_test = pd.DataFrame({"full": [None, 5.0], "gaps": [1.0, None], "word": [None, "b"]})
     found = dict(zip(columns, encoder.transform(X_test).T.tolist(), strict=True))
     assert found == {

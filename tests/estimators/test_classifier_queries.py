@@ -320,9 +320,7 @@ def test_labels_that_fit_did_not_see_change_nothing(all_fitted, animals, name):
             both(y, X).replace("fox", "elk") if several else y.replace("fox", "elk")
         ),
     ):
-        wrong_one = (
-            r"classes that fit saw, got 'elk' in row \d+ \(index 'animal \d+'\) of output 'kind'"
-        )
+        wrong_one = r"classes of fit, got 'elk' in row \d+ \(index 'animal \d+'\) of output 'kind'"
         with pytest.raises(ValueError, match=wrong_one + "; fit anew"):
             edit()
     with pytest.raises(ValueError, match=r"y must have \d outputs as in fit, got 3"):
@@ -862,7 +860,7 @@ def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
 
 def test_a_true_class_is_one_that_fit_saw(all_fitted, animals, ax):
     for wrong in ("elk", 1, animals[3][:1], ["fox"]):
-        with pytest.raises(ValueError, match=r"y_true must be a class that fit saw, got "):
+        with pytest.raises(ValueError, match=r"y_true must be one of the classes of fit, got "):
             NeighborsDisplay.from_estimator(all_fitted["knn"], animals[2][:1], wrong, ax=ax)
 
 
@@ -878,7 +876,9 @@ def test_one_of_several_outputs_is_drawn(all_fitted, animals, ax, output):
     assert list(display.probabilities) == ["no", "yes"]
     assert list(display.probabilities.values()) == model.predict_proba(query)[1][0].tolist()
     assert ax.get_legend().get_title().get_text() == "long"
-    with pytest.raises(ValueError, match="class that fit saw, got 'fox'"):  # of the other output
+    with pytest.raises(
+        ValueError, match="one of the classes of fit, got 'fox'"
+    ):  # of the other output
         NeighborsDisplay.from_estimator(model, query, "fox", output=output, ax=ax)
 
 

@@ -1184,9 +1184,50 @@ def test_the_error_of_a_warm_start_names_the_changed_shape(plane, sizes):
     before, now = sizes
     reg = nona(warm_start=True, hidden_layer_sizes=before).fit(plane[0], plane[2])
     with pytest.raises(
-        ValueError, match=r"'.*' had shape (\(.*\)|None), and has (\(.*\)|None) now"
+        ValueError, match=r"'.*' was (\(.*\)|missing), and is (\(.*\)|missing) now"
     ):
         reg.set_params(hidden_layer_sizes=now).fit(plane[0], plane[2])
     wide = nona(warm_start=True).fit(plane[0], plane[2])
-    with pytest.raises(ValueError, match=r"had shape \(2, 8, 1\), and has \(1, 8, 1\) now"):
+    with pytest.raises(ValueError, match=r"was \(2, 8, 1\), and is \(1, 8, 1\) now"):
         wide.fit(plane[0][:, :1], plane[2])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"softstep": "s1"}, r"softstep as in the earlier fit: 'head\.step\.logits' was missing"),
+        ({"similarity": "cosine"}, r"'similarity' was \['l2'\], and is \['cosine'\] now"),
+    ],
+)
+def test_parameters_that_a_warm_start_needs_unchanged(plane, changed, message):
+    reg = nona(warm_start=True).fit(plane[0], plane[2])
+    with pytest.raises(ValueError, match=message):
+        reg.set_params(**changed).fit(plane[0], plane[2])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r, X: r.predict_quantiles(X, None), "quantiles must be a number .*, got None"),
+        (lambda r, X: r.predict_quantiles(X, True), "quantiles must be a number .*, got True"),
+        (lambda r, X: r.predict_quantiles(X, [True]), r"quantiles must be .*, got \[True\]"),
+        (lambda r, X: r.predict_cdf(X, None), "y must be a number .*, got None"),
+    ],
+)
+def test_what_is_no_number_is_refused(fitted, plane, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(fitted, plane[1])
+
+
+@pytest.mark.parametrize("name", ["step", "params", "on"])
+def test_bad_options_of_softstep_name_it(plane, name):
+    with pytest.raises(
+        ValueError, match=rf"softstep={{'{name}': 'x'}} is invalid: {name} must be"
+    ):
+        nona(softstep={name: "x"}).fit(plane[0], plane[2])
+
+
+def test_columns_of_one_name_are_those_of_x(plane):
+    X = pd.DataFrame(plane[0], columns=["a", "a"])
+    with pytest.raises(ValueError, match="X must have columns of different names"):
+        nona().fit(X, plane[2])

@@ -163,3 +163,10 @@ def test_estimators_that_cannot_change_their_head_are_refused(plane, estimator):
 def test_unknown_heads_are_refused(plane):
     with pytest.raises(ValueError, match=r"heads must be one of \['adjusted', 'dense', 'nona'\]"):
         compare_heads(regressor(), plane[0], plane[2], heads=["hybrid"])
+
+
+@pytest.mark.parametrize("missing", ["X", "y"])
+def test_missing_data_is_named(plane, missing):
+    data = {"X": plane[0], "y": plane[2], missing: None}
+    with pytest.raises(ValueError, match=f"{missing} must be an array-like, got None"):
+        compare_heads(NONARegressor(), **data)

@@ -596,3 +596,52 @@ def test_long_legends_take_several_columns(n_labels, n_columns, ax):
     ax.figure.draw_without_rendering()
     lefts = {round(text.get_window_extent().x0) for text in ax.get_legend().get_texts()}
     assert len(lefts) == n_columns
+
+
+@pytest.mark.parametrize("kind", [SurfaceDisplay, IntervalDisplay, EmbeddingDisplay])
+def test_what_is_no_estimator_is_refused(kind, plane):
+    with pytest.raises(TypeError, match=r"must be a .*[rR]egressor.*, got 3"):
+        kind.from_estimator(3, plane[0], plane[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "message"),
+    [
+        *(
+            (SurfaceDisplay, {"grid_resolution": n}, "grid_resolution must be an integer of at")
+            for n in (0, 1, 1.5, "a", True)
+        ),
+        *(
+            (SurfaceDisplay, {"features": features}, f"features must be two .*, got {features}")
+            for features in (3, None)
+        ),
+        (SurfaceDisplay, {"X": None}, r"X must be a table of shape .*, got None"),
+        (SurfaceDisplay, {"y": [1.0]}, "inconsistent numbers of samples: X has 30, y has 1"),
+        (EmbeddingDisplay, {"y": [1.0]}, "inconsistent numbers of samples: X has 30, y has 1"),
+        (EmbeddingDisplay, {"max_rows": 1}, "max_rows must be an integer of at least 2, got 1"),
+        (IntervalDisplay, {"y": np.full(30, np.nan)}, "Input y_true contains NaN"),
+        (IntervalDisplay, {"confidence": "a"}, "confidence must lie between 0 and 1, got 'a'"),
+    ],
+)
+def test_bad_arguments_are_named(reg, plane, kind, changed, message):
+    with pytest.raises(ValueError, match=message):
+        kind.from_estimator(reg, **{"X": plane[1], "y": plane[3], **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"y_true": [1.0, 2.0]}, r"y_true must be a number, got \[1.0, 2.0\]"),
+        ({"y_true": "a"}, "y_true must be a number, got 'a'"),
+        ({"n_neighbors": "a"}, "n_neighbors must be a positive integer, got 'a'"),
+        ({"row_names": "abc"}, "row_names must be a list of names, got 'abc'"),
+    ],
+)
+def test_bad_arguments_of_neighbors_are_named(reg, plane, changed, message):
+    with pytest.raises(ValueError, match=message):
+        NeighborsDisplay.from_estimator(reg, plane[1][:1], **changed)
+
+
+def test_one_row_is_no_picture(reg, plane):
+    with pytest.raises(ValueError, match="must have at least 2 rows to draw, got 1"):
+        EmbeddingDisplay.from_estimator(reg, plane[1][:1], plane[3][:1])

@@ -464,7 +464,7 @@ def crash(X):
         (Returns(lambda X: X.flatten(1) > 0), "with finite numbers, got tensor"),
         (Returns(lambda X: X.flatten(1).to("meta")), "on cpu, got one on meta"),
         (Returns(lambda X: (X, X)), "got tuple: wrap it in a module that returns one"),
-        (Returns(crash), r"failed on a batch of 2 rows, \(2, 1, 8, 8\) of float32: expected 3"),
+        (Returns(crash), r"batch of 2 rows of X, \(2, 1, 8, 8\) of float32: expected 3"),
         (nn.Linear(64, 4, device="meta"), "feature_extractor cannot be moved to cpu"),
         (lambda: "a network", "must be a torch.nn.Module or make one, it made 'a network'"),
         (nn.Linear, "feature_extractor, called without arguments, failed: .*missing"),
@@ -515,6 +515,95 @@ def test_bad_parameters(name, value, monkeypatch):
     X, y = make_images(20)
     with pytest.raises(ValueError, match=f"The '{name}' parameter of .*Got {value!r} instead"):
         images_regressor(**{name: value}).fit(X, y)
+
+
+@pytest.mark.parametrize("make", [object, lambda: 3])
+def test_an_accelerator_is_made_before_training(make, monkeypatch):
+    monkeypatch.setattr(ensemble, "train_network", None)
+    X, y = make_images(20)
+    with pytest.raises(ValueError, match=r"accelerator must make an accelerate\.Accelerator, got"):
+        images_regressor(accelerator=make).fit(X, y)
+
+
+def vectors_regressor(extractor, **kwargs):
+    return NONARegressor(extractor, n_estimators=1, max_iter=1, random_state=0, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=30)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (lambda X: X[:, :3], r"failed on a batch of \d+ rows of X, \(\d+, 3\) of float32: mat1"),
+        (lambda X: X[0], r"shape \(4, 2\), got shape \(2,\) for 4 rows of X, \(4,\) of float32"),
+        (lambda X: X[:, None], r"\(30, 2\), got shape \(30, 1, 2\) for 30 rows of X"),
+    ],
+)
+@pytest.mark.parametrize("method", ["predict", "add_neighbors", "embed"])
+def test_queries_of_another_shape_than_the_rows_of_fit(vectors, queries, message, method):
+    X, y = vectors
+    reg = vectors_regressor(nn.Linear(4, 2)).fit(X, y)
+    query = queries(X)
+    arguments = [query, y[: len(query)]] if method == "add_neighbors" else [query]
+    with pytest.raises(ValueError, match=message):
+        getattr(reg, method)(*arguments)
+    assert len(reg.bank_) == 30
+
+
+@pytest.mark.parametrize("hidden_layer_sizes", [(), None])
+def test_queries_whose_features_are_fewer_than_in_fit(vectors, hidden_layer_sizes):
+    X, y = vectors
+    reg = vectors_regressor(nn.Identity(), hidden_layer_sizes=hidden_layer_sizes).fit(X, y)
+    with pytest.raises(ValueError, match=r"of shape \(30, 4\), got shape \(30, 3\)"):
+        reg.predict(X[:, :3])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError(),
+        KeyboardInterrupt(),
+        RuntimeError("can't allocate memory"),
+    ],
+)
+def test_want_of_memory_is_no_fault_of_the_queries(vectors, error):
+    X, y = vectors
+    reg = vectors_regressor(Fails(nn.Linear(4, 2))).fit(X, y)
+    reg.network_.embedding.extractor.error = error
+    with pytest.raises(type(error)):
+        reg.predict(X)
+
+
+class Fails(nn.Module):
+    """A module that fails once it has an error."""
+
+    error = None
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, X):
+        if self.error is not None:
+            raise self.error
+        return self.module(X)
+
+
+def test_the_form_of_input_is_that_of_the_fit(vectors):
+    X, y = vectors
+    table = vectors_regressor(None).fit(X, y)
+    expected = table.predict(X)
+    table.set_params(feature_extractor=nn.Linear(4, 2))
+    assert np.array_equal(table.predict(X), expected)
+    rows = vectors_regressor(nn.Linear(4, 2)).fit(X, y)
+    rows.set_params(feature_extractor=None)
+    with pytest.raises(ValueError, match="feature_extractor must not be None for queries"):
+        rows.predict(X)
 
 
 def test_a_failed_refit_leaves_the_earlier_model():

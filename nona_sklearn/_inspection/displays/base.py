@@ -110,7 +110,9 @@ def check_one_output(shape):
 
 
 def check_regressor(estimator, instead):
-    """Refuse a classifier, and name the alternative for classes."""
+    """Refuse what is no regressor; for a classifier, name the alternative for classes."""
+    if not hasattr(estimator, "predict"):
+        raise TypeError(f"estimator must be a regressor, got {estimator!r}")
     if is_classifier(estimator):
         raise ValueError(
             f"estimator must be a regressor; for classes there is {instead}; got {estimator!r}"

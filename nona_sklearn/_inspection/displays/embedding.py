@@ -7,6 +7,7 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
+from ..._utils.validation import check_integer, check_lengths
 from ..unwrap import unwrap
 from .base import (
     Display,
@@ -84,14 +85,19 @@ class EmbeddingDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` is given without `y` or the reverse, or there are several outputs.
+            If `X` is given without `y` or the reverse, there are several outputs or fewer than 2
+            rows, or `max_rows` is less than 2.
         """
+        check_integer("max_rows", max_rows, 2)
         model = unwrap(estimator).snapshot()
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         embeddings = metric_embeddings(model, X).cpu().numpy()
         targets = model.neighbor_targets() if y is None else np.asarray(y)
         check_one_output(targets.shape)
+        check_lengths(len(embeddings), len(targets))
+        if len(embeddings) < 2:
+            raise ValueError("X, or the bank, must have at least 2 rows to draw, got 1")
         rows = np.arange(len(embeddings))
         if len(rows) > max_rows:
             rows = check_random_state(random_state).choice(rows, max_rows, replace=False)

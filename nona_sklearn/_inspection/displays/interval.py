@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.utils import check_array
 
 from ..._data.names import target_names_of
+from ..._utils.validation import is_real
 from ..unwrap import unwrap
 from .base import Display, check_one_output, check_regressor, target_name
 
@@ -132,13 +134,15 @@ class IntervalDisplay(Display):
         Raises
         ------
         ValueError
-            If `confidence` is not between 0 and 1, or the shapes are others.
+            If `confidence` is not between 0 and 1, `y_true` holds other than finite numbers, or
+            the shapes are others.
         """
         _check_confidence(confidence)
         names = target_names_of(y_true)
         if target_name is None:
             target_name = names[0] if names else "target"
-        y_true, y_pred, intervals = map(np.asarray, (y_true, y_pred, intervals))
+        y_true = check_array(y_true, ensure_2d=False, input_name="y_true")
+        y_pred, intervals = map(np.asarray, (y_pred, intervals))
         check_one_output(y_true.shape)
         if y_pred.shape != y_true.shape or intervals.shape != (*y_true.shape, 2):
             raise ValueError(
@@ -181,5 +185,5 @@ class IntervalDisplay(Display):
 
 
 def _check_confidence(confidence):
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
+    if not (is_real(confidence, 0, 1) and 0 < confidence < 1):
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}")

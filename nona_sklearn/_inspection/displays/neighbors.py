@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from ..._utils.validation import check_integer
 from ..unwrap import unwrap
 from .base import Display, class_colors
 
@@ -99,8 +100,8 @@ class NeighborsDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` is not one row, `y_true` is not a class given to fit, or there are several
-            outputs and `output` is none of them.
+            If `X` is not one row, `y_true` is no number or not a class given to fit, or there are
+            several outputs and `output` is none of them.
         """
         model = unwrap(estimator).snapshot()
         predictions = model.predict(X)
@@ -108,10 +109,14 @@ class NeighborsDisplay(Display):
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
         number, name = _choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
-        explanation = model.explanation(X, min(n_neighbors, len(bank)))
+        n_neighbors = min(check_integer("n_neighbors", n_neighbors), len(bank))
+        explanation = model.explanation(X, n_neighbors)
         names = explanation.names[0]
         if row_names is not None:
-            given, ids = np.asarray(row_names), bank.ids.cpu().numpy()[explanation.positions[0]]
+            given = np.asarray(row_names)
+            if given.ndim != 1:
+                raise ValueError(f"row_names must be a list of names, got {row_names!r:.100}")
+            ids = bank.ids.cpu().numpy()[explanation.positions[0]]
             renamed = ids < len(given)
             names = names.astype(object)
             names[renamed] = given[ids[renamed]]
@@ -120,6 +125,7 @@ class NeighborsDisplay(Display):
             _check_class(y_true, data["probabilities"])
         else:
             data = _number_data(explanation, number)
+            _check_number(y_true)
         data |= {"names": names, "prediction": predictions.flat[number], "target_name": name}
         display = cls(explanation.weights[0, :-1], y_true=y_true, **data)
         return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
@@ -222,7 +228,14 @@ def _class_data(model, X, explanation, number):
     }
 
 
+def _check_number(y_true):
+    """Refuse a true target that is not one number."""
+    given = np.asarray(0 if y_true is None else y_true)
+    if given.size != 1 or given.dtype.kind not in "biuf":
+        raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
+
+
 def _check_class(label, classes):
     """Refuse a label that is no class given to fit, or several labels."""
     if label is not None and (np.ndim(label) or label not in classes):
-        raise ValueError(f"y_true must be a class that fit saw, got {label!r}")
+        raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._utils.validation import check_integer, check_lengths
 from .base import Display, check_one_output, check_regressor, target_name
 
 
@@ -87,8 +88,10 @@ class SurfaceDisplay(Display):
         framed = hasattr(X, "columns")
         names = list(X.columns if framed else getattr(estimator, "feature_names_in_", []))
         values, pair = _check_features(X, features, names)
+        check_integer("grid_resolution", grid_resolution, 2)
         if y is not None:
             check_one_output(np.shape(y))
+            check_lengths(len(values), len(y))
         points = values[:, pair]
         x0, x1, grid = _make_grid(values, pair, grid_resolution)
         queries = type(X)(dict(zip(names, grid.T, strict=True))) if framed else grid
@@ -131,7 +134,10 @@ def _check_features(X, features, names):
         values = np.asarray(X, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must hold numbers only: {error}") from None
-    pair = [names.index(f) if f in names else f for f in features]
+    if values.ndim != 2:
+        raise ValueError(f"X must be a table of shape (n_samples, n_features), got {X!r:.100}")
+    given = features if np.iterable(features) else ()
+    pair = [names.index(f) if f in names else f for f in given]
     if len(pair) != 2 or len({*pair} & {*range(values.shape[1])}) != 2:
         raise ValueError(f"features must be two columns of X, got {features!r}")
     return values, pair
