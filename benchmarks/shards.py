@@ -39,7 +39,7 @@ def run(args):
         sharded = ShardedNeighbors(place, n_jobs=-1)
         with (
             LocalCluster(
-                n_workers=N_WORKERS, threads_per_worker=1, dashboard_address=None
+                n_workers=N_WORKERS, threads_per_worker=1, dashboard_address=":0"
             ) as cluster,
             Client(cluster) as client,
         ):

@@ -1090,7 +1090,7 @@ def cluster():
         warnings.simplefilter("ignore")
         with (
             distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None
+                n_workers=2, threads_per_worker=1, dashboard_address=":0"
             ) as local,
             distributed.Client(local) as client,
         ):
