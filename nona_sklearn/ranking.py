@@ -41,9 +41,10 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k * GROUP >= n:
         return values.topk(k, dim=1)
     whole = n - n % GROUP  # the rest, less than a group, is searched with the best groups
-    groups = values[:, :whole].reshape(q, -1, GROUP)
-    best = groups.amax(dim=2).topk(k, dim=1).indices[..., None]  # (q, k, 1)
-    positions = (best * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    n_groups = whole // GROUP  # a group's values stand this far apart: maxima of whole columns
+    groups = values[:, :whole].reshape(q, GROUP, n_groups)
+    best = groups.amax(dim=1).topk(k, dim=1).indices[..., None]  # (q, k, 1)
+    positions = (best + n_groups * torch.arange(GROUP, device=values.device)).flatten(1)
     rest = torch.arange(whole, n, device=values.device).expand(q, -1)
     positions = torch.cat([positions, rest], dim=1)
     found, chosen = values.gather(1, positions).topk(k, dim=1)
