@@ -180,6 +180,22 @@ class NONAHead(nn.Module):
         caps = [k for k in (self.n_neighbors, self.weighting.n_neighbors) if k is not None]
         return min(caps, default=None)
 
+    def most_weighed(self, n: int) -> int | None:
+        """How many of n neighbours, the nearest, can have weight, for any query.
+
+        Of equally near ones the first rows are taken. None: there is no such number, or no use in
+        it, since a step on similarities needs the farthest neighbour as well.
+        """
+        if self.step is not None and self.step.on == "similarity":
+            return None
+        bounds = [
+            self.n_neighbors,
+            None if self.weighting.ties else self.weighting.n_neighbors,
+            None if self.step is None else self.step.most_kept(n),
+        ]
+        most = min((bound for bound in bounds if bound is not None), default=None)
+        return None if most is None else min(most, n)
+
     @property
     def is_plain(self) -> bool:
         """Whether it is the softmax of distances over a temperature, and nothing else."""
@@ -263,12 +279,18 @@ class NONAHead(nn.Module):
         neighbors: Tensor,
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
+        n_admitted: Tensor | None = None,
     ) -> Tensor:
         """Weights from the similarities (q, n) of metric parts.
 
-        `neighbors` are of shape (n, d), or (q, n, d) if each query has others.
+        `neighbors` are of shape (n, d), or (q, n, d) if each query has others; `log_prior` is of
+        shape (n,) or (q, n). `n_admitted`, (q, 1), is the number of admitted neighbours of each
+        query, of which the given ones are the nearest, nearest first; None: they are all. The
+        :meth:`most_weighed` nearest have the same weights as among all.
         """
-        log_measure = None if self.step is None else self.step(similarity, query, excluded)
+        log_measure = None
+        if self.step is not None:
+            log_measure = self.step(similarity, query, excluded, n_admitted)
         if log_prior is not None:
             log_measure = log_prior if log_measure is None else log_measure + log_prior
         # The cap comes after the step, which would otherwise reject the last of the k as the
