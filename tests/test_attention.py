@@ -226,6 +226,64 @@ def test_weights_of_the_nearest_are_those_among_all(
     torch.testing.assert_close(torch.zeros_like(weights).scatter(1, nearest, ours), weights)
 
 
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    similarity=st.sampled_from(sorted(SIMILARITIES)),
+    weighting=st.sampled_from(sorted(WEIGHTINGS)),
+    step=STEPS_ON_RANKS,
+    n_neighbors=st.none() | st.integers(1, 20),
+    n_adjusted=st.sampled_from([0, 2]),
+    prior=st.booleans(),
+    share_excluded=st.sampled_from([0.0, 0.3, 0.9]),
+    as_pairs=st.booleans(),
+)
+def test_training_on_the_nearest_has_the_gradient_of_the_definition(
+    seed, similarity, weighting, step, n_neighbors, n_adjusted, prior, share_excluded, as_pairs
+):
+    """Also of queries with fewer neighbours than can have weight, or with none."""
+    assume(WEIGHTINGS[weighting]().depends_on_similarity or step or n_neighbors)
+    assume(not WEIGHTINGS[weighting]().of_distances or similarity in DISTANCES)
+    generator = torch.Generator().manual_seed(seed)
+    head = NONAHead(similarity, step, weighting, True, n_neighbors, n_adjusted).double()
+    assume(head.most_weighed(15) is not None)
+    query, neighbors, y = (
+        torch.randn(n, d, generator=generator, dtype=torch.float64, requires_grad=True)
+        for n, d in ((6, 3 + n_adjusted), (15, 3 + n_adjusted), (15, 2))
+    )
+    excluded = torch.rand(6, 15, generator=generator) < share_excluded
+    excluded[2] = True
+    log_prior = torch.randn(15, generator=generator).double() if prior else None
+    scale = torch.tensor([1.0, 2.0], dtype=torch.float64)
+
+    given = excluded.nonzero(as_tuple=True) if as_pairs else excluded
+    ours = head(query, neighbors, y, given, log_prior, scale)
+
+    weights = head.neighbor_weights(query, neighbors, excluded, log_prior)
+    expected = weights @ y
+    if n_adjusted:
+        own, theirs = (scale * head.adjustments(z) for z in (query, neighbors))
+        expected = expected + weights.sum(dim=1, keepdim=True) * own - weights @ theirs
+    inputs = query, neighbors, y, *head.parameters()
+    direction = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(
+        *(
+            torch.autograd.grad((each * direction).sum(), inputs, materialize_grads=True)
+            for each in (ours, expected)
+        )
+    )
+
+
+@pytest.mark.parametrize("similarity", ["l2", "log_l2"])
+def test_training_on_the_nearest_has_finite_gradients_of_twins(problem, similarity):
+    query, neighbors, y = problem
+    neighbors = torch.cat([neighbors, query[:1], query[:1]]).requires_grad_()
+    head = NONAHead(similarity, learn_temperature=True, n_neighbors=3).double()
+    prediction = head(query, neighbors, torch.cat([y, y[:2]]))
+    inputs = neighbors, *head.parameters()
+    assert all(each.isfinite().all() for each in torch.autograd.grad(prediction.sum(), inputs))
+
+
 @pytest.mark.parametrize(
     ("options", "most"),
     [
