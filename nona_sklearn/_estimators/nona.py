@@ -80,6 +80,18 @@ class NONARegressor(NeighborRegressor):
         dict has the parameters of :class:`SoftStep` but for `embedding_dim`, such as
         ``{'step': 's2', 'params': 'pointwise'}``.
 
+    algorithm : {'auto', 'brute', 'kd_tree', 'ball_tree', 'hnsw'} or transformer, default='auto'
+        How a query's nearest rows are found, where weights end after some of them. 'brute'
+        compares it with all rows. 'kd_tree' and 'ball_tree' are scikit-learn's trees, which are
+        faster with few dimensions, and not for 'dot'. 'hnsw' is a graph that leads to nearly all
+        of the nearest rows, for 'l2', 'log_l2' and 'cosine'; it pays for millions of rows, and
+        needs the extra ``approximate``. A transformer such as
+        :class:`~sklearn.neighbors.KNeighborsTransformer` is cloned and fitted to the embeddings;
+        its metric should order rows as `similarity` does, and its `n_neighbors` be as many as
+        have weight, and one more for leave-one-out. 'auto': a tree for up to 5 dimensions, else
+        'brute'. Training, and weights that do not end, use all rows, and take 'auto' and 'brute'
+        only.
+
     adjust : bool or 'auto', default='auto'
         Whether to move each neighbour's target by the network's own estimate of the
         difference between it and the query, as an appraiser adjusts comparable sales:
@@ -257,6 +269,7 @@ class NONARegressor(NeighborRegressor):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
+    algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048
@@ -375,6 +388,7 @@ class NONAClassifier(NeighborClassifier):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
+    algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048

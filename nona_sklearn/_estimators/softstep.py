@@ -199,6 +199,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     softstep: str = "s1"
     softstep_on: str = "rank"
     softstep_params: str = "global"
+    algorithm: Any = "auto"
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
@@ -292,6 +293,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     softstep: str = "s1"
     softstep_on: str = "rank"
     softstep_params: str = "global"
+    algorithm: Any = "auto"
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32

@@ -1,8 +1,7 @@
-"""An approximate index of a bank, and its candidates. The only file that imports faiss."""
+"""An approximate index of a bank, and its candidates."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._inference.bank import NeighborBank
+from .._inference.index import import_faiss
 from .._inference.neighbors import Neighbors
 from .._utils.chunks import spans
 from ..attention import AverageHead, NONAHead
@@ -116,20 +116,6 @@ def _weigh(
 
 
 # -- faiss -------------------------------------------------------------------------------------
-
-
-def import_faiss():
-    """Import faiss, or raise an error that names the extra with it."""
-    try:
-        with warnings.catch_warnings():
-            # Of names in numpy and of SWIG's types: as errors they could even end the process.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import faiss
-    except ImportError as error:
-        raise ImportError(
-            "approximate search needs faiss: install nona_sklearn with the extra 'approximate'"
-        ) from error
-    return faiss
 
 
 def read_graphs(arrays: list[np.ndarray]) -> list:

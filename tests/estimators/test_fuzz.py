@@ -62,6 +62,7 @@ REFUSALS = re.compile(
     r"|hidden_layer_sizes must not be None without"
     r"|adjust must be False with hidden_layer_sizes=None"
     r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
+    r"|algorithm='(kd|ball)_tree' needs"
     r"|weighting='uniform' needs a step or n_neighbors"
     r"|hidden_layer_sizes must be None with weighting=.* and softstep_on='rank'"
     r"|weighting=.* needs as many training rows"
