@@ -180,6 +180,12 @@ class NONAHead(nn.Module):
         caps = [k for k in (self.n_neighbors, self.weighting.n_neighbors) if k is not None]
         return min(caps, default=None)
 
+    def most_weighed(self, n: int) -> int | None:
+        """How many of n neighbours, the nearest, can have weight; None: no such number."""
+        if self.step is not None or self.weighting.ties or self.max_neighbors is None:
+            return None
+        return min(self.max_neighbors, n)
+
     @property
     def is_plain(self) -> bool:
         """Whether it is the softmax of distances over a temperature, and nothing else."""
@@ -263,6 +269,7 @@ class NONAHead(nn.Module):
         neighbors: Tensor,
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
+        n_admitted: Tensor | None = None,
     ) -> Tensor:
         """Weights from the similarities (q, n) of metric parts.
 
