@@ -237,7 +237,7 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     changes = bank.evaluate(head, query).influence()
     monkeypatch.setitem(tiles_module.TILE, "cpu", (4, 8))
     evaluation = bank.evaluate(head, query)
-    behind = torch.cat(evaluation.map_weighted_values(lambda _, behind: behind.weights()))
+    behind = torch.cat(evaluation.map_weighted_rows(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
 
