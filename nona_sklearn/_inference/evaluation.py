@@ -348,24 +348,23 @@ class Evaluation:
             vars(self)["candidates"] = found  # for the next question
         return tuple(each.first(k) for each, k in zip(found, wanted, strict=True))
 
-    def _find_nearest(self, parts, wanted: list[int]) -> tuple[Candidates, ...]:
-        computers, n_rows = self._similarity_computers(parts), len(self.neighbors)
+    def _find_nearest(
+        self, parts: list[tuple[NONAHead, Tensor, Tensor]], wanted: list[int]
+    ) -> tuple[Candidates, ...]:
+        indexes, n_rows = self.neighbors.indexes(self.head), len(self.neighbors)
 
         def find(queries):
-            excluded, n_excluded = None, 0
+            n_admitted = torch.full_like(self.query[queries, :1], n_rows, dtype=torch.long)
+            labels = None
             if self.exclusion is not None:
-                excluded = self.exclusion.pairs(queries)
-                n_excluded = torch.bincount(excluded[0], minlength=queries.stop - queries.start)
-            n_admitted = n_rows - torch.zeros_like(self.query[queries, 0]).long() - n_excluded
-            found = []
-            for (head, query, z), computer, k in zip(parts, computers, wanted, strict=True):
-                neighbors = replace(self.neighbors, embeddings=z)
-                tiles = Tiles(head, query[queries], neighbors, computer, excluded)
-                given = tiles.similarities, tiles.spans, k, tiles.excluded, n_admitted[:, None]
-                found.append(find_nearest(*given))
-            return found
+                labels = self.exclusion.queries[queries], self.exclusion.neighbors
+                n_admitted -= self.exclusion.counts(queries)[:, None]
+            return [
+                find_nearest(index, head.metric_part(query[queries]), k, labels, n_admitted)
+                for (head, query, _), index, k in zip(parts, indexes, wanted, strict=True)
+            ]
 
-        blocks = self._map_queries(find, math.inf, n_rows)
+        blocks = self._map_queries(find, math.inf, 1)  # an index has blocks of its own
         return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
 
     def _similarity_computers(

@@ -1,13 +1,13 @@
 """Indexes of a bank: they find the rows that can be among a query's nearest.
 
-An index holds the compared columns of one network's embeddings. Its query returns positions of
-rows, not their distances: what weighs these rows computes the similarities itself. The exact
-indexes return the k nearest by the similarity in float64, and of equally near rows those with the
-smallest numbers. The only file that imports faiss.
+An index holds the compared columns of one network's embeddings. The exact indexes find the k
+nearest by the similarity in float64, and of equally near rows those with the smallest numbers.
+The only file that imports faiss.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .._utils.chunks import spans
 from ..ranking import largest
+from ..similarity import SIMILARITIES
 
 #: Names of algorithms, each with the similarities whose nearest rows it finds.
 ALGORITHMS = {
@@ -37,7 +38,12 @@ CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 
 
-def make_index(algorithm: Any, similarity: str, embeddings: np.ndarray | Tensor) -> Index:
+def make_index(
+    algorithm: Any,
+    similarity: str,
+    embeddings: np.ndarray | Tensor,
+    graph: np.ndarray | None = None,
+) -> Index:
     """Build an index of some rows' compared columns.
 
     Parameters
@@ -49,15 +55,17 @@ def make_index(algorithm: Any, similarity: str, embeddings: np.ndarray | Tensor)
         Name of the similarity by which rows are near.
     embeddings : float32 ndarray or Tensor of shape (n, d)
         The rows, at least one.
+    graph : uint8 ndarray, optional
+        With 'hnsw', :meth:`GraphIndex.serialized` of an earlier index of these rows.
     """
-    rows = torch.as_tensor(embeddings).cpu()
+    rows = torch.as_tensor(embeddings)
     if not isinstance(algorithm, str):
         return TransformerIndex(algorithm, similarity, rows)
     check_algorithm(algorithm, similarity)
     if algorithm == "auto" and similarity in ALGORITHMS["kd_tree"]:
         algorithm = "kd_tree" if rows.shape[1] <= MOST_DIMENSIONS_OF_TREE else "brute"
     if algorithm == "hnsw":
-        return GraphIndex(similarity, rows)
+        return GraphIndex(similarity, rows, graph)
     if algorithm in TREES:
         return TreeIndex(algorithm, similarity, rows)
     return TiledIndex(similarity, rows)
@@ -166,9 +174,31 @@ class Index(ABC):
         int64 Tensor of shape (q, min(k, n))
             Positions of the rows, in any order.
         """
-        query, k = torch.as_tensor(query).cpu(), min(int(k), len(self))
+        query, k = torch.as_tensor(query), min(int(k), len(self))
         found = [self._nearest(query[block], k) for block in spans(len(query), self._block(k))]
-        return torch.cat([torch.zeros(0, k, dtype=torch.long), *found])
+        empty = torch.zeros(0, k, dtype=torch.long)
+        return torch.cat([empty, *found]).to(query.device)
+
+    def similarities(self, query: Tensor, positions: Tensor) -> Tensor:
+        """Similarities (q, m) of some rows of each query, in the query's dtype.
+
+        They are computed in float64 from the differences, and do not depend on other queries.
+        """
+        return torch.cat(
+            [
+                self._similarities(query[block], positions[block])
+                for block in spans(len(query), self._block(positions.shape[1]))
+            ]
+            or [query.new_zeros(positions.shape)]
+        )
+
+    def _similarities(self, query: Tensor, positions: Tensor) -> Tensor:
+        rows = self.rows[positions].double()
+        similarity = SIMILARITIES[self.similarity](query[:, None].double(), rows)[:, 0]
+        limits = torch.finfo(query.dtype)
+        if self.similarity == "log_l2":  # equal rows are as similar as the query's dtype allows
+            similarity = similarity.clamp_max(-math.log(limits.tiny))
+        return similarity.clamp(-limits.max, limits.max).to(query.dtype)
 
     def _block(self, k: int) -> int:
         """Number of queries at a time."""
@@ -263,7 +293,7 @@ class _SquareKeys:
         n, d = rows.shape
         self.center = rows.mean(dim=0, dtype=torch.float64)
         self.scale = _power_of_two((torch.stack(rows.aminmax(dim=0)) - self.center).abs().max())
-        self.side = rows.new_empty(n, d + 1)
+        self.side = rows.new_empty(n, d + 1, dtype=torch.float32)
         for block in spans(n, 2**16):
             z = self._around_center(rows[block])
             self.side[block, :d] = z
@@ -274,7 +304,7 @@ class _SquareKeys:
 
     def __call__(self, query: Tensor) -> Tensor:
         query = self._around_center(query)
-        return torch.cat([query, torch.ones(len(query), 1)], dim=1) @ self.side.T
+        return torch.cat([query, torch.ones_like(query[:, :1])], dim=1) @ self.side.T
 
     def least(self, query: Tensor, exact: Tensor) -> Tensor:
         square = ((query - self.center) / self.scale).square().sum(dim=1)
@@ -349,6 +379,7 @@ class TreeIndex(ExactIndex):
         self.tree = TREES[algorithm](self._points(rows, 1), metric=metric)
 
     def _points(self, z: Tensor, side: int) -> np.ndarray:
+        z = z.cpu()
         return (_on_sphere(z, side) if self.similarity == "cosine" else z.double()).numpy()
 
     def _prepare(self, query: Tensor) -> np.ndarray:
@@ -356,7 +387,8 @@ class TreeIndex(ExactIndex):
 
     def _candidates(self, prepared: np.ndarray, m: int) -> tuple[Tensor, Tensor]:
         distance, rows = self.tree.query(prepared, m)
-        return torch.from_numpy(rows), -torch.from_numpy(distance[:, -1])
+        rows, distance = torch.from_numpy(rows), torch.from_numpy(distance)
+        return rows.to(self.rows.device), -distance[:, -1].to(self.rows.device)
 
     def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
         slack = 4 * (query.shape[1] + 4) * torch.finfo(torch.float64).eps
@@ -369,7 +401,7 @@ class TreeIndex(ExactIndex):
 
     def _reaching(self, prepared: np.ndarray, i: int, least: Tensor) -> Tensor:
         [rows] = self.tree.query_radius(prepared[i : i + 1], -float(least))
-        return torch.from_numpy(rows)[None]
+        return torch.from_numpy(rows)[None].to(self.rows.device)
 
 
 class GraphIndex(Index):
@@ -387,9 +419,13 @@ class GraphIndex(Index):
             self.graph.add(points)
         else:
             self.graph = faiss.deserialize_index(graph)
+            if self.graph.ntotal != len(rows):
+                raise ValueError(
+                    f"graph must be of the bank's {len(rows)} rows, got one of {self.graph.ntotal}"
+                )
 
     def _points(self, z: Tensor, side: int) -> np.ndarray:
-        points = _on_sphere(z, side) if self.similarity == "cosine" else z
+        points = _on_sphere(z.cpu(), side) if self.similarity == "cosine" else z.cpu()
         return np.ascontiguousarray(points.float().numpy())
 
     def serialized(self) -> np.ndarray:
@@ -424,13 +460,13 @@ class TransformerIndex(Index):
         if n_neighbors is not None and n_neighbors >= len(rows):
             one_more = getattr(self.transformer, "mode", "distance") == "distance"
             self.transformer.set_params(n_neighbors=max(1, len(rows) - one_more))
-        self.transformer.fit(rows.numpy())
+        self.transformer.fit(rows.cpu().numpy())
 
     def _block(self, k: int) -> int:
         return max(1, BLOCK_PAIRS // max(1, k))
 
     def _nearest(self, query: Tensor, k: int) -> Tensor:
-        graph = self.transformer.transform(query.numpy()).tocsr()
+        graph = self.transformer.transform(query.cpu().numpy()).tocsr()
         counts = np.diff(graph.indptr)
         if counts.min(initial=k) < k:
             raise ValueError(

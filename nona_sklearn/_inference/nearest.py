@@ -7,16 +7,16 @@ each query's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .._utils.threads import cached_property
-from ..attention.functional import Pairs
 from ..ranking import nearest_first
-from .tiles import ClassTiles, Partial, Similarities, Tiles, mask_pairs_
+from .index import Index
+from .tiles import ClassTiles, Partial, Tiles
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,22 @@ class Candidates:
 
 
 def find_nearest(
-    similarities: Similarities,
-    spans: list[slice],
-    k: int,
-    excluded: Callable[[slice], Pairs | None],
-    n_admitted: Tensor,
+    index: Index, query: Tensor, k: int, labels: tuple[Tensor, Tensor] | None, n_admitted: Tensor
 ) -> Candidates:
-    """Find the k nearest of the bank's rows in one pass over its tiles."""
-    queries, n_rows = similarities.query, spans[-1].stop if spans else 0
-    similarity = queries.new_empty(len(queries), 0)
-    positions = torch.empty_like(similarity, dtype=torch.long)
-    for rows in spans:
-        tile = mask_pairs_(similarities.compute(rows), excluded(rows), -math.inf)
-        order = nearest_first(tile, None, k)[:, :k]
-        # Rows of earlier tiles come first, so that a stable order breaks ties by row.
-        similarity = torch.cat([similarity, tile.gather(1, order)], dim=1)
-        positions = torch.cat([positions, order + rows.start], dim=1)
-        order = nearest_first(similarity, None, k)[:, :k]
-        similarity, positions = similarity.gather(1, order), positions.gather(1, order)
+    """Find the k nearest admitted rows of each query by an index.
+
+    `labels` are those of the queries and of the rows: pairs with the same one are excluded. As
+    many more rows are searched as are excluded for any query.
+    """
+    n_rows = len(index)
+    n_excluded = n_rows - int(n_admitted.min()) if len(query) else 0
+    positions = index.query(query, k + n_excluded).sort(dim=1).values
+    similarity = index.similarities(query, positions)
+    if labels is not None:
+        of_queries, of_rows = labels
+        similarity[of_queries[:, None] == of_rows[positions]] = -math.inf
+    order = nearest_first(similarity, None, k)[:, :k]
+    similarity, positions = similarity.gather(1, order), positions.gather(1, order)
     positions = positions.masked_fill(similarity == -math.inf, n_rows)
     return Candidates(positions, similarity, n_admitted)
 

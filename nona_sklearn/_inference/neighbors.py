@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._utils.threads import cached_property
+from ..attention import AverageHead, NONAHead
+from .index import Index, make_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +28,15 @@ class Neighbors:
     adjustment_scale : Tensor of shape () or (n_outputs,), or None
         Factor of a head's adjustments g, in units of the values; 1 in training. None: g was
         learned for other values, and these are not adjusted.
+    algorithm : str or transformer, default='auto'
+        How the nearest of them are found, as the estimators' parameter.
     """
 
     embeddings: Tensor
     values: Tensor
     log_prior: Tensor | None = None
     adjustment_scale: Tensor | float | None = 1.0
+    algorithm: Any = "auto"
     # What evaluations precompute from the embeddings.
     cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -40,7 +46,8 @@ class Neighbors:
     def __getitem__(self, rows: Tensor | slice) -> Neighbors:
         """Select some of them."""
         prior = None if self.log_prior is None else self.log_prior[rows]
-        return Neighbors(self.embeddings[rows], self.values[rows], prior, self.adjustment_scale)
+        of_all = self.adjustment_scale, self.algorithm
+        return Neighbors(self.embeddings[rows], self.values[rows], prior, *of_all)
 
     def join(self, others: Neighbors) -> Neighbors:
         """Append others."""
@@ -52,6 +59,7 @@ class Neighbors:
             torch.cat([self.values, others.values]),
             prior,
             self.adjustment_scale,
+            self.algorithm,
         )
 
     def _prior(self) -> Tensor:
@@ -67,6 +75,17 @@ class Neighbors:
     def summands(self) -> Tensor:
         """:func:`with_ones` of the columns, (1 + n_outputs, n)."""
         return with_ones(self.columns)
+
+    def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
+        """An index for each of a head's networks, built when it is first needed."""
+        if "indexes" not in self.cache:
+            graphs = self.cache.pop("graphs", None)
+            parts = head.split_by_head(self.embeddings[:0], self.embeddings)
+            self.cache["indexes"] = [
+                make_index(self.algorithm, own.similarity, own.metric_part(z), graph)
+                for (own, _, z), graph in zip(parts, graphs or [None] * len(parts), strict=True)
+            ]
+        return self.cache["indexes"]
 
     def with_values(self, values: Tensor) -> Neighbors:
         """The same neighbours with other values, not adjusted; the cache stays valid."""
@@ -95,13 +114,20 @@ class Exclusion:
     def _sorted(self) -> tuple[Tensor, Tensor]:
         return self.neighbors.sort()
 
+    def counts(self, queries: slice = slice(None)) -> Tensor:
+        """Number of excluded neighbours of each of a block's queries, (q,)."""
+        return self._range(queries)[1]
+
+    def _range(self, queries: slice) -> tuple[Tensor, Tensor]:
+        """Place of each query's first excluded neighbour among sorted labels, and their number."""
+        labels, wanted = self._sorted[0], self.queries[queries].contiguous()
+        first = torch.searchsorted(labels, wanted)
+        return first, torch.searchsorted(labels, wanted, right=True) - first
+
     def pairs(self, queries: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Positions (p,) of a block's queries and of neighbours, found without all pairs."""
-        labels, order = self._sorted
-        wanted = self.queries[queries].contiguous()
-        first = torch.searchsorted(labels, wanted)
-        count = torch.searchsorted(labels, wanted, right=True) - first
-        query = torch.arange(len(wanted), device=wanted.device).repeat_interleave(count)
+        first, count = self._range(queries)
+        query = torch.arange(len(count), device=count.device).repeat_interleave(count)
         before = count.cumsum(0) - count  # pairs of previous queries
-        rank = torch.arange(len(query), device=wanted.device) + (first - before)[query]
-        return query, order[rank]
+        rank = torch.arange(len(query), device=count.device) + (first - before)[query]
+        return query, self._sorted[1][rank]

@@ -228,15 +228,23 @@ class EuclideanComputer(SimilarityComputer):
 
     def __init__(self, similarity: Similarity, neighbors: Tensor, cache_bytes: int = CACHE_BYTES):
         super().__init__(similarity, neighbors)
-        # Keeps very long or short rows in float32's range. A power of two rounds nothing.
-        self.scale = _power_of_two(torch.stack(neighbors.aminmax()).abs().max().double())
-        n, d = neighbors.shape
-        self.cache: Tensor | None = None
-        if 8 * n * (d + 2) <= cache_bytes:
-            cache = neighbors.new_empty(n, d + 2, dtype=torch.float64)
-            for rows in spans(n, TILE["cpu"][1]):  # at once, it would take three times the memory
-                cache[rows] = self._prepare(rows)
-            self.cache = cache
+        self.cache_bytes = cache_bytes
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Keeps very long or short rows in float32's range. A power of two rounds nothing."""
+        return _power_of_two(torch.stack(self.neighbors.aminmax()).abs().max().double())
+
+    @cached_property
+    def cache(self) -> Tensor | None:
+        """The neighbours' side of the product, unless it is too large."""
+        n, d = self.neighbors.shape
+        if 8 * n * (d + 2) > self.cache_bytes:
+            return None
+        cache = self.neighbors.new_empty(n, d + 2, dtype=torch.float64)
+        for rows in spans(n, TILE["cpu"][1]):  # at once, it would take three times the memory
+            cache[rows] = self._prepare(rows)
+        return cache
 
     def bind(self, query: Tensor) -> EuclideanSimilarities:
         return EuclideanSimilarities(self, query)
@@ -335,7 +343,7 @@ class Tiles:
         statistics: BankStatistics | None = None,
     ):
         self.head, self.query, self.neighbors = head, head.metric_part(query), neighbors
-        self.similarities = computer.bind(self.query)
+        self._computer = computer
         self._excluded = excluded
         self.temperature = float(head.temperature)
         self.adjustment_scale = neighbors.adjustment_scale if head.n_adjusted else None
@@ -345,6 +353,11 @@ class Tiles:
             self.extremes = self._statistics.extremes
         if self._statistics.nearest is not None:
             self.nearest = self._statistics.nearest
+
+    @cached_property
+    def similarities(self) -> Similarities:
+        """Similarities to the rows of the bank."""
+        return self._computer.bind(self.query)
 
     @cached_property
     def spans(self) -> list[slice]:
