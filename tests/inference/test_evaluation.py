@@ -260,7 +260,7 @@ def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.evaluate(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._map_blocks(
+    bank.evaluate(NONAHead(step=SoftStep("s2", on="rank")), queries(9))._map_blocks(
         lambda *_: None
     )
     assert seen == [1]
