@@ -365,6 +365,7 @@ class Evaluation:
             ]
 
         blocks = self._map_queries(find, math.inf, 1)  # an index has blocks of its own
+        blocks = blocks or [find(slice(0, 0))]
         return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
 
     def _similarity_computers(

@@ -78,14 +78,15 @@ class Neighbors:
 
     def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
         """An index for each of a head's networks, built when it is first needed."""
-        if "indexes" not in self.cache:
-            graphs = self.cache.pop("graphs", None)
-            parts = head.split_by_head(self.embeddings[:0], self.embeddings)
-            self.cache["indexes"] = [
+        parts = head.split_by_head(self.embeddings[:0], self.embeddings)
+        key = "indexes", *(own.similarity for own, _, _ in parts)
+        if key not in self.cache:
+            graphs = self.cache.get("graphs") or [None] * len(parts)
+            self.cache[key] = [
                 make_index(self.algorithm, own.similarity, own.metric_part(z), graph)
-                for (own, _, z), graph in zip(parts, graphs or [None] * len(parts), strict=True)
+                for (own, _, z), graph in zip(parts, graphs, strict=True)
             ]
-        return self.cache["indexes"]
+        return self.cache[key]
 
     def with_values(self, values: Tensor) -> Neighbors:
         """The same neighbours with other values, not adjusted; the cache stays valid."""
