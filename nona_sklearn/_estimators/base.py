@@ -111,6 +111,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 data.values.to(device),
                 None if prior is None else prior.to(device),
                 self.targets_.unit.to(device),
+                self.algorithm,
             ),
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),

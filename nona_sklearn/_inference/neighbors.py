@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
-from .index import Index, make_index
+from .index import GraphIndex, Index, make_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,13 @@ class Neighbors:
                 for (own, _, z), graph in zip(parts, graphs, strict=True)
             ]
         return self.cache[key]
+
+    def graphs(self) -> list[np.ndarray] | None:
+        """The graphs of the indexes as arrays of bytes, or None if there are none."""
+        found = [each for key, each in self.cache.items() if key[0] == "indexes"]
+        if not found or not all(isinstance(index, GraphIndex) for index in found[-1]):
+            return self.cache.get("graphs")
+        return [index.serialized() for index in found[-1]]
 
     def with_values(self, values: Tensor) -> Neighbors:
         """The same neighbours with other values, not adjusted; the cache stays valid."""
