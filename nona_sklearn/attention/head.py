@@ -450,15 +450,17 @@ class NONAHead(nn.Module):
         most: int,
     ) -> Tensor:
         """Weighted means of the targets of the `most` nearest, where others have no weight."""
-        n_admitted = query.new_full((len(query), 1), len(neighbors), dtype=torch.long)
-        if excluded is not None:
-            n_admitted = n_admitted - _count_excluded(excluded, len(query))[:, None]
+        n_admitted = None
+        if self.step is not None and excluded is not None:
+            n_admitted = len(neighbors) - _count_excluded(excluded, len(query))[:, None]
+        elif self.step is not None:
+            n_admitted = query.new_full((len(query), 1), len(neighbors), dtype=torch.long)
         nearest = find_nearest(SIMILARITIES[self.similarity], query, neighbors, excluded, most)
         weights = self.weigh(
             nearest.similarity,
             query,
             nearest.of(neighbors),
-            nearest.excluded,
+            nearest.excluded if nearest.excluded.any() else None,
             None if log_prior is None else log_prior[nearest.positions],
             n_admitted,
         )
