@@ -26,7 +26,7 @@ from torch import Tensor
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention import ClassHead, NONAHead
-from ..attention.functional import Pairs, adjusted_mean
+from ..attention.functional import Pairs
 from ..similarity import NEAR, SIMILARITIES, l2, log_l2, near_pairs
 from ..softstep import EVALUATION_STEPS, SoftStep, equally_near
 from ..weighting.base import LEAST_LOGIT, exp_below_
@@ -537,7 +537,7 @@ class Tiles:
             return means
         plain, expected = means.chunk(2, dim=1)
         own, attenuation = self.query_adjustments[queries], self._attenuation[queries]
-        return adjusted_mean(plain, expected, share, own, attenuation)
+        return self.head.adjusted_mean(plain, expected, share, own, attenuation)
 
     def plain_mean(self, values: Tensor) -> Tensor:
         """Weighted means of values, (q, c), not adjusted, passed as :func:`with_ones`."""
@@ -557,7 +557,8 @@ class Tiles:
         if not self.adjusts:
             return values.reshape(-1, *values.shape[-2:])
         theirs = self._adjustments(self.neighbors.embeddings, rows)
-        return values + self._attenuation[:, :, None] * (self.query_adjustments[:, None] - theirs)
+        own, attenuation = self.query_adjustments[:, None], self._attenuation[:, :, None]
+        return self.head.adjusted_mean(values, theirs, 1.0, own, attenuation)
 
     def changes(self, mean: Tensor) -> Iterator[Tensor]:
         """Yield the change of each output's prediction `mean` (q, c) without each row, (q, m)."""
