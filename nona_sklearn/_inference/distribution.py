@@ -244,9 +244,11 @@ class Distribution:
     Results are of shape (q, k) or (q, k, n_outputs): a single output has no axis of its own.
     """
 
-    def __init__(self, evaluation: Evaluation, calibration: Calibration):
+    def __init__(
+        self, evaluation: Evaluation, calibration: Calibration, extents: Tensor | None = None
+    ):
         self.evaluation, self.power = evaluation, calibration.power
-        extents = evaluation.extents()
+        extents = evaluation.extents() if extents is None else extents  # those of a larger bank
         self.noises = output_noises(calibration, extents)
         self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
 
@@ -348,13 +350,18 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """Merge with those of another part."""
-        least, largest = torch.stack([self.extents, other.extents], dim=1)
         return Moments(
             self.means + other.means,
             torch.minimum(self.lowest, other.lowest),
             torch.maximum(self.highest, other.highest),
-            torch.stack([least.amin(dim=0), largest.amax(dim=0)]),
+            merged_extents([self.extents, other.extents]),
         )
+
+
+def merged_extents(parts: list[Tensor]) -> Tensor:
+    """`Evaluation.extents` of all parts of a bank."""
+    least, largest = torch.stack(parts, dim=1)
+    return torch.stack([least.amin(dim=0), largest.amax(dim=0)])
 
 
 def moments(evaluation: Evaluation, power: float) -> Moments:

@@ -56,6 +56,8 @@ class Evaluation:
         Of a larger bank, of which the neighbours are a part, for each network.
     candidates : tuple of Candidates, optional
         The nearest rows for each network, if they are known already.
+    n_rows : int, optional
+        Number of rows of a larger bank, of which the neighbours are a part; None: they are all.
     """
 
     head: NONAHead | AverageHead
@@ -64,6 +66,7 @@ class Evaluation:
     exclusion: Exclusion | None = None
     statistics: tuple[BankStatistics, ...] | None = None
     candidates: tuple[Candidates, ...] | None = None
+    n_rows: int | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -77,7 +80,13 @@ class Evaluation:
         statistics = self.statistics and tuple(each[rows] for each in self.statistics)
         candidates = self.candidates and tuple(each[rows] for each in self.candidates)
         return Evaluation(
-            *(self.head, self.neighbors, self.query[rows]), exclusion, statistics, candidates
+            self.head,
+            self.neighbors,
+            self.query[rows],
+            exclusion,
+            statistics,
+            candidates,
+            self.n_rows,
         )
 
     # -- at once, with gradients -----------------------------------------------------------
@@ -332,14 +341,20 @@ class Evaluation:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)
 
-    def _search(self) -> tuple[Candidates, ...] | None:
-        """The nearest rows for each network, found once; None where weights do not end."""
-        n_rows, parts = len(self.neighbors), self.split_by_head
-        bounds = [head.most_weighed(n_rows) for head, _, _ in parts]
-        if None in bounds or self.statistics is not None:
-            return None
-        # And one to take the place of another.
-        wanted = [min(k + 1, n_rows) for k in bounds if k is not None]
+    @property
+    def ends(self) -> bool:
+        """Whether weights end after some number of nearest rows, for each network."""
+        n_rows = self.n_rows or len(self.neighbors)
+        return all(head.most_weighed(n_rows) is not None for head, _, _ in self.split_by_head)
+
+    def nearest_rows(self, least: int = 0) -> tuple[Candidates, ...]:
+        """The nearest rows for each network: at least so many, and all that can have weight.
+
+        One more is searched than can have weight, to take the place of another.
+        """
+        n_rows, parts = self.n_rows or len(self.neighbors), self.split_by_head
+        bounds = (head.most_weighed(n_rows) for head, _, _ in parts)
+        wanted = [min(max(k + 1, least), len(self.neighbors)) for k in bounds if k is not None]
         found = self.candidates
         if found is None or any(
             each.positions.shape[1] < k for each, k in zip(found, wanted, strict=True)
@@ -347,6 +362,11 @@ class Evaluation:
             found = self._find_nearest(parts, wanted)
             vars(self)["candidates"] = found  # for the next question
         return tuple(each.first(k) for each, k in zip(found, wanted, strict=True))
+
+    def _search(self) -> tuple[Candidates, ...] | None:
+        """The nearest rows for each network, found once; None where weights do not end."""
+        known = self.statistics is None or self.candidates is not None
+        return self.nearest_rows() if known and self.ends else None
 
     def _find_nearest(
         self, parts: list[tuple[NONAHead, Tensor, Tensor]], wanted: list[int]

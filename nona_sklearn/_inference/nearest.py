@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,21 @@ class Candidates:
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""
         return Candidates(self.positions[:, :k], self.similarity[:, :k], self.n_admitted)
+
+    def among(self, rows: Tensor) -> Candidates:
+        """The same, of a bank of these rows alone, ascending, which hold all that were found."""
+        return replace(self, positions=torch.searchsorted(rows, self.positions))
+
+    @classmethod
+    def join(cls, parts: list[Candidates], starts: list[int], n_rows: int) -> Candidates:
+        """Join those of parts of a bank, which start at some of its `n_rows` rows."""
+        similarity = torch.cat([each.similarity for each in parts], dim=1)
+        positions = torch.cat(
+            [each.positions + start for each, start in zip(parts, starts, strict=True)], dim=1
+        ).masked_fill(similarity == -math.inf, n_rows)
+        order = nearest_first(similarity, None)
+        n_admitted = torch.stack([each.n_admitted for each in parts]).sum(dim=0)
+        return cls(positions.gather(1, order), similarity.gather(1, order), n_admitted)
 
     @classmethod
     def concatenate(cls, blocks: list[Candidates]) -> Candidates:

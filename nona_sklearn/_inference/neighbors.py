@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
-from .index import GraphIndex, Index, make_index
+from .index import Index, make_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,8 @@ class Neighbors:
     def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
         """An index for each of a head's networks, built when it is first needed."""
         parts = head.split_by_head(self.embeddings[:0], self.embeddings)
-        key = "indexes", *(own.similarity for own, _, _ in parts)
+        algorithm = self.algorithm if isinstance(self.algorithm, str) else id(self.algorithm)
+        key = "indexes", algorithm, *(own.similarity for own, _, _ in parts)
         if key not in self.cache:
             graphs = self.cache.get("graphs") or [None] * len(parts)
             self.cache[key] = [
@@ -89,12 +90,20 @@ class Neighbors:
             ]
         return self.cache[key]
 
+    def searched_by(self, algorithm: Any) -> Neighbors:
+        """The same neighbours, found by another algorithm; the cache stays valid."""
+        if algorithm is self.algorithm:
+            return self
+        others = replace(self, algorithm=algorithm)
+        vars(others)["cache"] = self.cache  # in which an index stays that is built later
+        return others
+
     def graphs(self) -> list[np.ndarray] | None:
         """The graphs of the indexes as arrays of bytes, or None if there are none."""
-        found = [each for key, each in self.cache.items() if key[0] == "indexes"]
-        if not found or not all(isinstance(index, GraphIndex) for index in found[-1]):
-            return self.cache.get("graphs")
-        return [index.serialized() for index in found[-1]]
+        for key, indexes in self.cache.items():
+            if key[:2] == ("indexes", "hnsw"):
+                return [index.serialized() for index in indexes]
+        return self.cache.get("graphs")
 
     def with_values(self, values: Tensor) -> Neighbors:
         """The same neighbours with other values, not adjusted; the cache stays valid."""

@@ -23,16 +23,17 @@ class ApproximateNeighborsRegressor(BaseEstimator):
         regressor = getattr(self, "regressor_", self.regressor)
         while isinstance(regressor, FrozenEstimator):
             regressor = regressor.estimator
-        n_neighbors = int(self.n_candidates)
-        regressor.set_params(algorithm="hnsw", n_neighbors=n_neighbors)
-        if hasattr(regressor, "bank_"):
-            neighbors = regressor.bank_.neighbors
-            vars(neighbors)["algorithm"] = "hnsw"
-            neighbors.cache["graphs"] = getattr(self, "_index", None)
-            z = neighbors.embeddings[:0]
-            for head, _, _ in regressor.network_.head.split_by_head(z, z):
-                head.n_neighbors = n_neighbors
-        return regressor
+        if not hasattr(regressor, "bank_"):
+            return regressor.set_params(algorithm="hnsw", n_neighbors=int(self.n_candidates))
+        neighbors = regressor.bank_.neighbors
+        vars(neighbors)["algorithm"] = "hnsw"
+        neighbors.cache["graphs"] = getattr(self, "_index", None)
+        z = neighbors.embeddings[:0]
+        parts = regressor.network_.head.split_by_head(z, z)
+        for head, _, _ in parts:
+            head.n_neighbors = int(self.n_candidates)
+        n_neighbors = len(parts) * int(self.n_candidates)
+        return regressor.set_params(algorithm="hnsw", n_neighbors=n_neighbors)
 
 
 def of_this_version(thing: Any) -> Any:

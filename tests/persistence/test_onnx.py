@@ -9,10 +9,10 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from nona_sklearn import (
-    ApproximateNeighborsRegressor,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -187,7 +187,7 @@ def test_what_cannot_be_exported_is_named(estimator, message, tmp_path):
 
 def test_bad_arguments_are_refused(tmp_path):
     path = tmp_path / "model.onnx"
-    for other in (TableEncoder(), ApproximateNeighborsRegressor(NONARegressor()), 3):
+    for other in (TableEncoder(), FrozenEstimator(NONARegressor()), 3):
         with pytest.raises(TypeError, match="estimator must be one of nona_sklearn with a bank"):
             export_onnx(other, path)
     with pytest.raises(ValueError, match="is not fitted"):
