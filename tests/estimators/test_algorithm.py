@@ -1,6 +1,7 @@
 """The parameter `algorithm`: how a query's nearest rows are found."""
 
 import builtins
+import copy
 
 import numpy as np
 import pytest
@@ -67,8 +68,6 @@ def test_an_algorithm_that_cannot_do_the_similarity(kind, algorithm, similarity)
     ],
 )
 def test_weights_that_do_not_end(kind, parameters, named, algorithm):
-    if "n_neighbors" in parameters and "n_neighbors" not in kind().get_params():
-        pytest.skip("until NONA has n_neighbors")
     with pytest.raises(ValueError, match=rf"(?s)algorithm='?{algorithm}.*{named}"):
         quick(kind, algorithm=algorithm, **parameters).fit(*data(kind))
 
@@ -107,3 +106,85 @@ def test_parameters_of_a_transformer_are_the_estimators(kind):
     estimator = kind(algorithm=KNeighborsTransformer(n_neighbors=7))
     assert clone(estimator).get_params()["algorithm__n_neighbors"] == 7
     assert estimator.set_params(algorithm__n_neighbors=9).algorithm.n_neighbors == 9
+
+
+# -- the same results, whichever way they are found ----------------------------------------------
+
+
+def assert_same_results(ours, theirs, X):
+    """To the rounding of float32, in which similarities are."""
+    for queries in (X, None):
+        methods = ["predict", "effective_n_neighbors", "neighbor_weights"]
+        methods += ["predict_proba" if hasattr(theirs, "classes_") else "predict_quantiles"]
+        for method in methods:
+            found, expected = (getattr(each, method)(queries) for each in (ours, theirs))
+            if method == "neighbor_weights":
+                found, expected = found.toarray(), expected.toarray()
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        of_each = [each.explain(queries) for each in (ours, theirs)]
+        np.testing.assert_array_equal(*(table["neighbor"] for table in of_each))
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["kd_tree", "ball_tree", KNeighborsTransformer(n_neighbors=40)]
+)
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_results_do_not_depend_on_an_exact_algorithm(kind, algorithm):
+    X, y = data(kind)
+    exact = quick(kind, n_neighbors=12, similarity="l2").fit(X, y)
+    other = quick(kind, n_neighbors=12, similarity="l2", algorithm=algorithm).fit(X, y)
+    assert_same_results(other, exact, X[:9] + 0.1)
+    for estimator in (exact, other):
+        estimator.add_neighbors(X[:3] + 1, y[:3])
+        estimator.remove_neighbors(ids=[5, 6])
+    assert_same_results(other, exact, X[:9] + 0.1)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_a_graph_of_few_rows_leads_to_all_of_the_nearest(kind):
+    pytest.importorskip("faiss")
+    X, y = data(kind)
+    exact = quick(kind, n_neighbors=12).fit(X, y)
+    graph = quick(kind, n_neighbors=12, algorithm="hnsw").fit(X, y)
+    assert_same_results(graph, exact, X[:9] + 0.1)
+    assert_same_results(copy.deepcopy(graph), exact, X[:9] + 0.1)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree"])
+def test_groups_of_any_size_are_left_out(algorithm):
+    """Fit calibrates by rows without their groups: as many more rows are searched."""
+    X, y = data(NONARegressor)
+    groups = np.minimum(np.arange(60) // 4, 10)  # the last one has 20 rows
+    reg = quick(NONARegressor, n_neighbors=6, algorithm=algorithm, early_stopping=False)
+    reg.fit(X, y, groups=groups)
+    head, bank = reg.network_.head, reg.bank_
+    weights = bank.evaluate(head, leave_out="group").sparse_weights().toarray()
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert (weights[groups[:, None] == groups] == 0).all()
+    assert ((weights > 0).sum(axis=1) <= 6).all()
+
+
+def test_a_graph_is_built_once_for_many_queries_and_anew_after_an_edit(monkeypatch):
+    faiss = pytest.importorskip("faiss")
+    X, y = data(NONARegressor)
+    build, built = faiss.IndexHNSWFlat, []
+    monkeypatch.setattr(faiss, "IndexHNSWFlat", lambda *args: built.append(args) or build(*args))
+    reg = quick(NONARegressor, n_neighbors=6, n_estimators=2, algorithm="hnsw").fit(X, y)
+    for method in (reg.predict, reg.explain, reg.predict_quantiles):
+        method(X[:3])
+    assert len(built) == 2  # one for each network
+    reg.set_neighbor_targets(-y)
+    reg.predict(X[:3])
+    assert len(built) == 2  # the same rows
+    reg.remove_neighbors(ids=[0])
+    reg.predict(X[:3])
+    reg.predict(X[:3])
+    assert len(built) == 4
+
+
+def test_a_transformer_of_too_few_neighbors_is_named():
+    X, y = data(NONARegressor)
+    reg = quick(NONARegressor, n_neighbors=12, n_estimators=1)
+    reg.set_params(algorithm=KNeighborsTransformer(n_neighbors=5))
+    with pytest.raises(ValueError, match=r"KNeighborsTransformer.* 6 neighbors .* n_neighbors"):
+        reg.fit(X, y)

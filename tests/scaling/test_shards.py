@@ -26,7 +26,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsTransformer
 
