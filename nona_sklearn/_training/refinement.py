@@ -55,38 +55,47 @@ def refine(
     if head.shrinks:
         head.fit_mean_residual(evaluation.neighbors.columns, evaluation.neighbors.embeddings)
     few = nearest_alone(evaluation)
+
+    def whole_loss() -> Tensor:
+        return loss(few.mean(), *truth)
+
     if choose_n_neighbors and candidates:
         parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
 
-        def losses() -> Tensor:
+        def losses_of_parts() -> Tensor:
             means = few.mean()
             return torch.stack(
                 [loss(means[rows], *(t[rows] for t in truth)) for rows in parts if len(rows)]
             )
 
-        fit_n_neighbors(head, candidates, losses)
-    head.refine(lambda: loss(few.mean(), *truth))
+        fit_n_neighbors(head, candidates, whole_loss, losses_of_parts)
+    head.refine(whole_loss)
 
 
 @torch.no_grad()
-def fit_n_neighbors(head: NONAHead, candidates: list[int], losses: Callable[[], Tensor]) -> None:
+def fit_n_neighbors(
+    head: NONAHead,
+    candidates: list[int],
+    loss: Callable[[], Tensor],
+    losses_of_parts: Callable[[], Tensor],
+) -> None:
     """Set the smallest number of neighbours whose loss is within chance of the best.
 
-    `losses` returns the head's losses on parts of the rows, (p,). Within chance is a mean excess
-    of at most one standard error, or of a small share of the best loss, if that is more. Each
-    number is tried with the shrinkage that suits it.
+    `loss` returns the head's loss, `losses_of_parts` those of parts of the rows, (p,). Within
+    chance is a mean excess of at most one standard error, or of a small share of the best loss,
+    if that is more. Each number is tried with the shrinkage that suits it.
     """
     found = []
     for head.n_neighbors in candidates:
-        head.refine_shrinkage(lambda: losses().mean())
-        found.append(losses())
+        head.refine_shrinkage(loss)
+        found.append(losses_of_parts())
     each = torch.stack(found)  # (len(candidates), p)
     excess = each - each[each.mean(dim=1).argmin()]
     chance = excess.std(dim=1, correction=0) / math.sqrt(each.shape[1])
     tolerance = TOLERANCE_OF_CLASSES if isinstance(head, ClassHead) else TOLERANCE
     allowed = chance.clamp_min(tolerance * each.mean(dim=1).min())
     head.n_neighbors = candidates[int((excess.mean(dim=1) <= allowed).int().argmax())]
-    head.refine_shrinkage(lambda: losses().mean())
+    head.refine_shrinkage(loss)
 
 
 def nearest_alone(evaluation: Evaluation) -> Evaluation | NearestEvaluation:

@@ -92,7 +92,7 @@ def test_bad_numbers_are_named_before_training(kind, params, message):
 
 @OF_NONA
 def test_more_networks_than_neighbours_are_refused(kind):
-    with pytest.raises(ValueError, match="n_neighbors .* n_estimators=3.* got 2"):
+    with pytest.raises(ValueError, match=r"n_neighbors .* n_estimators=3.* got 2"):
         make(kind, n_neighbors=2, n_estimators=3).fit(*data(kind))
 
 

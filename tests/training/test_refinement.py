@@ -23,7 +23,11 @@ from nona_sklearn.attention.head import SHRINKAGES
 
 def chosen(head, losses_of):
     """The number that is chosen from losses of each number on parts of the rows."""
-    fit_n_neighbors(head, list(losses_of), lambda: torch.tensor(losses_of[head.n_neighbors]))
+
+    def losses():
+        return torch.tensor(losses_of[head.n_neighbors])
+
+    fit_n_neighbors(head, list(losses_of), lambda: losses().mean(), losses)
     return head.n_neighbors
 
 
@@ -56,7 +60,7 @@ def test_each_number_is_tried_with_the_shrinkage_that_suits_it():
         noise = abs(head.shrinkage - 0.5) if head.n_neighbors == 3 else head.shrinkage
         return torch.full((5,), 1.0 + noise)
 
-    fit_n_neighbors(head, [3, 5], losses)
+    fit_n_neighbors(head, [3, 5], lambda: losses().mean(), losses)
     assert (head.n_neighbors, head.shrinkage) == (3, max(SHRINKAGES))
 
 
