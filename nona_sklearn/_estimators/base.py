@@ -132,6 +132,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return len({epoch["estimator"] for epoch in self.history_})
 
     @property
+    def n_neighbors_(self):
+        """Largest number of rows that a prediction can have; None: all."""
+        fitted = fitted_snapshot(self)
+        return fitted.network_.head.most_weighed(len(fitted.bank_))
+
+    @property
     def best_loss_(self):
         """Mean loss of the epochs whose weights were kept."""
         losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]

@@ -70,7 +70,8 @@ class NONARegressor(NeighborRegressor):
         papers (see :mod:`nona_sklearn.similarity`).
 
     weighting : str or Weighting, default='softmax'
-        How a similarity becomes a weight: 'softmax', 'uniform' (with a `softstep` only),
+        How a similarity becomes a weight: 'softmax', 'uniform' (with a `softstep` or
+        `n_neighbors` only),
         'gaussian', 'sigmoid', 'softplus', 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' or
         'preconditioned'; or one made with its own options, such as ``SparseSoftmax(8)`` (see
         :mod:`nona_sklearn.weighting`). 'softmax' is the papers'.
@@ -79,6 +80,14 @@ class NONARegressor(NeighborRegressor):
         Learned sparse mask on the similarities (see :class:`SoftStep`); None is plain NONA. A
         dict has the parameters of :class:`SoftStep` but for `embedding_dim`, such as
         ``{'step': 's2', 'params': 'pointwise'}``.
+
+    n_neighbors : int, 'auto' or None, default=None
+        Largest number of rows behind a prediction, the nearest to the query, of all networks
+        together: each has its share. 'auto': the fewest, of some numbers from 3 to 100 for each
+        network, whose validation loss is within chance of the best; without validation rows, 10
+        for each, of classes 32. It leaves a `weighting` or `softstep` as it is that ends by
+        itself: 'entmax', 'sparsemax', 'softpick', 's1' and those with a number of their own. None:
+        all rows, as in the papers.
 
     adjust : bool or 'auto', default='auto'
         Whether to move each neighbour's target by the network's own estimate of the
@@ -106,7 +115,7 @@ class NONARegressor(NeighborRegressor):
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
         whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 with a
-        `feature_extractor`.
+        `feature_extractor`; and at most `n_neighbors`.
 
     batch_size : int or 'auto', default='auto'
         Number of queries of each step. 'auto' makes about 8 steps an epoch: a power of two from
@@ -224,6 +233,9 @@ class NONARegressor(NeighborRegressor):
     n_estimators_ : int
         Number of networks.
 
+    n_neighbors_ : int or None
+        Largest number of rows that a prediction can have; None: all.
+
     best_loss_ : float
         Loss of the epoch whose weights were kept, the mean of all networks: of the validation
         rows, or without `early_stopping` in training.
@@ -257,6 +269,7 @@ class NONARegressor(NeighborRegressor):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
+    n_neighbors: int | str | None = None
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048
@@ -375,6 +388,7 @@ class NONAClassifier(NeighborClassifier):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
+    n_neighbors: int | str | None = None
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048

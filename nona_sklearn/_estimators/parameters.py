@@ -24,6 +24,7 @@ AUTO = StrOptions({"auto"})
 COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
     "similarity": [StrOptions(SIMILARITIES.keys())],
+    "n_neighbors": [POSITIVE, AUTO, None],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
     "embedding_dim": [POSITIVE],
     "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
@@ -61,7 +62,6 @@ NONA_CONSTRAINTS: dict = {
 }
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
-    "n_neighbors": [POSITIVE, None],
     "softstep": [StrOptions(STEPS.keys())],
     "softstep_on": [StrOptions(STEP_SCALES.keys())],
     "softstep_params": [StrOptions({"global", "pointwise"})],
@@ -121,6 +121,10 @@ CLASSIFIER_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],
     "class_weight": [StrOptions({"balanced"}), dict, list, None],
 }
+
+#: Neighbours of a network in training with n_neighbors='auto', of numbers and of classes. Fewer
+#: learn from little; votes for classes are counted, and few are noisy probabilities.
+START_N_NEIGHBORS, START_N_NEIGHBORS_OF_CLASSES = 10, 32
 
 #: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
 OF_TABLES = {"adjust": True, "average": True, "learning_rate_init": 0.02, "n_iter_no_change": 12}

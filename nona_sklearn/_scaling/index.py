@@ -13,7 +13,6 @@ from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
 from .._utils.chunks import spans
 from ..attention import AverageHead, NONAHead
-from ..attention.functional import adjusted_mean
 from ..similarity import SIMILARITIES
 
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
@@ -102,7 +101,7 @@ class Candidates:
             expected = torch.einsum("qk,qkc->qc", weights, theirs.cpu()[rows])
             distance = torch.linalg.vector_norm(q.cpu() - z.cpu()[rows[:, 0]], dim=1)
             fade = head.attenuation(distance[:, None].to(own)).cpu()
-            mean = adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
+            mean = head.adjusted_mean(mean, expected, 1.0, own.cpu(), fade)
         return mean
 
 

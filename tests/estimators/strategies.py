@@ -41,7 +41,7 @@ MOST = {
 }
 USUAL_MOST = 12  # of the others
 #: Sizes that cost nothing where they are beyond the number of rows, or of epochs.
-UNBOUNDED = {"batch_size", "micro_batch_size", "n_iter_no_change", "n_neighbors", "pool_size"}
+UNBOUNDED = {"batch_size", "micro_batch_size", "n_iter_no_change", "pool_size"}
 ALWAYS = ("max_iter", "n_estimators")  # their defaults take too long
 
 WEIGHTING_OBJECTS = (

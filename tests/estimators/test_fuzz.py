@@ -65,6 +65,8 @@ REFUSALS = re.compile(
     r"|weighting='uniform' needs a step or n_neighbors"
     r"|hidden_layer_sizes must be None with weighting=.* and softstep_on='rank'"
     r"|weighting=.* needs as many training rows"
+    r"|n_neighbors must be (None or 'auto' with weighting=|at least n_estimators=)"
+    r"|n_neighbors must be at most the number of training rows"
     r"|column .* and categorical_features=.* does not name it"
     r"|column .* which are no categories"
     r"|column .* as a category, and float64 represents all integers below 2\^53 only"
