@@ -128,13 +128,14 @@ class NeighborsDisplay(Display):
         wanted = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
         found = model.explanation(X, min(wanted, len(bank) - (row is not None)))
         lines = found.of_rows
-        names = found.names[lines]
+        names = bank.names_of(found.positions[lines])
         if row_names is not None:
             given = np.asarray(row_names)
             if given.ndim != 1:
                 raise ValueError(f"row_names must be a list of names, got {row_names!r:.100}")
             ids = bank.ids.cpu().numpy()[found.positions[lines]]
             renamed = ids < len(given)
+            names = names.astype(object)
             names[renamed] = given[ids[renamed]]
         if row is not None:
             y_true = model.neighbor_targets()[bank.positions(X.ids.cpu().numpy())].flat[number]
