@@ -40,10 +40,12 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     q, n = values.shape
     if k * GROUP >= n:
         return values.topk(k, dim=1)
-    whole = n - n % GROUP  # the rest, less than a group, is searched with the best groups
-    groups = values[:, :whole].reshape(q, -1, GROUP)
-    best = groups.amax(dim=2).topk(k, dim=1).indices[..., None]  # (q, k, 1)
-    positions = (best * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    n_groups = n // GROUP
+    whole = n_groups * GROUP  # the rest, less than a group, is searched with the best groups
+    groups = values[:, :whole].reshape(q, GROUP, n_groups)  # of every n_groups-th value
+    best = groups.amax(dim=1).topk(k, dim=1, sorted=False).indices[..., None]  # (q, k, 1)
+    first = n_groups * torch.arange(GROUP, device=values.device)
+    positions = (best + first).flatten(1)
     rest = torch.arange(whole, n, device=values.device).expand(q, -1)
     positions = torch.cat([positions, rest], dim=1)
     found, chosen = values.gather(1, positions).topk(k, dim=1)

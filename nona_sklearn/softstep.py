@@ -104,7 +104,7 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     constant, so no gradient reaches the similarities.
 
     Parameters and return value as for :func:`scale_similarity`; equally near neighbours share
-    their best rank, so that the order of the rows does not matter.
+    their best rank.
 
     Examples
     --------
@@ -113,27 +113,42 @@ def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tenso
     >>> rank_similarity(torch.tensor([[-9.0, -1.0, -2.0]]))
     tensor([[0.0000, 1.0000, 0.5000]])
     """
-    order, x = _ranks_in_order(similarity, excluded)
+    order, x, _ = _ranks_in_order(similarity, excluded)
     return torch.zeros_like(similarity).scatter(1, order, x)
 
 
 def _ranks_in_order(
-    similarity: Tensor, excluded: Tensor | None, k: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Positions of the k nearest neighbours, and their scaled ranks: (q, k) each."""
+    similarity: Tensor,
+    excluded: Tensor | None,
+    k: int | None = None,
+    n_admitted: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions of the k nearest neighbours, and their scaled ranks: (q, k) each.
+
+    The third result are their ranks where those of equally near neighbours differ, in the order
+    of the rows.
+    """
     q, n = similarity.shape
-    last = torch.full((q, 1), n - 1, device=similarity.device)  # place of the farthest
+    if n_admitted is None:
+        n_admitted = torch.full((q, 1), n, device=similarity.device)
+        if excluded is not None:
+            n_admitted = (~excluded).sum(dim=1, keepdim=True)
     if excluded is not None:
         similarity = similarity.masked_fill(excluded, -math.inf)
-        last = (~excluded).sum(dim=1, keepdim=True) - 1
     order = nearest_first(similarity, excluded, k)
     found = similarity.gather(1, order)
     place = torch.arange(order.shape[1], device=order.device).expand_as(order)
     tied = F.pad(found[:, 1:] == found[:, :-1], (1, 0))  # with the one before
-    place = place.masked_fill(tied, 0).cummax(dim=1).values
-    x = (last - place) / last.clamp(min=1).to(similarity.dtype)
+    best = place.masked_fill(tied, 0).cummax(dim=1).values
+    x, own = (_scale_place(each, n_admitted - 1, similarity.dtype) for each in (best, place))
+    return order, x, own
+
+
+def _scale_place(place: Tensor, last: Tensor, dtype: torch.dtype) -> Tensor:
+    """Scale places (q, k) to [0, 1], where `last`, (q, 1), is that of the farthest."""
+    x = (last - place) / last.clamp(min=1).to(dtype)
     x = torch.where(last > 0, x, (last == place).to(x.dtype))
-    return order, x.clamp_min(0.0)  # excluded ones come after the last
+    return x.clamp_min(0.0)  # excluded ones come after the last
 
 
 def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
@@ -220,6 +235,14 @@ def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
 
 
+def _most_above(a: Tensor, n: int) -> int:
+    """Number of places of n, from the nearest, whose scaled rank may exceed `a`.
+
+    It is rounded up, so that rounding of a rank does not matter.
+    """
+    return min(n, 2 + int((1 - a.min()) * n))
+
+
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
 STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1, "s2": log_s2}
 
@@ -251,6 +274,12 @@ class SoftStep(nn.Module):
     narrowing : Tensor of shape ()
         Factor of the thresholds' distance from the nearest neighbour, x = 1: 1, or less where a
         step that was learned on few neighbours is applied to many.
+
+    Notes
+    -----
+    Arguments of a call: similarities (q, n); queries (q, d), which pointwise parameters need;
+    `excluded`, bool (q, n), as for :func:`scale_similarity`; and for a step on ranks `n_admitted`,
+    (q, 1), the number of admitted neighbours where only the nearest are given, nearest first.
 
     Examples
     --------
@@ -349,27 +378,48 @@ class SoftStep(nn.Module):
         """Yield what may be refined after training: a tensor, and the values to try."""
         yield self.narrowing, self.narrowing * self.narrowing.new_tensor(STEP_MULTIPLES)
 
+    def most_kept(self, n: int) -> int | None:
+        """How many of n neighbours, the nearest, are kept at most, for any query; None: all.
+
+        Only S1 on ranks with global parameters has such a number.
+        """
+        if self.step != "s1" or self.on != "rank" or self.params == "pointwise":
+            return None
+        return _most_above(self.thresholds()[0], n)
+
     def forward(
-        self, similarity: Tensor, query: Tensor | None = None, excluded: Tensor | None = None
+        self,
+        similarity: Tensor,
+        query: Tensor | None = None,
+        excluded: Tensor | None = None,
+        n_admitted: Tensor | None = None,
     ) -> Tensor:
         thresholds = self.thresholds(query)
         if self.on == "rank":
-            return self._step_on_ranks(similarity, thresholds, excluded)
+            return self._step_on_ranks(similarity, thresholds, excluded, n_admitted)
         return STEPS[self.step](scale_similarity(similarity, excluded), *thresholds)
 
     def _step_on_ranks(
-        self, similarity: Tensor, thresholds: tuple[Tensor, ...], excluded: Tensor | None
+        self,
+        similarity: Tensor,
+        thresholds: tuple[Tensor, ...],
+        excluded: Tensor | None,
+        n_admitted: Tensor | None,
     ) -> Tensor:
-        """Step of :func:`rank_similarity`, evaluated in the order of ranks."""
+        """Step of :func:`rank_similarity`, evaluated in the order of ranks.
+
+        Of equally near neighbours on both sides of S1's first threshold, the first rows are kept:
+        otherwise there would be no number of neighbours after which weights end.
+        """
         n, k = similarity.shape[1], None
-        if self.step == "s1":  # which rejects all but the first
-            k = min(n, 2 + int((1 - thresholds[0].min()) * n))
-        order, x = _ranks_in_order(similarity, excluded, k)
+        if self.step == "s1" and n_admitted is None:
+            k = _most_above(thresholds[0], n)
+        order, x, own = _ranks_in_order(similarity, excluded, k, n_admitted)
         log_step = STEPS[self.step](x, *thresholds)  # (q, k)
-        admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
-        tied = admitted == admitted.gather(1, order[:, -1:])  # with the k-th
+        if self.step == "s1":
+            log_step = log_step.masked_fill(own <= thresholds[0], -math.inf)
         rejected = log_step.new_full(similarity.shape, -math.inf)
-        return rejected.scatter(1, order, log_step).where(~tied, log_step[:, -1:])
+        return rejected.scatter(1, order, log_step)
 
     def __repr__(self) -> str:
         on = "" if self.on == "similarity" else f", on={self.on!r}"

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from metric_learn import MLKR
 from sklearn.neighbors import KNeighborsRegressor
@@ -14,6 +14,7 @@ from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.attention.fused import L2Attention
+from nona_sklearn.ranking import nearest_first
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
@@ -168,6 +169,138 @@ def test_cap_and_ranks_agree_on_ties(n):
     head.step.start_at(0.995)
     weights = head.neighbor_weights(torch.zeros(1, 2), torch.zeros(n, 2))
     assert weights.sum() == 1
+
+
+WEIGHTING_OF_THE_NEAREST = st.sampled_from(sorted(WEIGHTINGS)).map(
+    lambda name: WEIGHTINGS[name]()
+) | st.builds(SparseSoftmax, st.integers(1, 30))
+STEPS_ON_RANKS = st.none() | st.builds(
+    SoftStep,
+    st.sampled_from(["s1", "s2"]),
+    st.sampled_from(["global", "pointwise"]),
+    st.just("rank"),
+    st.just(3),
+)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    similarity=st.sampled_from(["l2", "l1"]),
+    weighting=WEIGHTING_OF_THE_NEAREST,
+    step=STEPS_ON_RANKS,
+    start=st.floats(0.01, 0.99),
+    n_neighbors=st.none() | st.integers(1, 30),
+    n_rows=st.integers(1, 25),
+    n_places=st.integers(1, 9),
+    prior=st.booleans(),
+    share_excluded=st.sampled_from([0.0, 0.3, 0.9, 1.0]),
+)
+def test_weights_of_the_nearest_are_those_among_all(
+    seed, similarity, weighting, step, start, n_neighbors, n_rows, n_places, prior, share_excluded
+):
+    """With ties, and queries with fewer neighbours than can have weight, or none."""
+    assume(weighting.depends_on_similarity or step or n_neighbors)
+    generator = torch.Generator().manual_seed(seed)
+    if step is not None:
+        step.start_at(start)
+    head = NONAHead(similarity, step, weighting, True, n_neighbors).double()
+    most = head.most_weighed(n_rows)
+    assume(most is not None)
+    places = torch.randn(n_places, 3, generator=generator, dtype=torch.float64)
+    query = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    neighbors = places[torch.randint(n_places, (n_rows,), generator=generator)]
+    excluded = torch.rand(6, n_rows, generator=generator) < share_excluded
+    log_prior = torch.randn(n_rows, generator=generator).double() if prior else None
+
+    similarities = head.compare(query, neighbors)
+    weights = head.weigh(similarities, query, neighbors, excluded, log_prior)
+    nearest = nearest_first(similarities, excluded, most)
+    ours = head.weigh(
+        similarities.gather(1, nearest),
+        query,
+        neighbors[nearest],
+        excluded.gather(1, nearest),
+        None if log_prior is None else log_prior[nearest],
+        n_admitted=(~excluded).sum(dim=1, keepdim=True),
+    )
+    torch.testing.assert_close(torch.zeros_like(weights).scatter(1, nearest, ours), weights)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    similarity=st.sampled_from(sorted(SIMILARITIES)),
+    weighting=st.sampled_from(sorted(WEIGHTINGS)),
+    step=STEPS_ON_RANKS,
+    n_neighbors=st.none() | st.integers(1, 20),
+    n_adjusted=st.sampled_from([0, 2]),
+    prior=st.booleans(),
+    share_excluded=st.sampled_from([0.0, 0.3, 0.9]),
+    as_pairs=st.booleans(),
+)
+def test_training_on_the_nearest_has_the_gradient_of_the_definition(
+    seed, similarity, weighting, step, n_neighbors, n_adjusted, prior, share_excluded, as_pairs
+):
+    """Also of queries with fewer neighbours than can have weight, or with none."""
+    assume(WEIGHTINGS[weighting]().depends_on_similarity or step or n_neighbors)
+    assume(not WEIGHTINGS[weighting]().of_distances or similarity in DISTANCES)
+    generator = torch.Generator().manual_seed(seed)
+    head = NONAHead(similarity, step, weighting, True, n_neighbors, n_adjusted).double()
+    assume(head.most_weighed(15) is not None)
+    query, neighbors, y = (
+        torch.randn(n, d, generator=generator, dtype=torch.float64, requires_grad=True)
+        for n, d in ((6, 3 + n_adjusted), (15, 3 + n_adjusted), (15, 2))
+    )
+    excluded = torch.rand(6, 15, generator=generator) < share_excluded
+    excluded[2] = True
+    log_prior = torch.randn(15, generator=generator).double() if prior else None
+    scale = torch.tensor([1.0, 2.0], dtype=torch.float64)
+
+    given = excluded.nonzero(as_tuple=True) if as_pairs else excluded
+    ours = head(query, neighbors, y, given, log_prior, scale)
+
+    weights = head.neighbor_weights(query, neighbors, excluded, log_prior)
+    expected = weights @ y
+    if n_adjusted:
+        own, theirs = (scale * head.adjustments(z) for z in (query, neighbors))
+        expected = expected + weights.sum(dim=1, keepdim=True) * own - weights @ theirs
+    inputs = query, neighbors, y, *head.parameters()
+    direction = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(
+        *(
+            torch.autograd.grad((each * direction).sum(), inputs, materialize_grads=True)
+            for each in (ours, expected)
+        )
+    )
+
+
+@pytest.mark.parametrize("similarity", ["l2", "log_l2"])
+def test_training_on_the_nearest_has_finite_gradients_of_twins(problem, similarity):
+    query, neighbors, y = problem
+    neighbors = torch.cat([neighbors, query[:1], query[:1]]).requires_grad_()
+    head = NONAHead(similarity, learn_temperature=True, n_neighbors=3).double()
+    prediction = head(query, neighbors, torch.cat([y, y[:2]]))
+    inputs = neighbors, *head.parameters()
+    assert all(each.isfinite().all() for each in torch.autograd.grad(prediction.sum(), inputs))
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({}, None),
+        ({"n_neighbors": 5}, 5),
+        ({"n_neighbors": 500}, 100),  # all
+        ({"weighting": "sparse_softmax"}, 16),
+        ({"weighting": "sparse_softmax", "n_neighbors": 20}, 16),
+        ({"weighting": "preconditioned"}, None),  # equally near ones count as one
+        ({"weighting": "preconditioned", "n_neighbors": 20}, 20),
+        ({"weighting": "sparsemax"}, None),  # no number for all queries
+        ({"step": SoftStep("s2", on="rank"), "n_neighbors": 5}, 5),
+        ({"step": SoftStep("s1"), "n_neighbors": 5}, None),  # scaled by the farthest
+    ],
+)
+def test_most_weighed_is_the_least_bound(options, most):
+    assert NONAHead(**options).most_weighed(100) == most
 
 
 def test_uniform_weights_are_the_step_normalised(problem):

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .evaluation import Evaluation, WeightedValues
+from .evaluation import Evaluation
+from .weighted_rows import WeightedRows
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
@@ -299,7 +300,7 @@ class Distribution:
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
 
-        return self._join(self.evaluation.map_weighted_values(draw), output_axis=1)
+        return self._join(self.evaluation.map_weighted_rows(draw), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
@@ -320,7 +321,7 @@ class Distribution:
                 results.append(describe(distribution, weights, shifts[:, [j]]))
             return torch.stack(results, dim=2)
 
-        return self._join(self.evaluation.map_weighted_values(describe_outputs), output_axis=2)
+        return self._join(self.evaluation.map_weighted_rows(describe_outputs), output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()
@@ -359,12 +360,12 @@ class Moments:
 def moments(evaluation: Evaluation, power: float) -> Moments:
     """Moments of a part, its weights as shares of the whole bank's."""
 
-    def summarize(_: slice, weighted: WeightedValues) -> tuple[Tensor, ...]:
+    def summarize(_: slice, weighted: WeightedRows) -> tuple[Tensor, ...]:
         values = weighted.values.expand(len(weighted), -1, -1)
         both = torch.stack([weighted.weights(), weighted.weights(power)], dim=1)
         return both @ values, values.amin(dim=1), values.amax(dim=1)
 
-    blocks = evaluation.map_weighted_values(summarize)
+    blocks = evaluation.map_weighted_rows(summarize)
     means, lowest, highest = map(torch.cat, zip(*blocks, strict=True))
     return Moments(means, lowest, highest, evaluation.extents())
 
@@ -374,22 +375,22 @@ def mass(
 ) -> Tensor:
     """Sum a part's weights around the points of an output's noise, (q, N_POINTS)."""
 
-    def sum_weights(queries: slice, weighted: WeightedValues) -> Tensor:
+    def sum_weights(queries: slice, weighted: WeightedRows) -> Tensor:
         values = weighted.values[..., output]
         return Smoothed(values, center[queries], noise, at_points).mass(weighted.weights(power))
 
     at_points = noise.at_points().to(center)
-    return torch.cat(evaluation.map_weighted_values(sum_weights))
+    return torch.cat(evaluation.map_weighted_rows(sum_weights))
 
 
 def reached(evaluation: Evaluation, power: float, output: int, points: Tensor) -> Tensor:
     """Sum the weights of a part's values that do not exceed points (q, k)."""
 
-    def sum_weights(queries: slice, weighted: WeightedValues) -> Tensor:
+    def sum_weights(queries: slice, weighted: WeightedRows) -> Tensor:
         distribution = Empirical(weighted.values[..., output])
         return distribution.reached(weighted.weights(power), points[queries])
 
-    return torch.cat(evaluation.map_weighted_values(sum_weights))
+    return torch.cat(evaluation.map_weighted_rows(sum_weights))
 
 
 @dataclass(frozen=True)

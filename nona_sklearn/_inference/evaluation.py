@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -14,24 +14,23 @@ from scipy import sparse
 from torch import Tensor
 
 from .._utils.chunks import spans
-from .._utils.threads import WORKERS, cached_property
-from ..attention import AverageHead, NONAHead
-from ..ranking import largest
+from .._utils.threads import WORKERS
+from ..attention import AverageHead, ClassHead, NONAHead
+from .nearest import Candidates, NearestClassTiles, NearestTiles, find_nearest
 from .neighbors import Exclusion, Neighbors
 from .tiles import (
     CACHE_BYTES,
     BankStatistics,
+    ClassTiles,
     SimilarityComputer,
     Tiles,
-    concatenate_tiles,
-    make_tiles,
-    mask_pairs_,
     similarity_computer,
     tile_shape,
 )
+from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
-WHOLE_ROW_PAIRS = 2**20  # pairs at a time where a query needs its weights for the whole bank
+WHOLE_ROW_PAIRS = 2**20  # weights at a time where all of a query are needed
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 
 
@@ -40,7 +39,8 @@ class Evaluation:
     """A head evaluated for some queries and neighbours.
 
     :meth:`attend` is the definition, with gradients and all pairs at once. The other methods
-    stream over tiles, and evaluate the mean of the networks' weights.
+    evaluate the mean of the networks' weights: of the nearest rows, which are searched once, where
+    weights end after some number of them, and else of all rows, tile by tile.
 
     Parameters
     ----------
@@ -54,6 +54,8 @@ class Evaluation:
         The excluded pairs; None: no pair is excluded.
     statistics : tuple of BankStatistics, optional
         Of a larger bank, of which the neighbours are a part, for each network.
+    candidates : tuple of Candidates, optional
+        The nearest rows for each network, if they are known already.
     """
 
     head: NONAHead | AverageHead
@@ -61,6 +63,7 @@ class Evaluation:
     query: Tensor
     exclusion: Exclusion | None = None
     statistics: tuple[BankStatistics, ...] | None = None
+    candidates: tuple[Candidates, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -72,7 +75,10 @@ class Evaluation:
             exclusion = replace(exclusion, queries=exclusion.queries[rows])
         rows = torch.as_tensor(rows)
         statistics = self.statistics and tuple(each[rows] for each in self.statistics)
-        return replace(self, query=self.query[rows], exclusion=exclusion, statistics=statistics)
+        candidates = self.candidates and tuple(each[rows] for each in self.candidates)
+        return Evaluation(
+            *(self.head, self.neighbors, self.query[rows]), exclusion, statistics, candidates
+        )
 
     # -- at once, with gradients -----------------------------------------------------------
 
@@ -145,18 +151,19 @@ class Evaluation:
         shape = len(self), *self.neighbors.values.shape[1:]
         return self._map_rows(average, self.neighbors.columns[:0]).reshape(shape)
 
+    # -- all weights of a query ------------------------------------------------------------
+
+    def map_weighted_rows(self, function: Callable[[slice, WeightedRows], Any]) -> list[Any]:
+        """Apply a function to each block of queries: their slice, and their weighted rows."""
+        return self._map_blocks(
+            lambda queries, networks: function(queries, WeightedRows(networks)), whole_rows=True
+        )
+
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights (q, n) above a tolerance, in float64, normalised to sum to 1."""
-
-        def compressed(_, networks):
-            tiles = [
-                sparse.csr_array(torch.threshold_(tile, tolerance, 0.0).cpu().numpy())
-                for _, tile in _mean_weights(networks)
-            ]
-            return sparse.hstack(tiles, format="csr", dtype=np.float64)
-
+        blocks = self.map_weighted_rows(lambda _, rows: rows.sparse(tolerance))
         empty = sparse.csr_array((0, len(self.neighbors)))
-        weights = sparse.vstack([empty, *self._map_blocks(compressed)], format="csr")
+        weights = sparse.vstack([empty, *blocks], format="csr")
         weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
         return weights
 
@@ -165,31 +172,16 @@ class Evaluation:
 
         These are the heaviest, heaviest first.
         """
-        columns = self.neighbors.columns
-
-        def merge_heaviest(queries, networks):
-            n_queries = queries.stop - queries.start
-            weights = self.query.new_full((n_queries, k), -1.0)
-            positions = torch.zeros_like(weights, dtype=torch.long)
-            each = weights.new_zeros(len(networks), n_queries, k)
-            for rows, tiles in _each_network(networks):
-                mean = mask_pairs_(
-                    _mean(tiles), networks[0].excluded(rows), -1.0
-                )  # after weights of 0
-                found, columns_found = largest(mean, min(k, mean.shape[1]))
-                weights, best = torch.cat([weights, found], dim=1).topk(k, dim=1)
-                found_rows = columns_found + rows.start
-                positions = torch.cat([positions, found_rows], dim=1).gather(1, best)
-                here = torch.stack([tile.gather(1, columns_found) for tile in tiles])
-                each = torch.cat([each, here], dim=2).gather(2, best.expand(len(networks), -1, -1))
-            values = _mean_adjusted(networks, positions, each)
-            return torch.cat([weights[:, None], positions[:, None], values.mT], dim=1)
-
-        empty = self.query.new_zeros(0, 2 + columns.shape[1], k)
-        weights, positions, values = self._map_rows(merge_heaviest, empty).tensor_split(
-            [1, 2], dim=1
+        n_outputs = self.neighbors.columns.shape[1]
+        parts = [torch.empty(0, k), torch.empty(0, k, dtype=torch.long)]
+        empty = (*parts, torch.empty(0, k, n_outputs).double())
+        blocks = self.map_weighted_rows(lambda _, rows: rows.heaviest(k))
+        device = self.query.device
+        weights, positions, values = (
+            torch.cat([first.to(device), *others])
+            for first, *others in zip(empty, *blocks, strict=True)
         )
-        return weights[:, 0], positions[:, 0].long(), values.mT
+        return weights, positions, values
 
     def extents(self) -> Tensor:
         """Least and largest values, (2, k, n_outputs): of the values, and minus each network's g.
@@ -209,20 +201,16 @@ class Evaluation:
 
     def effective_sizes(self) -> Tensor:
         """One over the sum of squared weights, (q,)."""
-
-        def effective_size(_, networks):
-            squares = [tile.double().square().sum(dim=1) for _, tile in _mean_weights(networks)]
-            return sum(squares).reciprocal()
-
-        return self._map_rows(effective_size, self.query.new_zeros(0))
+        return self._each_query(lambda weights: weights.square().sum(dim=1).reciprocal())
 
     def support_sizes(self) -> Tensor:
         """Number of neighbours of positive weight, (q,)."""
+        return self._each_query(lambda weights: (weights > 0).sum(dim=1)).long()
 
-        def count(_, networks):
-            return sum((tile > 0).sum(dim=1) for _, tile in _mean_weights(networks))
-
-        return self._map_rows(count, self.query.new_zeros(0)).long()
+    def _each_query(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function (q,) of all weights of each query, (q, m), in float64."""
+        blocks = self.map_weighted_rows(lambda _, rows: function(rows.weights()).double())
+        return torch.cat([self.query.new_zeros(0).double(), *blocks])
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
@@ -252,45 +240,22 @@ class Evaluation:
         same for the change of the squared error, given `residuals` (q, n_outputs), predictions
         minus truth (without them, the second again).
         """
-        values = self.neighbors.columns
+        totals, adding = self.neighbors.columns.new_zeros(3, len(self.neighbors)), Lock()
         sums = self.neighbors.summands
-        totals, adding = values.new_zeros(len(values), 3), Lock()
 
-        def add_influence(queries, networks):
-            means = [tiles.mean(sums) for tiles in networks]
-            for rows, each in weights_of(networks):
-                weight = sum(each).double().sum(dim=0) / len(networks)
-                influence = torch.stack([weight, 0 * weight, 0 * weight], dim=1)
-                changes = (
-                    tiles.leave_one_out_changes(rows, weights, mean)
-                    for tiles, weights, mean in zip(networks, each, means, strict=True)
-                )
-                for j, of_networks in enumerate(zip(*changes, strict=True)):
-                    change = sum(of_networks) / len(networks)
-                    residual = 0.0 if residuals is None else residuals[queries, j, None]
-                    influence[:, 1] += change.square().sum(dim=0)
-                    influence[:, 2] += (change * (change + 2 * residual)).sum(dim=0)
-                with adding:
-                    totals[rows] += influence
+        def add_influence(queries, rows):
+            changed = error = 0.0
+            for j, change in enumerate(rows.changes(sums)):
+                residual = 0.0 if residuals is None else residuals[queries, j, None]
+                changed = changed + change.square()
+                error = error + change * (change + 2 * residual)
+            influence = [rows.sum_by_row(each) for each in (rows.weights(), changed, error)]
+            with adding:
+                totals.add_(torch.stack(influence))
 
-        whole_rows = not all(head.keeps_proportions for head, _, _ in self.split_by_head)
-        weights_of = _whole_rows if whole_rows else _each_network
-        self._map_blocks(add_influence, whole_rows)
-        weight, change, error = totals.unbind(dim=1)
+        self.map_weighted_rows(add_influence)
+        weight, change, error = totals
         return weight, change / len(self), error / len(self)
-
-    def received_weights(self, importance: Tensor) -> Tensor:
-        """Each neighbour's weight, (n,), summed over queries weighted by `importance` (q,)."""
-        totals, adding = importance.new_zeros(len(self.neighbors)), Lock()
-
-        def add_weights(queries, networks):
-            for rows, tile in _mean_weights(networks):
-                weights = importance[queries] @ tile.double()
-                with adding:
-                    totals[rows] += weights
-
-        self._map_blocks(add_weights)
-        return totals
 
     def representatives(self, n_rows: int) -> np.ndarray:
         """Positions of neighbours that together carry much of the queries' weights, (n_rows,).
@@ -299,22 +264,16 @@ class Evaluation:
         the root gives diminishing returns for further rows of a query. It is maximised greedily,
         in SELECTION_ROUNDS rounds. Ties are broken at random.
         """
-        shuffled = torch.from_numpy(np.random.RandomState(0).permutation(len(self.neighbors)))
-        shuffled = shuffled.to(self.query.device)
-        kept = torch.zeros(len(self.neighbors), dtype=torch.float64, device=self.query.device)
+        weights = self.sparse_weights()
+        shuffled = np.random.RandomState(0).permutation(len(self.neighbors))
+        kept = np.zeros(len(self.neighbors), dtype=bool)
         for done in range(1, SELECTION_ROUNDS + 1):
-            share = replace(self, neighbors=self.neighbors.with_values(kept)).plain_mean()
-            gain = self.received_weights((share + LEAST_SHARE).rsqrt())
-            gain.masked_fill_(kept > 0, -1.0)
-            missing = n_rows * done // SELECTION_ROUNDS - int(kept.sum())
-            kept[shuffled[gain[shuffled].topk(missing).indices]] = 1.0
-        return kept.nonzero()[:, 0].cpu().numpy()
-
-    def map_weighted_values(self, function: Callable[[slice, WeightedValues], Any]) -> list[Any]:
-        """Apply a function to each block of queries: their slice, and their weighted values."""
-        return self._map_blocks(
-            lambda queries, networks: function(queries, WeightedValues(networks)), whole_rows=True
-        )
+            gain = weights.T @ (weights @ kept + LEAST_SHARE) ** -0.5
+            gain[kept] = -1.0
+            n_missing = n_rows * done // SELECTION_ROUNDS - kept.sum()
+            first = np.argsort(-gain[shuffled], kind="stable")[:n_missing]
+            kept[shuffled[first]] = True
+        return np.flatnonzero(kept)
 
     # -- blocks of queries -----------------------------------------------------------------
 
@@ -323,46 +282,91 @@ class Evaluation:
     ) -> list[Any]:
         """Apply a function to each block of queries: their slice, and each network's tiles.
 
-        Tiles are too small to share among threads, so on the CPU each thread has blocks of its
-        own. With `whole_rows`, the function holds each query's weights for the whole bank at once,
-        so that blocks must be small.
+        With `whole_rows`, the function holds all weights of each query at once, so that blocks
+        must be small.
         """
-        neighbors, parts = self.neighbors, self.split_by_head
+        parts, found = self.split_by_head, self._search()
         computers = self._similarity_computers(parts)
-        n_threads = torch.get_num_threads() if self.query.device.type == "cpu" else 1
-        single_thread = n_threads == 1
 
+        def apply(queries):
+            excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
+            statistics = self.statistics or [BankStatistics()] * len(parts)
+            networks = []
+            for i, (head, query, z) in enumerate(parts):
+                neighbors = replace(self.neighbors, embeddings=z)
+                given = query[queries], neighbors, computers[i], excluded, statistics[i][queries]
+                nearest = None if found is None else found[i][queries]
+                networks.append(_tiles(head, *given, candidates=nearest))
+            return function(queries, networks)
+
+        n_columns = len(self.neighbors)
+        if found is not None:
+            n_columns = sum(each.positions.shape[1] for each in found)
+        elif any(head.needs_whole_rows for head, _, _ in parts):
+            whole_rows = True
+        return self._map_queries(apply, WHOLE_ROW_PAIRS if whole_rows else math.inf, n_columns)
+
+    def _map_queries(
+        self, function: Callable[[slice], Any], most_pairs: float, n_columns: int
+    ) -> list[Any]:
+        """Apply a function to blocks of queries of at most so many pairs, of `n_columns` each.
+
+        Tiles are too small to share among threads, so on the CPU each thread has blocks of its
+        own.
+        """
+        n_threads = torch.get_num_threads() if self.query.device.type == "cpu" else 1
+        most, _ = tile_shape(self.query.device, n_columns)
+        size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
+        if most_pairs < math.inf:
+            at_once = max(1, int(most_pairs) // max(1, n_columns))
+            size, n_threads = min(size, at_once), min(n_threads, at_once)
         inference = torch.is_inference_mode_enabled()  # of the caller's thread
 
         @torch.inference_mode(inference)
         @torch.no_grad()
         def apply(queries):
-            excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
-            statistics = self.statistics or [BankStatistics()] * len(parts)
-            networks = [
-                make_tiles(
-                    head,
-                    query[queries],
-                    replace(neighbors, embeddings=z),
-                    computer,
-                    excluded,
-                    whole[queries],
-                )
-                for (head, query, z), computer, whole in zip(
-                    parts, computers, statistics, strict=True
-                )
-            ]
-            return function(queries, networks)
+            return function(queries)
 
-        most, _ = tile_shape(self.query.device, len(neighbors))
-        size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
-        if whole_rows or any(head.needs_whole_rows for head, _, _ in parts):
-            at_once = max(1, WHOLE_ROW_PAIRS // max(1, len(neighbors)))
-            size, n_threads = min(size, at_once), min(n_threads, at_once)
         blocks = spans(len(self), size)
-        if single_thread:
+        if n_threads == 1 and torch.get_num_threads() == 1:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)
+
+    def _search(self) -> tuple[Candidates, ...] | None:
+        """The nearest rows for each network, found once; None where weights do not end."""
+        n_rows, parts = len(self.neighbors), self.split_by_head
+        bounds = [head.most_weighed(n_rows) for head, _, _ in parts]
+        if None in bounds or self.statistics is not None:
+            return None
+        # And one to take the place of another.
+        wanted = [min(k + 1, n_rows) for k in bounds if k is not None]
+        found = self.candidates
+        if found is None or any(
+            each.positions.shape[1] < k for each, k in zip(found, wanted, strict=True)
+        ):
+            found = self._find_nearest(parts, wanted)
+            vars(self)["candidates"] = found  # for the next question
+        return tuple(each.first(k) for each, k in zip(found, wanted, strict=True))
+
+    def _find_nearest(self, parts, wanted: list[int]) -> tuple[Candidates, ...]:
+        computers, n_rows = self._similarity_computers(parts), len(self.neighbors)
+
+        def find(queries):
+            excluded, n_excluded = None, 0
+            if self.exclusion is not None:
+                excluded = self.exclusion.pairs(queries)
+                n_excluded = torch.bincount(excluded[0], minlength=queries.stop - queries.start)
+            n_admitted = n_rows - torch.zeros_like(self.query[queries, 0]).long() - n_excluded
+            found = []
+            for (head, query, z), computer, k in zip(parts, computers, wanted, strict=True):
+                neighbors = replace(self.neighbors, embeddings=z)
+                tiles = Tiles(head, query[queries], neighbors, computer, excluded)
+                given = tiles.similarities, tiles.spans, k, tiles.excluded, n_admitted[:, None]
+                found.append(find_nearest(*given))
+            return found
+
+        blocks = self._map_queries(find, math.inf, n_rows)
+        return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
 
     def _similarity_computers(
         self, parts: list[tuple[NONAHead, Tensor, Tensor]]
@@ -383,66 +387,10 @@ class Evaluation:
         return torch.cat([empty.double(), *self._map_blocks(function, whole_rows)])
 
 
-class WeightedValues:
-    """All weights and adjusted values of a block of queries, in float64."""
-
-    def __init__(self, networks: list[Tiles]):
-        self.networks = networks
-        self.logits = [tiles.whole_logits() for tiles in networks]
-
-    def __len__(self) -> int:
-        return len(self.logits[0])
-
-    def weights(self, power: float = 1.0) -> Tensor:
-        """The mean of the networks' weights, each taken to a power, (q, n)."""
-        return _mean(self._of_networks(power))
-
-    def _of_networks(self, power: float = 1.0) -> list[Tensor]:
-        pairs = zip(self.networks, self.logits, strict=True)
-        return [tiles.normalized(logits, power) for tiles, logits in pairs]
-
-    @cached_property
-    def values(self) -> Tensor:
-        """Adjusted values, (q, n, n_outputs), or (1, n, n_outputs) where nothing is adjusted."""
-        values = self.networks[0].neighbors.columns[None]
-        if not self.networks[0].adjusts:
-            return values
-        all_rows = slice(0, values.shape[1])
-        return _mean_adjusted(self.networks, all_rows, torch.stack(self._of_networks()))
-
-
-def _mean_adjusted(networks: list[Tiles], rows: slice | Tensor, weights: Tensor) -> Tensor:
-    """Adjusted values of rows, (q, b, c), averaged over networks by their weights (K, q, b).
-
-    Where all weights are 0, it is a plain average.
-    """
-    total = weights.sum(dim=0)
-    share = torch.where(total > 0, weights / total, 1 / len(networks))
-    values = networks[0].neighbors.columns[rows]
-    return values + sum(  # so that rounded shares leave values unchanged if nothing is adjusted
-        s[..., None] * (tiles.adjusted(rows) - values)
-        for s, tiles in zip(share.double(), networks, strict=True)
-    )
-
-
-def _mean(each: list[Tensor]) -> Tensor:
-    """The mean of the networks' tiles; a single one is returned as it is."""
-    return sum(each[1:], each[0]).div_(len(each))
-
-
-def _mean_weights(networks: list[Tiles]) -> Iterator[tuple[slice, Tensor]]:
-    """Yield (rows of the bank, the networks' mean weights (q, b)), tile by tile."""
-    for rows, each in _each_network(networks):
-        yield rows, _mean(each)
-
-
-def _each_network(networks: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
-    """Yield (rows of the bank, the weights (q, b) of each network), tile by tile."""
-    for tiles in zip(*(part.weights() for part in networks), strict=True):
-        yield tiles[0][0], [weights for _, weights in tiles]
-
-
-def _whole_rows(networks: list[Tiles]) -> Iterator[tuple[slice, list[Tensor]]]:
-    """:func:`_each_network` of all rows in one tile."""
-    weights = [concatenate_tiles(part.weights()) for part in networks]
-    yield slice(0, weights[0].shape[1]), weights
+def _tiles(head: NONAHead, *arguments: Any, candidates: Candidates | None) -> Tiles:
+    """The tiles of a head of numbers or of classes, of all rows or of those that were found."""
+    of_classes = isinstance(head, ClassHead)
+    if candidates is None:
+        return (ClassTiles if of_classes else Tiles)(head, *arguments)
+    nearest = NearestClassTiles if of_classes else NearestTiles
+    return nearest(head, *arguments, candidates=candidates)

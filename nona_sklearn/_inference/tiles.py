@@ -546,15 +546,10 @@ class Tiles:
         theirs = self._adjustments(self.neighbors.embeddings, rows)
         return values + self._attenuation[:, :, None] * (self.query_adjustments[:, None] - theirs)
 
-    def leave_one_out_changes(
-        self, rows: slice, weights: Tensor, mean: Tensor
-    ) -> Iterator[Tensor]:
-        """Yield the change of each output's prediction without one of some rows, (q, b).
-
-        `weights` (q, b) are those of the rows, `mean` (q, c) is the prediction. Rows must be all
-        rows if a head does not keep the proportions of the others' weights.
-        """
-        changes = self._proportional_changes(rows, weight_odds(weights), mean)
+    def changes(self, mean: Tensor) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction `mean` (q, c) without each row, (q, m)."""
+        weights = self.shares()
+        changes = self._proportional_changes(weight_odds(weights), mean)
         if self.head.keeps_proportions:
             yield from changes
             return
@@ -588,12 +583,12 @@ class Tiles:
             means.append(self._prediction(weights @ values.T, 1.0, query))
         return torch.cat(means)
 
-    def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
-        """:meth:`leave_one_out_changes` if others take a row's weight in proportion to theirs.
+    def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        """:meth:`changes` if others take a row's weight in proportion to theirs.
 
-        `share` (q, b) is its weight over the weight of all others.
+        `share` (q, n) is its weight over the weight of all others.
         """
-        adjusted = self.adjusted(rows)
+        adjusted = self.adjusted_values()
         for j in range(adjusted.shape[2]):
             yield share * (mean[:, j, None] - adjusted[..., j])
 
@@ -612,6 +607,11 @@ class Tiles:
         """Whether values are adjusted."""
         return self.adjustment_scale is not None
 
+    @property
+    def moves_values(self) -> bool:
+        """Whether :meth:`adjusted` values are others than the neighbours' own."""
+        return self.adjusts
+
     @cached_property
     def _attenuation(self) -> Tensor:
         """Factor of each query's adjustments, (q, 1), less than 1 far from the bank."""
@@ -624,6 +624,9 @@ class Tiles:
         """Similarity l2 of the nearest neighbour, (q, 1)."""
         if self.head.similarity == "l2":
             return self.extremes.nearest
+        return self._nearest_by_l2()
+
+    def _nearest_by_l2(self) -> Tensor:
         metric = self.head.metric_part(self.neighbors.embeddings)
         nearest = [
             mask_pairs_(l2(self.query, metric[rows]), self.excluded(rows), -math.inf).amax(dim=1)
@@ -631,16 +634,24 @@ class Tiles:
         ]
         return torch.stack(nearest, dim=1).amax(dim=1, keepdim=True)
 
-    def weights(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield (rows of the bank, their weights (q, b)), tile by tile; 0 if negligible.
+    # -- all rows of the bank at once --------------------------------------------------------
 
-        They are valid until the next tile.
-        """
-        partial = self._whole_partial()
-        for rows, peak, weights in self.relative_weights():
-            share = (peak - partial.peak).double().exp() / partial.total
-            weights = torch.threshold_(weights, 2 * math.exp(LEAST_LOGIT), 0.0)
-            yield rows, weights.mul_(share.to(weights.dtype))
+    @property
+    def positions(self) -> Tensor | None:
+        """Rows of the columns of what follows, (q, m); None: all rows of the bank."""
+        return None
+
+    def shares(self, power: float = 1.0) -> Tensor:
+        """Weights to a power, (q, m) in float64, as shares of their sum in the whole bank."""
+        return self.normalized(self._logits, power)
+
+    @cached_property
+    def _logits(self) -> Tensor:
+        return self.whole_logits()
+
+    def adjusted_values(self) -> Tensor:
+        """Adjusted values, (q, m, c), or (1, m, c) if nothing is adjusted."""
+        return self.adjusted(slice(0, len(self.neighbors)))
 
     def whole_logits(self) -> Tensor:
         """Logarithms of all weights, (q, n), relative to the largest in the whole bank."""
@@ -693,6 +704,10 @@ class ClassTiles(Tiles):
         return False  # `h` depends on the query alone
 
     @property
+    def moves_values(self) -> bool:
+        return True
+
+    @property
     def smoothing(self) -> Tensor | float:
         """Share of the classes' frequencies in each probability."""
         return self.head.share_of_prior(self.neighbors.adjustment_scale)
@@ -725,8 +740,8 @@ class ClassTiles(Tiles):
         scale = (1 - self.smoothing) * self.odds / total
         return self.neighbors.columns[rows] * scale[:, None]
 
-    def _proportional_changes(self, rows: slice, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
-        columns, kept = self.neighbors.columns[rows], 1 - self.smoothing
+    def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        columns, kept = self.neighbors.columns, 1 - self.smoothing
         votes = self.head.smoothed(self.masses, self.smoothing) * self.odds
         of_rows = kept * self.masses * self.odds
         for output in spans_of(self.head.sizes):
@@ -744,11 +759,6 @@ def weight_odds(weights: Tensor) -> Tensor:
     # Without its only neighbour, a prediction is undefined.
     weights = weights.double().clamp_max(1 - torch.finfo(torch.float32).eps)
     return weights / (1 - weights)
-
-
-def make_tiles(head: NONAHead, *arguments) -> Tiles:
-    """Make the tiles of a head of numbers or of classes."""
-    return (ClassTiles if isinstance(head, ClassHead) else Tiles)(head, *arguments)
 
 
 def _exp_(logits: Tensor) -> Tensor:

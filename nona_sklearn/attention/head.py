@@ -14,6 +14,7 @@ from ..softstep import SoftStep
 from ..weighting import Softmax, Weighting, make_weighting
 from .functional import Pairs, adjusted_mean, neighbor_attention
 from .fused import L2Attention
+from .nearest import find_nearest
 
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
@@ -180,6 +181,22 @@ class NONAHead(nn.Module):
         caps = [k for k in (self.n_neighbors, self.weighting.n_neighbors) if k is not None]
         return min(caps, default=None)
 
+    def most_weighed(self, n: int) -> int | None:
+        """How many of n neighbours, the nearest, can have weight, for any query.
+
+        Of equally near ones the first rows are taken. None: there is no such number, or no use in
+        it, since a step on similarities needs the farthest neighbour as well.
+        """
+        if self.step is not None and self.step.on == "similarity":
+            return None
+        bounds = [
+            self.n_neighbors,
+            None if self.weighting.ties else self.weighting.n_neighbors,
+            None if self.step is None else self.step.most_kept(n),
+        ]
+        most = min((bound for bound in bounds if bound is not None), default=None)
+        return None if most is None else min(most, n)
+
     @property
     def is_plain(self) -> bool:
         """Whether it is the softmax of distances over a temperature, and nothing else."""
@@ -263,17 +280,23 @@ class NONAHead(nn.Module):
         neighbors: Tensor,
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
+        n_admitted: Tensor | None = None,
     ) -> Tensor:
         """Weights from the similarities (q, n) of metric parts.
 
-        `neighbors` are of shape (n, d), or (q, n, d) if each query has others.
+        `neighbors` are of shape (n, d), or (q, n, d) if each query has others; `log_prior` is of
+        shape (n,) or (q, n). `n_admitted`, (q, 1), is the number of admitted neighbours of each
+        query, of which the given ones are the nearest, nearest first; None: they are all. The
+        :meth:`most_weighed` nearest have the same weights as among all.
         """
-        log_measure = None if self.step is None else self.step(similarity, query, excluded)
+        log_measure = None
+        if self.step is not None:
+            log_measure = self.step(similarity, query, excluded, n_admitted)
         if log_prior is not None:
             log_measure = log_prior if log_measure is None else log_measure + log_prior
         # The cap comes after the step, which would otherwise reject the last of the k as the
         # farthest of its row.
-        if self.max_neighbors is not None:
+        if self.max_neighbors is not None and self.max_neighbors < similarity.shape[1]:
             excluded = self._exclude_beyond_k(similarity, excluded)
         if excluded is not None:
             measured = similarity.new_zeros(()) if log_measure is None else log_measure
@@ -359,6 +382,9 @@ class NONAHead(nn.Module):
         if self.training and self.is_plain:
             temperature = torch.as_tensor(self.temperature, device=query.device)
             return L2Attention.apply(query, neighbors, targets, temperature, excluded, log_prior)
+        most = self.most_weighed(len(neighbors)) if self.training else None
+        if most is not None:
+            return self._attend_nearest(query, neighbors, targets, excluded, log_prior, most)
         if isinstance(excluded, tuple):
             pairs, shape = excluded, (len(query), len(neighbors))
             excluded = torch.zeros(shape, dtype=torch.bool, device=query.device)
@@ -370,6 +396,31 @@ class NONAHead(nn.Module):
         return neighbor_attention(
             query, neighbors, targets, similarity=self.compare, weights=weights, excluded=excluded
         )
+
+    def _attend_nearest(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Tensor | Pairs | None,
+        log_prior: Tensor | None,
+        most: int,
+    ) -> Tensor:
+        """Weighted means of the targets of the `most` nearest, where others have no weight."""
+        n_admitted = query.new_full((len(query), 1), len(neighbors), dtype=torch.long)
+        if excluded is not None:
+            n_admitted = n_admitted - _count_excluded(excluded, len(query))[:, None]
+        nearest = find_nearest(SIMILARITIES[self.similarity], query, neighbors, excluded, most)
+        weights = self.weigh(
+            nearest.similarity,
+            query,
+            nearest.of(neighbors),
+            nearest.excluded,
+            None if log_prior is None else log_prior[nearest.positions],
+            n_admitted,
+        )
+        values = nearest.of(targets.reshape(len(targets), -1))  # (q, k, c)
+        return (weights[:, None] @ values).reshape(len(query), *targets.shape[1:])
 
     def extra_repr(self) -> str:
         counts = f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"

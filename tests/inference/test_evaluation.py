@@ -237,14 +237,14 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     changes = bank.evaluate(head, query).influence()
     monkeypatch.setitem(tiles_module.TILE, "cpu", (4, 8))
     evaluation = bank.evaluate(head, query)
-    behind = torch.cat(evaluation.map_weighted_values(lambda _, behind: behind.weights()))
+    behind = torch.cat(evaluation.map_weighted_rows(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
 
 
 def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypatch):
     monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ROW_PAIRS", 2 * len(bank))
-    ranked = SoftStep("s1", on="rank")
+    ranked = SoftStep("s2", on="rank")
     for head, most in [(NONAHead(step=ranked), 2), (NONAHead(), 9)]:
         sizes = bank.evaluate(head, queries(9))._map_blocks(
             lambda block, _: block.stop - block.start
@@ -260,7 +260,7 @@ def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.evaluate(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._map_blocks(
+    bank.evaluate(NONAHead(step=SoftStep("s2", on="rank")), queries(9))._map_blocks(
         lambda *_: None
     )
     assert seen == [1]

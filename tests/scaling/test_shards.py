@@ -69,6 +69,18 @@ def assert_same(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
 
+def assert_same_quantiles(ours, estimator, queries, levels):
+    """Those of levels that differ by the rounding of float32 weights.
+
+    Where few targets lie near a quantile, such levels have quantiles that are farther apart.
+    """
+    rounding = 64 * np.finfo(np.float32).eps
+    low, high = (
+        estimator.predict_quantiles(queries, levels + sign * rounding) for sign in (-1, 1)
+    )
+    assert_same(ours, np.clip(ours, low, high))
+
+
 def assert_same_rows(ours, expected):
     """Of rows that weigh alike any may come first."""
     assert_same(ours[0], expected[0])
@@ -131,11 +143,11 @@ def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
     sharded = shards(estimator, tmp_path)
     for queries in (QUERIES, None):
         # At 0 and 1 weights of 1e-17 count, at 0.5 where two networks have one neighbour each.
-        levels = [0.01, 0.1, 0.47, 0.77, 0.99]
+        levels = np.array([0.01, 0.1, 0.47, 0.77, 0.99])
         ours = sharded.predict_quantiles(queries, levels)
-        assert_same(ours, estimator.predict_quantiles(queries, levels))
+        assert_same_quantiles(ours, estimator, queries, levels)
     single = sharded.predict_quantiles(QUERIES, 0.47)
-    assert_same(single, estimator.predict_quantiles(QUERIES, 0.47))
+    assert_same_quantiles(single, estimator, QUERIES, 0.47)
 
 
 @pytest.mark.parametrize("similarity", ["l2", "log_l2"])
