@@ -183,14 +183,14 @@ class NeighborsDisplay(Display):
             texts += [note for note, which in notes if label == which]
             ax.barh(0, 0, color=colors.get(label, "white"), label=", ".join(texts))
         ax.set(xlabel="weight, or what the network adds", ylabel="neighbour")
-        ax.legend(title=self.target_name, fontsize="small", loc="lower right")
+        ax.legend(title=self.target_name, fontsize="small", loc="best")
 
     def _draw_network(self, ax, colors, bars):
         """A bar under the neighbours: classes side by side, those that lose to the left of 0."""
         added, place = np.array([*self.network.values()]), np.full(len(colors), len(self.weights))
         for sign in (1, -1):
             lengths = np.maximum(sign * added, 0)
-            starts = lengths.cumsum() - lengths
+            starts = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
             ax.barh(place, sign * lengths, left=sign * starts, **{"color": colors, **bars})
         ax.axvline(0, color="0.2", linewidth=0.8)
 
