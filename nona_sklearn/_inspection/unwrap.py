@@ -302,8 +302,8 @@ def unwrap(model):
     >>> logarithms = TransformedTargetRegressor(reg, func=np.log, inverse_func=np.exp)
     >>> model = make_pipeline(StandardScaler(), logarithms).fit(X[:400], y[:400])
     >>> table = unwrap(model).explain(X[400:401], n_neighbors=3)
-    >>> list(table["query"])
-    [400, 400, 400, 400]
+    >>> list(table["neighbor"][3:])
+    ['others', 'transformation']
     >>> bool(np.isclose(table["contribution"].sum(), model.predict(X[400:401])[0]))
     True
     """
