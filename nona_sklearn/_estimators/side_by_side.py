@@ -224,10 +224,10 @@ def _name_largest(
     """Names of the features in which each row differs most from its query, (m,)."""
     each = np.stack(differences, axis=1)
     order = np.argsort(-each, axis=1, kind="stable")[:, :MOST_NAMED]
-    largest = np.take_along_axis(each, order, axis=1)
+    nothing = len(names)
+    largest = np.where(np.take_along_axis(each, order, axis=1) > 0, order, nothing)
+    kinds, kind_of_row = np.unique(largest, axis=0, return_inverse=True)  # many rows share a text
+    texts = [", ".join(names[j] for j in kind if j != nothing) for kind in kinds]
     column = np.full(len(found.positions), None, dtype=object)
-    column[found.of_rows] = [
-        ", ".join(names[j] for j, size in zip(row, sizes, strict=True) if size > 0)
-        for row, sizes in zip(order.tolist(), largest.tolist(), strict=True)
-    ]
+    column[found.of_rows] = np.array(texts, dtype=object)[kind_of_row.ravel()]
     return column
