@@ -56,7 +56,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
 
         Returns
         -------
@@ -72,7 +73,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
 
         Returns
         -------

@@ -42,7 +42,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
         return_std : bool, default=False
             Whether to return the standard deviations of the predictive distributions too.
         quantiles : float or array-like of shape (n_quantiles,), optional
