@@ -324,7 +324,7 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(evaluation_module, "WHOLE_ROW_PAIRS", 500)
+    monkeypatch.setattr(evaluation_module, "BLOCK_PAIRS", 500)
     pairs = reg.bank_.evaluate(reg.network_.head).map_weighted_rows(
         lambda rows, behind: behind.weights().numel()
     )
