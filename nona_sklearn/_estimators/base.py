@@ -222,7 +222,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
         n_neighbors : int, default=5
             Number of neighbours to return.
         return_distance : bool, default=True

@@ -19,13 +19,16 @@ from sklearn.neighbors import BallTree, KDTree
 from torch import Tensor
 
 from .._utils.chunks import spans
-from ..ranking import largest
+from .._utils.threads import cached_property
+from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
 
-#: Names of algorithms, each with the similarities whose nearest rows it finds.
+KNOWN = "l2", "log_l2", "l1", "dot", "cosine"
+#: Names of algorithms, each with the similarities whose nearest rows it finds. The first two also
+#: find those by another similarity that is registered.
 ALGORITHMS = {
-    "auto": ("l2", "log_l2", "l1", "dot", "cosine"),
-    "brute": ("l2", "log_l2", "l1", "dot", "cosine"),
+    "auto": KNOWN,
+    "brute": KNOWN,
     "kd_tree": ("l2", "log_l2", "l1", "cosine"),
     "ball_tree": ("l2", "log_l2", "l1", "cosine"),
     "hnsw": ("l2", "log_l2", "cosine"),
@@ -54,14 +57,18 @@ def make_index(
     similarity : str
         Name of the similarity by which rows are near.
     embeddings : float32 ndarray or Tensor of shape (n, d)
-        The rows, at least one.
+        The rows.
     graph : uint8 ndarray, optional
         With 'hnsw', :meth:`GraphIndex.serialized` of an earlier index of these rows.
     """
     rows = torch.as_tensor(embeddings)
+    if len(rows) == 0:
+        return TiledIndex(similarity, rows)
     if not isinstance(algorithm, str):
         return TransformerIndex(algorithm, similarity, rows)
     check_algorithm(algorithm, similarity)
+    if similarity not in KNOWN:
+        return FunctionIndex(similarity, rows)
     if algorithm == "auto" and similarity in ALGORITHMS["kd_tree"]:
         algorithm = "kd_tree" if rows.shape[1] <= MOST_DIMENSIONS_OF_TREE else "brute"
     if algorithm == "hnsw":
@@ -93,7 +100,7 @@ def check_algorithm(algorithm: Any, similarity: str) -> None:
         return
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm must be one of {[*ALGORITHMS]}, got {algorithm!r}")
-    if similarity not in ALGORITHMS[algorithm]:
+    if algorithm not in ("auto", "brute") and similarity not in ALGORITHMS[algorithm]:
         able = ", ".join(map(repr, ALGORITHMS[algorithm]))
         raise ValueError(
             f"algorithm={algorithm!r} needs a similarity of {able}, got similarity={similarity!r}"
@@ -175,9 +182,10 @@ class Index(ABC):
             Positions of the rows, in any order.
         """
         query, k = torch.as_tensor(query), min(int(k), len(self))
+        if k == 0 or len(query) == 0:
+            return torch.zeros(len(query), k, dtype=torch.long, device=query.device)
         found = [self._nearest(query[block], k) for block in spans(len(query), self._block(k))]
-        empty = torch.zeros(0, k, dtype=torch.long)
-        return torch.cat([empty, *found]).to(query.device)
+        return torch.cat(found).to(query.device)
 
     def similarities(self, query: Tensor, positions: Tensor) -> Tensor:
         """Similarities (q, m) of some rows of each query, in the query's dtype.
@@ -259,9 +267,10 @@ class TiledIndex(ExactIndex):
     l1 it is the negative distance.
     """
 
-    def __init__(self, similarity: str, rows: Tensor):
-        super().__init__(similarity, rows)
-        self.keys_of = _KEYS[similarity](rows)
+    @cached_property
+    def keys_of(self) -> Any:
+        """What computes the keys of a block of queries."""
+        return _KEYS[self.similarity](self.rows)
 
     def _block(self, k: int) -> int:
         fitting = BLOCK_PAIRS // max(1, len(self))
@@ -368,6 +377,22 @@ _KEYS: dict[str, Any] = {
     "dot": _ProductKeys,
     "cosine": lambda rows: _ProductKeys(rows, unit=True),
 }
+
+
+class FunctionIndex(Index):
+    """Compares each query with all rows, by a similarity of one's own that is registered."""
+
+    def _block(self, k: int) -> int:
+        return max(1, BLOCK_PAIRS // max(1, len(self)))
+
+    def _of_all(self, query: Tensor) -> Tensor:
+        return SIMILARITIES[self.similarity](query, self.rows)
+
+    def _nearest(self, query: Tensor, k: int) -> Tensor:
+        return nearest_first(self._of_all(query), None, k)[:, :k]
+
+    def _similarities(self, query: Tensor, positions: Tensor) -> Tensor:
+        return self._of_all(query).gather(1, positions)
 
 
 class TreeIndex(ExactIndex):

@@ -72,10 +72,13 @@ class Neighbors:
         values = self.values.double()
         return values[:, None] if values.ndim == 1 else values
 
-    @cached_property
-    def summands(self) -> Tensor:
-        """:func:`with_ones` of the columns, (1 + n_outputs, n)."""
-        return with_ones(self.columns)
+    def searched_by(self, algorithm: Any) -> Neighbors:
+        """The same neighbours, found by another algorithm; the cache stays valid."""
+        if algorithm is self.algorithm:
+            return self
+        others = replace(self, algorithm=algorithm)
+        vars(others)["cache"] = self.cache  # in which an index stays that is built later
+        return others
 
     def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
         """An index for each of a head's networks, built when it is first needed."""
@@ -90,14 +93,6 @@ class Neighbors:
             ]
         return self.cache[key]
 
-    def searched_by(self, algorithm: Any) -> Neighbors:
-        """The same neighbours, found by another algorithm; the cache stays valid."""
-        if algorithm is self.algorithm:
-            return self
-        others = replace(self, algorithm=algorithm)
-        vars(others)["cache"] = self.cache  # in which an index stays that is built later
-        return others
-
     def graphs(self) -> list[np.ndarray] | None:
         """The graphs of the indexes as arrays of bytes, or None if there are none."""
         for key, indexes in self.cache.items():
@@ -110,11 +105,6 @@ class Neighbors:
         others = replace(self, values=values, adjustment_scale=None)
         others.cache.update(self.cache)
         return others
-
-
-def with_ones(values: Tensor) -> Tensor:
-    """Ones, for the sum of the weights, and c rows of values: (1 + c, n)."""
-    return torch.cat([values.new_ones(1, len(values)), values.T])
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,20 +122,13 @@ class Exclusion:
     def _sorted(self) -> tuple[Tensor, Tensor]:
         return self.neighbors.sort()
 
-    def counts(self, queries: slice = slice(None)) -> Tensor:
-        """Number of excluded neighbours of each of a block's queries, (q,)."""
-        return self._range(queries)[1]
-
-    def _range(self, queries: slice) -> tuple[Tensor, Tensor]:
-        """Place of each query's first excluded neighbour among sorted labels, and their number."""
-        labels, wanted = self._sorted[0], self.queries[queries].contiguous()
-        first = torch.searchsorted(labels, wanted)
-        return first, torch.searchsorted(labels, wanted, right=True) - first
-
     def pairs(self, queries: slice = slice(None)) -> tuple[Tensor, Tensor]:
         """Positions (p,) of a block's queries and of neighbours, found without all pairs."""
-        first, count = self._range(queries)
-        query = torch.arange(len(count), device=count.device).repeat_interleave(count)
+        labels, order = self._sorted
+        wanted = self.queries[queries].contiguous()
+        first = torch.searchsorted(labels, wanted)
+        count = torch.searchsorted(labels, wanted, right=True) - first
+        query = torch.arange(len(wanted), device=wanted.device).repeat_interleave(count)
         before = count.cumsum(0) - count  # pairs of previous queries
-        rank = torch.arange(len(query), device=count.device) + (first - before)[query]
-        return query, self._sorted[1][rank]
+        rank = torch.arange(len(query), device=wanted.device) + (first - before)[query]
+        return query, order[rank]

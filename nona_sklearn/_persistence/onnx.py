@@ -253,7 +253,7 @@ def _use_graph_methods(head: nn.Module, n_rows: int) -> None:
     """Replace methods of the modules of a head that is the graph's own, for a bank's rows."""
     for module in head.modules():
         if isinstance(module, NONAHead):  # a graph has no numbers that depend on tensors
-            module.most_weighed = partial(_constant, module.most_weighed(n_rows))
+            vars(module)["most_weighed"] = partial(_constant, module.most_weighed(n_rows))
         for (kind, name), method in GRAPH_METHODS.items():
             if getattr(type(module), name, None) is getattr(kind, name):  # not overridden
                 setattr(module, name, MethodType(method, module))

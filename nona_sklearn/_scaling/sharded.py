@@ -17,16 +17,17 @@ from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
 from .._estimators.queries import input_blocks
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration
+from .._inference.distribution import Calibration, Distribution
 from .._persistence.file import decoding, read
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
 from .shard_folder import ESTIMATOR, Entry, Folder
-from .shard_query import NearestQuery, ShardsLostError, StreamedQuery
+from .shard_query import ShardQuery, ShardsLostError
 
 QUERY_BLOCK = 4096  # queries that are evaluated at a time
+BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have weight
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 
 
@@ -37,8 +38,8 @@ def save_shards(estimator, folder, n_shards):
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted, with weights that end after some number of nearest rows (`n_neighbors`), or that
-        depend on each neighbour by itself.
+        Fitted. Where `n_neighbors` bounds the rows of a prediction, queries read few numbers of
+        each shard, and else one for each row.
     folder : str or path-like
         Where to write. It must not exist.
     n_shards : int
@@ -49,8 +50,7 @@ def save_shards(estimator, folder, n_shards):
     TypeError
         If it is no such estimator, or holds an object that a file cannot.
     ValueError
-        If it is not fitted, `n_shards` is not between 1 and the number of rows, or a neighbour's
-        weight depends on others.
+        If it is not fitted, or `n_shards` is not between 1 and the number of rows.
     OSError
         If there is something at `folder` (FileExistsError), or it cannot be written. Nothing is
         left then.
@@ -81,7 +81,6 @@ def save_shards(estimator, folder, n_shards):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    _check_streams(estimator)
     bank, all_rows = replace(bank, groups=None), np.arange(len(bank))
     empty = with_bank(estimator, bank.in_order(all_rows[:0]))
     with new_folder(path) as beside:
@@ -113,19 +112,6 @@ def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
     if algorithm == "hnsw":
         neighbors.indexes(estimator.network_.head)
     return replace(bank, neighbors=neighbors)
-
-
-def _check_streams(estimator: NeighborEstimator) -> None:
-    """Refuse weights of all rows that depend on more of them than the nearest and the farthest."""
-    evaluation = estimator.bank_.evaluate(estimator.network_.head, estimator.bank_.embeddings[:0])
-    if evaluation.ends:
-        return
-    if any(head.needs_whole_rows for head, _, _ in evaluation.split_by_head):
-        raise ValueError(
-            "weights must end after some number of nearest rows, set by n_neighbors, or depend on "
-            f"each neighbour's similarity alone, got weighting={estimator.weighting!r}, and a "
-            "step on ranks or a number of neighbours"
-        )
 
 
 def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
@@ -269,12 +255,13 @@ class ShardedNeighbors:
         def check(folder):
             check_n_neighbors(n_neighbors, len(folder) - (X is None))
 
-        def heaviest(query):
-            return query.heaviest(int(n_neighbors))
+        def of_all_shards(query):
+            part = query.evaluate(n_neighbors)
+            weights, positions, _ = query.of(part).heaviest(n_neighbors)
+            return weights.numpy(), part.ids[positions].numpy()
 
-        found = self._evaluate(X, heaviest, check, least=n_neighbors)
-        weights, ids = (torch.cat(blocks).numpy() for blocks in zip(*found, strict=True))
-        return weights, ids
+        weights, ids = zip(*self._evaluate(X, of_all_shards, check), strict=True)
+        return np.concatenate(weights), np.concatenate(ids)
 
     @available_if(_does("predict_quantiles"))
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
@@ -290,32 +277,30 @@ class ShardedNeighbors:
         Returns
         -------
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
-            The quantiles. For a regressor without calibration they may be larger by a
-            thousand-millionth of the targets' range. Near 0 and 1 they depend on weights below
-            rounding, in one bank and in shards, and may differ.
+            The quantiles. Near 0 and 1 they depend on weights below rounding, in one bank and in
+            shards, and may differ.
         """
         levels = check_levels(quantiles)
         bank = self.estimator_.bank_
         calibration = bank.calibration or Calibration()
 
-        def quantiles_of(query):
-            return query.quantiles(calibration, levels)
+        def of_all_shards(query):
+            part = query.evaluate()
+            return Distribution(query.of(part), calibration, part.extents).quantiles(levels)
 
-        found = torch.cat(self._evaluate(X, quantiles_of)).numpy()
-        found = found[..., 0] if bank.targets.ndim == 1 else found
+        found = np.concatenate(self._evaluate(X, of_all_shards))
         return found[:, 0] if np.ndim(quantiles) == 0 else found
 
     def _mean(self, X) -> Tensor:
-        return torch.cat(self._evaluate(X, lambda query: query.mean()))
+        return torch.cat(self._evaluate(X, lambda query: query.of(query.evaluate()).mean()))
 
     def _evaluate(
         self,
         X,
-        function: Callable[[NearestQuery | StreamedQuery], Any],
+        function: Callable[[ShardQuery], Any],
         check: Callable[[Folder], None] = lambda _: None,
-        least: int = 0,
     ) -> list[Any]:
-        """Results for blocks of queries, all of the same shards; of `least` rows at least.
+        """Results for blocks of queries, all of the same shards.
 
         When shards are edited or lost meanwhile, it starts again.
         """
@@ -327,7 +312,7 @@ class ShardedNeighbors:
                 raise ValueError(f"X=None needs at least 2 rows in the bank, it has {len(folder)}")
             check(folder)
             try:
-                results = [function(query) for query in self._queries(X, folder, least)]
+                results = [function(query) for query in self._queries(X, folder)]
             except ShardsLostError as error:
                 now = Folder.read(self.folder)
                 lost = lost | error.errors if now == whole else {}
@@ -338,19 +323,20 @@ class ShardedNeighbors:
             self.missing_shards_ = [entry.path.name for entry in whole.shards if entry in lost]
             return results
 
-    def _queries(self, X, folder: Folder, least: int) -> Iterator[NearestQuery | StreamedQuery]:
-        """Some queries at a time, of which all that the weights depend on is known."""
-        fitted = self.estimator_
-        of_all = folder.shards, self.n_jobs, fitted.network_.head, fitted.bank_.neighbors
+    def _queries(self, X, folder: Folder) -> Iterator[ShardQuery]:
+        """Some embedded queries at a time; or rows of the bank, and their ids."""
+        head = self.estimator_.network_.head
+        no_rows = self.estimator_.bank_.neighbors
+        parts = head.split_by_head(no_rows.embeddings, no_rows.embeddings)
+        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm
+        dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
+        most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
         for embeddings, ids in self._embedded(X, folder):
-            query = NearestQuery(*of_all, embeddings, ids, least)
-            if query.of(fitted.bank_.neighbors, fitted.bank_.ids).ends:
-                yield query
-            else:
-                yield StreamedQuery(*of_all, embeddings, ids).learn_weights()
+            for rows in spans(len(embeddings), most):
+                own = None if ids is None else ids[rows]
+                yield ShardQuery(*of_all, embeddings[rows], own)
 
     def _embedded(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Embed some queries at a time; or take the rows of the bank, and their ids."""
         if X is not None:
             for block in input_blocks(self.estimator_, X):
                 yield embed_queries(self.estimator_.network_, block), None
@@ -388,9 +374,8 @@ class ShardedNeighbors:
             if last.n_rows < OPEN_ROWS:
                 with suppress(OSError, ValueError):  # lost: it may come back as it was
                     bank, opened = last.open(), last
-            editor = with_bank(
-                self.estimator_, replace(bank, next_id=torch.tensor(folder.next_id))
-            )
+            bank = replace(bank, next_id=torch.tensor(folder.next_id))
+            editor = with_bank(self.estimator_, bank)
             ids = editor.add_neighbors(X, y, sample_weight)
             folder = folder.put(indexed(editor.bank_, self.estimator_), opened)
             replace(folder, next_id=folder.next_id + len(ids)).write()

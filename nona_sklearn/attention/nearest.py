@@ -3,8 +3,6 @@
 They are found without gradient: ranked with gradient, all pairs would take several times as long.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

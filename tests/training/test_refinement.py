@@ -1,4 +1,4 @@
-"""Refinement after training: numbers of neighbours, shrinkage, and the nearest alone."""
+"""Refinement after training: numbers of neighbours, and shrinkage."""
 
 import math
 
@@ -13,9 +13,7 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training.refinement import (
     TOLERANCE,
     TOLERANCE_OF_CLASSES,
-    NearestEvaluation,
     fit_n_neighbors,
-    nearest_alone,
     refine,
 )
 from nona_sklearn.attention.head import SHRINKAGES
@@ -23,7 +21,11 @@ from nona_sklearn.attention.head import SHRINKAGES
 
 def chosen(head, losses_of):
     """The number that is chosen from losses of each number on parts of the rows."""
-    fit_n_neighbors(head, list(losses_of), lambda: torch.tensor(losses_of[head.n_neighbors]))
+
+    def losses():
+        return torch.tensor(losses_of[head.n_neighbors])
+
+    fit_n_neighbors(head, list(losses_of), lambda: losses().mean(), losses)
     return head.n_neighbors
 
 
@@ -56,7 +58,7 @@ def test_each_number_is_tried_with_the_shrinkage_that_suits_it():
         noise = abs(head.shrinkage - 0.5) if head.n_neighbors == 3 else head.shrinkage
         return torch.full((5,), 1.0 + noise)
 
-    fit_n_neighbors(head, [3, 5], losses)
+    fit_n_neighbors(head, [3, 5], lambda: losses().mean(), losses)
     assert (head.n_neighbors, head.shrinkage) == (3, max(SHRINKAGES))
 
 
@@ -72,7 +74,7 @@ def test_each_number_is_tried_with_the_shrinkage_that_suits_it():
     leaves_out=st.booleans(),
     prior=st.booleans(),
 )
-def test_the_nearest_alone_give_the_predictions_of_all(
+def test_the_nearest_are_searched_once_for_all_numbers(
     seed, of_classes, similarity, weighting, step, n_neighbors, shrinkage, leaves_out, prior
 ):
     """Also after the number has been lowered."""
@@ -90,18 +92,13 @@ def test_the_nearest_alone_give_the_predictions_of_all(
     labels = torch.arange(30)
     exclusion = Exclusion(labels[:9], labels) if leaves_out else None
     evaluation = Evaluation(head, neighbors, query, exclusion)
-    few = nearest_alone(evaluation)
-    assert isinstance(few, NearestEvaluation)
-    for k in (n_neighbors, (n_neighbors + 1) // 2):
+    head.eval()
+    evaluation.mean()
+    for k in (n_neighbors, (n_neighbors + 1) // 2):  # found already
         head.n_neighbors = k
-        torch.testing.assert_close(few.mean(), evaluation.mean(), rtol=1e-4, atol=1e-5)
-
-
-def test_all_neighbours_are_evaluated_where_weights_have_no_bound():
-    z = torch.randn(9, 2)
-    for head in (NONAHead(), NONAHead(step=SoftStep("s1"), n_neighbors=3)):
-        evaluation = Evaluation(head, Neighbors(z, z[:, 0]), z)
-        assert nearest_alone(evaluation) is evaluation
+        with torch.no_grad():
+            expected = evaluation.attend().double()
+        torch.testing.assert_close(evaluation.mean(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_noise_is_averaged_over_more_neighbours_than_a_trend():
