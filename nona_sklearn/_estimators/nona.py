@@ -81,7 +81,7 @@ class NONARegressor(NeighborRegressor):
         dict has the parameters of :class:`SoftStep` but for `embedding_dim`, such as
         ``{'step': 's2', 'params': 'pointwise'}``.
 
-    n_neighbors : int, 'auto' or None, default=None
+    n_neighbors : int, 'auto' or None, default='auto'
         Largest number of rows behind a prediction, the nearest to the query, of all networks
         together: each has its share. 'auto': the fewest, of some numbers from 3 to 100 for each
         network, whose validation loss is within chance of the best; without validation rows, 10
@@ -281,7 +281,7 @@ class NONARegressor(NeighborRegressor):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
-    n_neighbors: int | str | None = None
+    n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
@@ -401,7 +401,7 @@ class NONAClassifier(NeighborClassifier):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
-    n_neighbors: int | str | None = None
+    n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
