@@ -95,6 +95,26 @@ def test_legend_lies_below_the_axis_label(reg, plane, height):
     assert 0 < label.y0 - legend.y1 < label.height
 
 
+def contributions_of(ax):
+    (right,) = ax.child_axes
+    return [float(label.get_text()) for label in right.get_yticklabels()], right.get_ylabel()
+
+
+def test_writes_the_contributions_beside_the_rows(reg, plane, ax):
+    _, X_test, y, _ = plane
+    table, prediction = reg.explain(X_test[:1]), reg.predict(X_test[:1])[0]
+    NeighborsDisplay.from_estimator(reg, X_test[:1], n_neighbors=5, ax=ax)
+    written, label = contributions_of(ax)
+    rounding = 0.005 * table["contribution"].abs().max()  # three digits of the largest
+    np.testing.assert_allclose(written, table["contribution"][:5], atol=rounding)
+    assert f"({table['weight'][:5].sum():.0%} of the weight)" in ax.get_title()
+    whole, axes = len(table), Figure().subplots()
+    NeighborsDisplay.from_estimator(reg, X_test[:1], n_neighbors=whole, ax=axes)
+    total = float(contributions_of(axes)[1].split()[1])
+    assert axes.get_title() == f"all {whole} neighbours"
+    np.testing.assert_allclose(total, prediction, atol=rounding)
+
+
 def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     _, X_test, y, _ = plane
     plain = copy.deepcopy(reg).set_neighbor_targets(y)  # nothing is adjusted from then on
@@ -106,13 +126,14 @@ def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     np.testing.assert_array_equal(dots.get_offsets(), np.column_stack([display.targets, places]))
 
 
-def test_names_and_small_banks(reg, plane, ax):
+def test_names_and_small_banks(plane, ax):
     names = [f"house {i}" for i in range(120)]
+    dense = NONARegressor(n_neighbors=None, n_estimators=1, max_iter=1, random_state=0)
     display = NeighborsDisplay.from_estimator(
-        reg, plane[1][:1], n_neighbors=500, row_names=names, ax=ax
+        dense.fit(plane[0], plane[2]), plane[1][:1], n_neighbors=500, row_names=names, ax=ax
     )
     assert sorted(display.names) == sorted(names)
-    assert "100% of the weight" in ax.get_title()
+    assert ax.get_title() == "all 120 neighbours"
     labels = labels_of(ax)
     assert len(labels) == 40  # every third
     shares = [f"{n}   {w:.1%}" for n, w in zip(display.names, display.weights, strict=True)]
