@@ -346,9 +346,10 @@ class SoftStep(nn.Module):
         last = x.topk(n_neighbors, dim=1).values[:, -1]
         self.start_at(last.median().clamp(0.01, 0.99).item())
 
-    def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield what may be refined after training: a tensor, and the values to try."""
-        yield self.narrowing, self.narrowing * self.narrowing.new_tensor(STEP_MULTIPLES)
+    def refinements(self) -> Iterator[tuple[Callable[[Tensor], Tensor], Tensor]]:
+        """Yield what may be refined after training: how to set it, and the values to try."""
+        candidates = self.narrowing * self.narrowing.new_tensor(STEP_MULTIPLES)
+        yield self.narrowing.fill_, candidates
 
     def most_kept(self, n: int) -> int | None:
         """How many of n neighbours, the nearest, are kept at most, for any query; None: all.

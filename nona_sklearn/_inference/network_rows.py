@@ -11,7 +11,7 @@ from torch import Tensor
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention import ClassHead, NONAHead
-from ..attention.functional import Pairs, adjusted_mean
+from ..attention.functional import Pairs
 from .nearest import Candidates
 from .neighbors import Neighbors
 
@@ -153,7 +153,7 @@ class NetworkRows:
         plain, expected = means.chunk(2, dim=1)
         total = (~self.excluded[queries]).any(dim=1, keepdim=True).double()
         own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
-        return adjusted_mean(plain, expected, total, own, attenuation)
+        return self.head.adjusted_mean(plain, expected, total, own, attenuation)
 
     # -- adjusted values -------------------------------------------------------------------
 
@@ -173,7 +173,8 @@ class NetworkRows:
         if not self.adjusts:
             return values.reshape(-1, *values.shape[-2:])
         theirs = self._adjustments(self.neighbors.embeddings)[rows]
-        return values + self.attenuation[:, :, None] * (self.query_adjustments[:, None] - theirs)
+        own, attenuation = self.query_adjustments[:, None], self.attenuation[:, :, None]
+        return self.head.adjusted_mean(values, theirs, 1.0, own, attenuation)
 
     def _adjustments(self, embeddings: Tensor) -> Tensor:
         """Adjustments g of rows, (n, c), in units of the values."""

@@ -62,6 +62,11 @@ class Weighting(nn.Module):
     needs_nearest: bool = False
     n_neighbors: int | None = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether weights end at a distance of their own, which differs between queries."""
+        return False
+
     def __init__(
         self, function: Callable[[Tensor], Tensor] | None = None, *, learn_temperature: bool = True
     ):

@@ -187,6 +187,10 @@ class Softpick(Weighting):
         super().__init__(learn_temperature=learn_temperature)
         self.threshold = nn.Parameter(torch.tensor(-5.0))
 
+    @property
+    def ends(self) -> bool:
+        return True
+
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
         # Below the least lead the logarithm's gradient would be infinite.
