@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from .._data.scaler import SmoothClipScaler
+from .._inference.index import check_algorithm
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -22,8 +23,16 @@ from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
+from ..weighting import make_weighting
 from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
-from .parameters import OF_CLASSES, OF_EXTRACTORS, OF_TABLES, ASSoftmax
+from .parameters import (
+    OF_CLASSES,
+    OF_EXTRACTORS,
+    OF_TABLES,
+    START_N_NEIGHBORS,
+    START_N_NEIGHBORS_OF_CLASSES,
+    ASSoftmax,
+)
 
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
@@ -50,11 +59,26 @@ class Architecture:
         return getattr(self.estimator, name)
 
     def validate(self) -> None:
-        """Validate the parameters of parameters."""
+        """Validate the parameters of parameters, and what they mean together."""
+        check_algorithm(self.estimator.algorithm, self.estimator.similarity)
         if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
             loss.validate()
         if self.extractor is not None:
             self.extractor.validate()
+        n_neighbors, weighting = self.estimator.n_neighbors, self.estimator.weighting
+        if n_neighbors in (None, "auto"):
+            return
+        if (own := make_weighting(weighting).n_neighbors) is not None:
+            raise ValueError(
+                f"n_neighbors must be None or 'auto' with weighting={weighting!r}, which has a "
+                f"number of its own, {own}, got {n_neighbors}"
+            )
+        n_networks = getattr(self.estimator, "n_estimators", "auto")
+        if n_networks != "auto" and n_networks > n_neighbors:
+            raise ValueError(
+                f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
+                f"it, got {n_neighbors}"
+            )
 
     @property
     def device(self) -> torch.device:
@@ -64,6 +88,30 @@ class Architecture:
     def n_networks(self, n_rows: int) -> int:
         """Number of networks for so many training rows."""
         return 1
+
+    @property
+    def step(self) -> str | None:
+        """Which step function masks the weights, if one does."""
+        raise NotImplementedError
+
+    @property
+    def chooses_n_neighbors(self) -> bool:
+        """Whether 'auto' is a number to be chosen: the weights have no other end."""
+        if self.estimator.n_neighbors != "auto" or self.step == "s1":
+            return False
+        weighting = make_weighting(self.estimator.weighting)
+        return weighting.n_neighbors is None and not weighting.ends
+
+    def n_neighbors_of_each(self, n_networks: int, n_rows: int) -> list[int | None]:
+        """The number of neighbours with which each network is trained; None: all."""
+        most = self.estimator.n_neighbors
+        if self.chooses_n_neighbors:
+            classes = is_classifier(self.estimator)
+            start = START_N_NEIGHBORS_OF_CLASSES if classes else START_N_NEIGHBORS
+            return [min(start, n_rows)] * n_networks
+        if most in (None, "auto"):
+            return [None] * n_networks
+        return [int(most) // n_networks + (i < most % n_networks) for i in range(n_networks)]
 
     def config(self) -> TrainingConfig:
         """The configuration of training, but for the loss."""
@@ -84,6 +132,7 @@ class Architecture:
             max_iter=estimator.max_iter,
             n_iter_no_change=self.setting("n_iter_no_change"),
             device=self.device,
+            choose_n_neighbors=self.chooses_n_neighbors,
             verbose=int(estimator.verbose),
             **options,
             **self.training_options,
@@ -104,9 +153,30 @@ class Architecture:
         """Whether the frequencies of classes take part in their probabilities."""
         return self.estimator.smoothing
 
+    def check_search(self, head: Any, n_rows: int) -> None:
+        """Refuse an algorithm that finds nearest rows where the others have weight, too."""
+        algorithm = self.estimator.algorithm
+        if algorithm in ("auto", "brute") or head.most_weighed(n_rows) is not None:
+            return
+        names = ("n_neighbors", "softstep", "softstep_on", "softstep_params", "weighting")
+        values = ", ".join(
+            f"{name}={getattr(self.estimator, name)!r}"
+            for name in names
+            if hasattr(self.estimator, name)
+        )
+        raise ValueError(
+            f"algorithm={algorithm!r} needs weights that end after the nearest rows, which those "
+            f"of {values} do not: set n_neighbors, or algorithm='brute'"
+        )
+
     def check_n_rows(self, n_rows: int) -> None:
-        """Refuse a weighting of more neighbours than there are training rows."""
-        weighting = self.estimator.weighting
+        """Refuse more neighbours than there are training rows."""
+        n_neighbors, weighting = self.estimator.n_neighbors, self.estimator.weighting
+        if n_neighbors not in (None, "auto") and n_neighbors > n_rows:
+            raise ValueError(
+                f"n_neighbors must be at most the number of training rows, {n_rows}, got "
+                f"{n_neighbors}"
+            )
         most = None if isinstance(weighting, str) else weighting.n_neighbors
         if most is not None and most > n_rows:
             raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
@@ -173,7 +243,9 @@ class NONAArchitecture(Architecture):
             return int(estimator.n_estimators)
         if estimator.warm_start and hasattr(estimator, "network_"):
             return len(estimator.validation_indices_)  # those of the earlier fit
-        return count_networks(n_rows) if self.extractor is None else 1
+        n_networks = count_networks(n_rows) if self.extractor is None else 1
+        most = estimator.n_neighbors
+        return n_networks if most in (None, "auto") else min(n_networks, int(most))
 
     @property
     def neighbor_pool(self):
@@ -206,19 +278,28 @@ class NONAArchitecture(Architecture):
     def smoothing(self):
         return self.adjusts
 
-    def build(self, X: Any, targets: Any) -> NeighborNetwork:
+    @property
+    def step(self):
+        step = self.estimator.softstep
+        return step.get("step", "s1") if isinstance(step, dict) else step
+
+    def build(self, X: Any, targets: Any, n_neighbors: int | None = None) -> NeighborNetwork:
         """Build an untrained network for training rows and fitted targets."""
         n_adjusted = targets.n_adjusted if self.adjusts else 0
         if self.estimator.hidden_layer_sizes is None:
             embedding, embedding_dim = self._features_as_embedding(X)
-            head = self.make_head(targets, 0, embedding_dim)
+            head = self.make_head(targets, 0, embedding_dim, n_neighbors)
         else:
-            head = self.make_head(targets, n_adjusted, self.estimator.embedding_dim)
+            dim = self.estimator.embedding_dim
+            head = self.make_head(targets, n_adjusted, dim, n_neighbors)
             embedding = self.make_embedding(X, n_adjusted)
         self.check_n_rows(len(X))
+        self.check_search(head, len(X))
         return NeighborNetwork(embedding, head)
 
-    def make_head(self, targets: Any, n_adjusted: int, embedding_dim: int) -> Any:
+    def make_head(
+        self, targets: Any, n_adjusted: int, embedding_dim: int, n_neighbors: int | None
+    ) -> Any:
         """Build the head."""
         estimator, step = self.estimator, self.estimator.softstep
         if step is not None:
@@ -232,6 +313,7 @@ class NONAArchitecture(Architecture):
             step,
             estimator.weighting,
             learn_temperature=True,
+            n_neighbors=n_neighbors,
             n_adjusted=n_adjusted,
         )
 
@@ -290,7 +372,11 @@ class SoftStepArchitecture(Architecture):
         given = self._in_given_space
         return {"refine_on_training": given, "average": not given}
 
-    def build(self, X: Tensor, targets: Any) -> NeighborNetwork:
+    @property
+    def step(self):
+        return self.estimator.softstep
+
+    def build(self, X: Tensor, targets: Any, n_neighbors: int | None = None) -> NeighborNetwork:
         """Build an untrained network for training rows and fitted targets."""
         estimator, n_features = self.estimator, X.shape[1]
         embedding_dim = n_features if self._in_given_space else estimator.embedding_dim
@@ -302,7 +388,7 @@ class SoftStepArchitecture(Architecture):
             ),
             estimator.weighting,
             learn_temperature=True,
-            n_neighbors=estimator.n_neighbors,
+            n_neighbors=n_neighbors,
         )
         on_ranks = estimator.softstep_on == "rank"
         if not self._in_given_space and on_ranks and not head.weighting.depends_on_similarity:
@@ -312,6 +398,7 @@ class SoftStepArchitecture(Architecture):
                 "gradient to learn from; use softstep_on='similarity'"
             )
         self.check_n_rows(len(X))
+        self.check_search(head, len(X))
         network = NeighborNetwork(self._make_embedding(n_features), head)
         sample = X
         if len(X) > START_SAMPLE:  # rows may come in order

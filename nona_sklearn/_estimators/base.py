@@ -111,6 +111,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 data.values.to(device),
                 None if prior is None else prior.to(device),
                 self.targets_.unit.to(device),
+                self.algorithm,
             ),
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),
@@ -130,6 +131,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def n_estimators_(self):
         """Number of networks."""
         return len({epoch["estimator"] for epoch in self.history_})
+
+    @property
+    def n_neighbors_(self):
+        """Largest number of rows that a prediction can have; None: all."""
+        fitted = fitted_snapshot(self)
+        return fitted.network_.head.most_weighed(len(fitted.bank_))
 
     @property
     def best_loss_(self):
@@ -215,7 +222,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
         n_neighbors : int, default=5
             Number of neighbours to return.
         return_distance : bool, default=True

@@ -74,7 +74,7 @@ class DenseArchitecture(NONAArchitecture):
     adjusts = False
     neighbor_pool = "batch"  # the cheapest: the head does not use it
 
-    def make_head(self, targets, n_adjusted, embedding_dim):
+    def make_head(self, targets, n_adjusted, embedding_dim, n_neighbors):
         sizes = getattr(targets, "sizes", None)
         n_outputs = targets.n_outputs if sizes is None else sum(sizes)
         return DenseHead(embedding_dim, n_outputs, sizes)

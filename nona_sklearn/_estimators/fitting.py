@@ -50,7 +50,10 @@ def fit_networks(
         *(data.sample, splits, seeds, replace(config, loss=targets.loss)),
         *(estimator.max_time, getattr(estimator, "n_jobs", None)),
     )
-    estimator.network_ = average([network for network, _ in trained]).freeze()
+    networks = [network for network, _ in trained]
+    for network in networks:
+        _in_units_of_targets(network.head, targets)
+    estimator.network_ = average(networks).freeze()
     estimator.targets_ = targets
     numbers = data.selection.numbers
     estimator.validation_indices_ = [
@@ -73,12 +76,20 @@ def _initial_networks(
     if goes_on:
         targets.check_same(estimator.targets_)
     networks = []
-    for seed in seeds:
+    for seed, k in zip(seeds, architecture.n_neighbors_of_each(len(seeds), len(X)), strict=True):
         with local_seed(int(seed)):
-            networks.append(architecture.build(X, targets))
+            networks.append(architecture.build(X, targets, k))
     if goes_on:
         _load_weights(average(networks), estimator)
     return networks
+
+
+def _in_units_of_targets(head: Any, targets: Any) -> None:
+    """State a head's mean residual in units of the bank's targets, not of what it learned."""
+    if getattr(head, "shrinks", False):
+        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
+        center = targets.restore(torch.zeros_like(encoded)[None])[0]
+        head.mean_residual = tuple((center + targets.unit * encoded).tolist())
 
 
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:

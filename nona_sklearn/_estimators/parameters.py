@@ -6,9 +6,10 @@ from numbers import Integral, Real
 
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._data.table_encoder import TableEncoder
+from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
 from .._utils.docs import Documented
@@ -24,7 +25,9 @@ AUTO = StrOptions({"auto"})
 COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
     "similarity": [StrOptions(SIMILARITIES.keys())],
+    "n_neighbors": [POSITIVE, AUTO, None],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
+    "algorithm": [StrOptions(ALGORITHMS.keys()), HasMethods(["fit", "transform"])],
     "embedding_dim": [POSITIVE],
     "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
     "pool_size": [Interval(Integral, 2, None, closed="left")],
@@ -61,7 +64,6 @@ NONA_CONSTRAINTS: dict = {
 }
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
-    "n_neighbors": [POSITIVE, None],
     "softstep": [StrOptions(STEPS.keys())],
     "softstep_on": [StrOptions(STEP_SCALES.keys())],
     "softstep_params": [StrOptions({"global", "pointwise"})],
@@ -121,6 +123,10 @@ CLASSIFIER_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],
     "class_weight": [StrOptions({"balanced"}), dict, list, None],
 }
+
+#: Neighbours of a network in training with n_neighbors='auto', of numbers and of classes. Fewer
+#: learn from little; votes for classes are counted, and few are noisy probabilities.
+START_N_NEIGHBORS, START_N_NEIGHBORS_OF_CLASSES = 10, 32
 
 #: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
 OF_TABLES = {"adjust": True, "average": True, "learning_rate_init": 0.02, "n_iter_no_change": 12}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,23 +14,22 @@ from scipy import sparse
 from torch import Tensor
 
 from .._utils.chunks import spans
-from .._utils.threads import WORKERS
+from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, ClassHead, NONAHead
-from .nearest import Candidates, NearestClassTiles, NearestTiles, find_nearest
+from .nearest import Candidates, compare_all, find_nearest, nearest_by_l2
 from .neighbors import Exclusion, Neighbors
-from .tiles import (
+from .network_rows import NetworkClassRows, NetworkRows
+from .similarities import (
     CACHE_BYTES,
-    BankStatistics,
-    ClassTiles,
     SimilarityComputer,
-    Tiles,
     similarity_computer,
-    tile_shape,
+    tiles_of,
 )
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
-WHOLE_ROW_PAIRS = 2**20  # weights at a time where all of a query are needed
+BLOCK_PAIRS = 2**20  # weights that are held at a time
+SEARCHED_QUERIES = 512  # at a time; an index has blocks of its own
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 
 
@@ -40,7 +39,7 @@ class Evaluation:
 
     :meth:`attend` is the definition, with gradients and all pairs at once. The other methods
     evaluate the mean of the networks' weights: of the nearest rows, which are searched once, where
-    weights end after some number of them, and else of all rows, tile by tile.
+    weights end after some number of them, and else of all rows, block by block.
 
     Parameters
     ----------
@@ -52,17 +51,14 @@ class Evaluation:
         Embeddings of the queries.
     exclusion : Exclusion, optional
         The excluded pairs; None: no pair is excluded.
-    statistics : tuple of BankStatistics, optional
-        Of a larger bank, of which the neighbours are a part, for each network.
     candidates : tuple of Candidates, optional
-        The nearest rows for each network, if they are known already.
+        The rows that can have weight, for each network; None: they are searched.
     """
 
     head: NONAHead | AverageHead
     neighbors: Neighbors
     query: Tensor
     exclusion: Exclusion | None = None
-    statistics: tuple[BankStatistics, ...] | None = None
     candidates: tuple[Candidates, ...] | None = None
 
     def __len__(self) -> int:
@@ -74,11 +70,11 @@ class Evaluation:
         if exclusion is not None:
             exclusion = replace(exclusion, queries=exclusion.queries[rows])
         rows = torch.as_tensor(rows)
-        statistics = self.statistics and tuple(each[rows] for each in self.statistics)
         candidates = self.candidates and tuple(each[rows] for each in self.candidates)
-        return Evaluation(
-            *(self.head, self.neighbors, self.query[rows]), exclusion, statistics, candidates
-        )
+        some = Evaluation(self.head, self.neighbors, self.query[rows], exclusion, candidates)
+        if self._found is not None:
+            vars(some)["_found"] = tuple(each[rows] for each in self._found)
+        return some
 
     # -- at once, with gradients -----------------------------------------------------------
 
@@ -98,65 +94,37 @@ class Evaluation:
             adjustment_scale,
         )
 
-    # -- tile by tile ----------------------------------------------------------------------
+    # -- means -----------------------------------------------------------------------------
 
     def mean(self) -> Tensor:
         """Predictions, (q,) or (q, c), in float64."""
-        values = self.neighbors.summands
-        return self._average(lambda tiles: tiles.mean(values))
-
-    @property
-    def needs_extremes(self) -> bool:
-        """Whether a weight depends on the nearest and the farthest of all neighbours."""
-        return any(
-            head.step is not None or head.weighting.needs_nearest
-            for head, _, _ in self.split_by_head
-        )
-
-    @property
-    def split_by_head(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
-        """Each network's head, with the queries and the neighbours in its space."""
-        return self.head.split_by_head(self.query, self.neighbors.embeddings)
-
-    def extremes(self) -> tuple[BankStatistics, ...]:
-        """The nearest and the farthest similarities, for each network."""
-        return self._statistics(lambda tiles: BankStatistics(tiles.extremes))
-
-    def partial_sums(self) -> tuple[BankStatistics, ...]:
-        """Statistics to be merged with those of other neighbours, for each network."""
-        values = self.neighbors.summands
-        return self._statistics(lambda tiles: tiles.partial_sums(values))
-
-    def powered_sums(self, power: float) -> tuple[BankStatistics, ...]:
-        """Sums of weights to a power, to be merged as well, for each network."""
-        return self._statistics(lambda tiles: tiles.powered_sums(power), whole_rows=True)
-
-    def _statistics(
-        self, function: Callable[[Tiles], BankStatistics], whole_rows: bool = False
-    ) -> tuple[BankStatistics, ...]:
-        blocks = self._map_blocks(lambda _, networks: list(map(function, networks)), whole_rows)
-        return tuple(map(BankStatistics.concatenate, zip(*blocks, strict=True)))
+        return self._average(NetworkRows.mean)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
-        values = self.neighbors.summands
-        return self._average(lambda tiles: tiles.plain_mean(values))
+        return self._average(NetworkRows.plain_mean)
 
-    def _average(self, function: Callable[[Tiles], Tensor]) -> Tensor:
-        """The mean of a function of each network's tiles, in the shape of the values."""
+    def _average(self, function: Callable[[NetworkRows], Tensor]) -> Tensor:
+        """The mean of a function of each network's rows, in the shape of the values."""
 
         def average(_, networks):
             return torch.stack(list(map(function, networks))).mean(dim=0)
 
         shape = len(self), *self.neighbors.values.shape[1:]
-        return self._map_rows(average, self.neighbors.columns[:0]).reshape(shape)
+        blocks = self._map_blocks(average, precise=False)
+        return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
+
+    @cached_property
+    def split_by_head(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
+        """Each network's head, with the queries and the neighbours in its space."""
+        return self.head.split_by_head(self.query, self.neighbors.embeddings)
 
     # -- all weights of a query ------------------------------------------------------------
 
     def map_weighted_rows(self, function: Callable[[slice, WeightedRows], Any]) -> list[Any]:
         """Apply a function to each block of queries: their slice, and their weighted rows."""
         return self._map_blocks(
-            lambda queries, networks: function(queries, WeightedRows(networks)), whole_rows=True
+            lambda queries, networks: function(queries, WeightedRows(networks))
         )
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
@@ -173,14 +141,10 @@ class Evaluation:
         These are the heaviest, heaviest first.
         """
         n_outputs = self.neighbors.columns.shape[1]
-        parts = [torch.empty(0, k), torch.empty(0, k, dtype=torch.long)]
-        empty = (*parts, torch.empty(0, k, n_outputs).double())
+        zeros = self.query.new_zeros(0, k, n_outputs).double()
+        empty = zeros[..., 0], zeros[..., 0].long(), zeros
         blocks = self.map_weighted_rows(lambda _, rows: rows.heaviest(k))
-        device = self.query.device
-        weights, positions, values = (
-            torch.cat([first.to(device), *others])
-            for first, *others in zip(empty, *blocks, strict=True)
-        )
+        weights, positions, values = map(torch.cat, zip(empty, *blocks, strict=True))
         return weights, positions, values
 
     def extents(self) -> Tensor:
@@ -214,19 +178,21 @@ class Evaluation:
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
-
-        def nearest(_, networks):
-            return torch.cat([-tiles.nearest for tiles in networks], dim=1).double()
-
-        return self._map_rows(nearest, self.query.new_zeros(0, len(self.split_by_head)))
+        blocks = self._map_blocks(
+            lambda _, networks: torch.cat([rows.distance for rows in networks], dim=1),
+            precise=False,
+        )
+        empty = self.query.new_zeros(0, len(self.split_by_head)).double()
+        return torch.cat([empty, *blocks])
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
 
         def step_sum(_, networks):
-            return torch.stack([tiles.step_sum() for tiles in networks]).mean(dim=0)
+            return torch.stack([rows.step_sum() for rows in networks]).mean(dim=0)
 
-        return self._map_rows(step_sum, self.query.new_zeros(0), whole_rows=True)
+        blocks = self._map_blocks(step_sum, of_all=True)
+        return torch.cat([self.query.new_zeros(0).double(), *blocks])
 
     def influence(self, residuals: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """The influence of each neighbour on the predictions.
@@ -241,11 +207,10 @@ class Evaluation:
         minus truth (without them, the second again).
         """
         totals, adding = self.neighbors.columns.new_zeros(3, len(self.neighbors)), Lock()
-        sums = self.neighbors.summands
 
         def add_influence(queries, rows):
             changed = error = 0.0
-            for j, change in enumerate(rows.changes(sums)):
+            for j, change in enumerate(rows.changes()):
                 residual = 0.0 if residuals is None else residuals[queries, j, None]
                 changed = changed + change.square()
                 error = error + change * (change + 2 * residual)
@@ -278,48 +243,47 @@ class Evaluation:
     # -- blocks of queries -----------------------------------------------------------------
 
     def _map_blocks(
-        self, function: Callable[[slice, list[Tiles]], Any], whole_rows: bool = False
+        self,
+        function: Callable[[slice, list[NetworkRows]], Any],
+        precise: bool = True,
+        of_all: bool = False,
     ) -> list[Any]:
-        """Apply a function to each block of queries: their slice, and each network's tiles.
+        """Apply a function to each block of queries: their slice, and each network's rows.
 
-        With `whole_rows`, the function holds all weights of each query at once, so that blocks
-        must be small.
+        Weights of few rows are in float64. Those of all rows are in the similarities' precision,
+        unless they are to be `precise`, as a small power of a weight needs it to be. With
+        `of_all`, all rows are taken even where only the nearest have weight.
         """
-        parts, found = self.split_by_head, self._search()
-        computers = self._similarity_computers(parts)
+        parts = self.split_by_head
+        found = None if of_all else self.search()
 
         def apply(queries):
             excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
-            statistics = self.statistics or [BankStatistics()] * len(parts)
+            candidates = self.compare_all(queries) if found is None else found
             networks = []
-            for i, (head, query, z) in enumerate(parts):
+            for (head, query, z), own in zip(parts, candidates, strict=True):
+                if found is not None:
+                    own = own[queries]
+                if found is not None or precise:
+                    own = replace(own, similarity=own.similarity.double())
                 neighbors = replace(self.neighbors, embeddings=z)
-                given = query[queries], neighbors, computers[i], excluded, statistics[i][queries]
-                nearest = None if found is None else found[i][queries]
-                networks.append(_tiles(head, *given, candidates=nearest))
+                networks.append(_rows_of(head)(head, query[queries], neighbors, own, excluded))
             return function(queries, networks)
 
         n_columns = len(self.neighbors)
         if found is not None:
-            n_columns = sum(each.positions.shape[1] for each in found)
-        elif any(head.needs_whole_rows for head, _, _ in parts):
-            whole_rows = True
-        return self._map_queries(apply, WHOLE_ROW_PAIRS if whole_rows else math.inf, n_columns)
+            n_columns = sum(each.similarity.shape[1] for each in found)
+        return self._map_queries(apply, max(1, BLOCK_PAIRS // max(1, n_columns)))
 
-    def _map_queries(
-        self, function: Callable[[slice], Any], most_pairs: float, n_columns: int
-    ) -> list[Any]:
-        """Apply a function to blocks of queries of at most so many pairs, of `n_columns` each.
+    def _map_queries(self, function: Callable[[slice], Any], most: int) -> list[Any]:
+        """Apply a function to blocks of at most so many queries.
 
         Tiles are too small to share among threads, so on the CPU each thread has blocks of its
         own.
         """
-        n_threads = torch.get_num_threads() if self.query.device.type == "cpu" else 1
-        most, _ = tile_shape(self.query.device, n_columns)
+        on_cpu = self.query.device.type == "cpu"
+        n_threads = min(torch.get_num_threads(), most) if on_cpu else 1
         size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
-        if most_pairs < math.inf:
-            at_once = max(1, int(most_pairs) // max(1, n_columns))
-            size, n_threads = min(size, at_once), min(n_threads, at_once)
         inference = torch.is_inference_mode_enabled()  # of the caller's thread
 
         @torch.inference_mode(inference)
@@ -328,52 +292,79 @@ class Evaluation:
             return function(queries)
 
         blocks = spans(len(self), size)
-        if n_threads == 1 and torch.get_num_threads() == 1:
+        if not on_cpu or torch.get_num_threads() == 1:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)
 
-    def _search(self) -> tuple[Candidates, ...] | None:
-        """The nearest rows for each network, found once; None where weights do not end."""
-        n_rows, parts = len(self.neighbors), self.split_by_head
-        bounds = [head.most_weighed(n_rows) for head, _, _ in parts]
-        if None in bounds or self.statistics is not None:
-            return None
-        # And one to take the place of another.
-        wanted = [min(k + 1, n_rows) for k in bounds if k is not None]
-        found = self.candidates
-        if found is None or any(
-            each.positions.shape[1] < k for each, k in zip(found, wanted, strict=True)
+    # -- search ----------------------------------------------------------------------------
+
+    _found: ClassVar[tuple[Candidates, ...] | None] = None  # of a search, kept for further answers
+
+    def bounds(self, n_rows: int) -> list[int] | None:
+        """The most of n rows that each network can weigh; None where one has no such number."""
+        bounds = [head.most_weighed(n_rows) for head, _, _ in self.split_by_head]
+        finite = [k for k in bounds if k is not None]
+        return finite if len(finite) == len(bounds) else None
+
+    def search(self) -> tuple[Candidates, ...] | None:
+        """The rows that can have weight, and for each query one more to take the place of another.
+
+        They are searched once. None where these are all rows, which are compared block by block.
+        """
+        n_rows = len(self.neighbors)
+        bounds = self.bounds(n_rows)
+        if bounds is None or self.candidates is not None:
+            return self.candidates
+        wanted, found = [min(k + 1, n_rows) for k in bounds], self._found or ()
+        if not found or any(
+            each.similarity.shape[1] < k for each, k in zip(found, wanted, strict=True)
         ):
-            found = self._find_nearest(parts, wanted)
-            vars(self)["candidates"] = found  # for the next question
+            found = vars(self)["_found"] = self.find_nearest(wanted)
         return tuple(each.first(k) for each, k in zip(found, wanted, strict=True))
 
-    def _find_nearest(self, parts, wanted: list[int]) -> tuple[Candidates, ...]:
-        computers, n_rows = self._similarity_computers(parts), len(self.neighbors)
+    def find_nearest(self, wanted: list[int]) -> tuple[Candidates, ...]:
+        """The nearest rows, of each network so many."""
+        indexes = self.neighbors.indexes(self.head)
 
         def find(queries):
-            excluded, n_excluded = None, 0
-            if self.exclusion is not None:
-                excluded = self.exclusion.pairs(queries)
-                n_excluded = torch.bincount(excluded[0], minlength=queries.stop - queries.start)
-            n_admitted = n_rows - torch.zeros_like(self.query[queries, 0]).long() - n_excluded
-            found = []
-            for (head, query, z), computer, k in zip(parts, computers, wanted, strict=True):
-                neighbors = replace(self.neighbors, embeddings=z)
-                tiles = Tiles(head, query[queries], neighbors, computer, excluded)
-                given = tiles.similarities, tiles.spans, k, tiles.excluded, n_admitted[:, None]
-                found.append(find_nearest(*given))
-            return found
+            return self._choose(
+                queries,
+                lambda i, query, excluded: find_nearest(indexes[i], query, excluded, wanted[i]),
+            )
 
-        blocks = self._map_queries(find, math.inf, n_rows)
+        blocks = self._map_queries(find, SEARCHED_QUERIES) or [find(slice(0, 0))]
         return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
 
-    def _similarity_computers(
-        self, parts: list[tuple[NONAHead, Tensor, Tensor]]
-    ) -> list[SimilarityComputer]:
+    def compare_all(self, queries: slice = slice(None)) -> list[Candidates]:
+        """All rows as candidates of some queries, for each network."""
+        computers, tiles = self._similarity_computers, self._tiles
+        return self._choose(
+            queries,
+            lambda i, query, excluded: compare_all(computers[i].bind(query), tiles, excluded),
+        )
+
+    def _choose(self, queries: slice, choose: Callable[..., Candidates]) -> list[Candidates]:
+        """Candidates for each network, chosen by its number, its queries and the exclusion."""
+        excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
+        found = []
+        for i, (head, query, neighbors) in enumerate(self.split_by_head):
+            query = head.metric_part(query[queries])
+            own = choose(i, query, excluded)
+            if head.n_adjusted and head.similarity not in ("l2", "log_l2"):
+                metric = head.metric_part(neighbors)
+                own = replace(own, nearest=nearest_by_l2(query, metric, self._tiles, excluded))
+            found.append(own)
+        return found
+
+    @property
+    def _tiles(self) -> list[slice]:
+        return tiles_of(self.query.device, len(self.neighbors))
+
+    @property
+    def _similarity_computers(self) -> list[SimilarityComputer]:
         """Each network's similarity computer, cached with the neighbours."""
+        parts, cache = self.split_by_head, self.neighbors.cache
         similarities = tuple(head.similarity for head, _, _ in parts)
-        cache = self.neighbors.cache
         if similarities not in cache:
             cache_bytes = CACHE_BYTES // len(parts)
             cache[similarities] = [
@@ -382,15 +373,7 @@ class Evaluation:
             ]
         return cache[similarities]
 
-    def _map_rows(self, function: Callable, empty: Tensor, whole_rows: bool = False) -> Tensor:
-        """:meth:`_map_blocks` with float64 rows concatenated, `empty` if there are no queries."""
-        return torch.cat([empty.double(), *self._map_blocks(function, whole_rows)])
 
-
-def _tiles(head: NONAHead, *arguments: Any, candidates: Candidates | None) -> Tiles:
-    """The tiles of a head of numbers or of classes, of all rows or of those that were found."""
-    of_classes = isinstance(head, ClassHead)
-    if candidates is None:
-        return (ClassTiles if of_classes else Tiles)(head, *arguments)
-    nearest = NearestClassTiles if of_classes else NearestTiles
-    return nearest(head, *arguments, candidates=candidates)
+def _rows_of(head: NONAHead) -> type[NetworkRows]:
+    """The rows behind predictions of numbers, or of classes."""
+    return NetworkClassRows if isinstance(head, ClassHead) else NetworkRows

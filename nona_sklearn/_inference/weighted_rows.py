@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from .._utils.threads import cached_property
 from ..ranking import largest
-from .tiles import Tiles
+from .network_rows import NetworkRows
 
 
 class WeightedRows:
@@ -22,7 +22,7 @@ class WeightedRows:
     ascending, and then some without a row and without weight.
     """
 
-    def __init__(self, networks: list[Tiles]):
+    def __init__(self, networks: list[NetworkRows]):
         self.networks = networks
         self.n_rows = len(networks[0].neighbors)
 
@@ -32,10 +32,10 @@ class WeightedRows:
     @cached_property
     def _joined(self) -> tuple[Tensor, Tensor] | None:
         """Rows of the columns, (q, m), and each network's columns, side by side, (q, K k)."""
-        each = [tiles.positions for tiles in self.networks]
-        if each[0] is None:
+        each = [rows.positions for rows in self.networks if rows.positions is not None]
+        if not each:
             return None
-        positions = torch.cat([p for p in each if p is not None], dim=1)
+        positions = torch.cat(each, dim=1)
         ordered, order = positions.sort(dim=1)
         new = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
         column = new.cumsum(dim=1) - 1
@@ -70,14 +70,13 @@ class WeightedRows:
         return self._of_networks(power).mean(dim=0)
 
     def _of_networks(self, power: float = 1.0) -> Tensor:
-        return self._align([tiles.shares(power) for tiles in self.networks])
+        return self._align([rows.shares(power) for rows in self.networks])
 
     @cached_property
     def values(self) -> Tensor:
         """Adjusted values, (q, m, n_outputs), or (1, n, n_outputs) if all rows have the same."""
-        if self.positions is None:
-            return self._mean_adjusted(slice(0, self.n_rows), self._of_networks())
-        return self._mean_adjusted(self._rows, self._of_networks())
+        rows = slice(None) if self.positions is None else self._rows
+        return self._mean_adjusted(rows, self._of_networks())
 
     @property
     def _rows(self) -> Tensor:
@@ -96,59 +95,47 @@ class WeightedRows:
             return values
         total = weights.sum(dim=0)
         share = torch.where(total > 0, weights / total, 1 / len(self.networks))
-        moves = (tiles.adjusted(rows) - values for tiles in self.networks)
+        moves = (network.adjusted(rows) - values for network in self.networks)
         # In this form, rounded shares leave values as they are where nothing moves them.
         return values + sum(s[..., None] * move for s, move in zip(share, moves, strict=True))
 
     def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Weights and positions (q, k) and adjusted values (q, k, n_outputs), heaviest first.
 
-        Rows without weight come last, and then excluded ones, of weight -1.
+        Rows without weight come last, and excluded ones after them.
         """
         weights = self.weights()
         if self.positions is None:
-            return self._heaviest_of_all(weights, k)
-        admitted = self.positions < self.n_rows
-        weights = torch.where(admitted, weights, -1.0)
-        found, column = largest(weights, min(k, weights.shape[1]))
+            excluded = self.networks[0].excluded
+            positions = largest(torch.where(excluded, -1.0, weights), k)[1]
+            each = torch.stack([own.gather(1, positions) for own in self._of_networks()])
+            return weights.gather(1, positions), positions, self._mean_adjusted(positions, each)
+        ordered = torch.where(self.positions < self.n_rows, weights, -1.0).sort(
+            dim=1, descending=True, stable=True
+        )
+        column = ordered.indices[:, :k]
         positions = self.positions.gather(1, column)
-        if k > positions.shape[1] or (found < 0).any():
-            found, positions = self._with_rows_without_weight(found, positions, k)
-        mine = (self._rows[:, None] == positions[:, :, None]) & admitted[:, None]  # (q, k, m)
-        each = torch.einsum("qkm,nqm->nqk", mine.double(), self._of_networks())
-        return found, positions, self._mean_adjusted(positions, each)
+        found, each = ordered.values[:, :k], self._of_networks()
+        each = each.gather(2, column.expand(len(each), -1, -1))
+        if found.shape[1] < k or (found <= 0).any():
+            positions = self._with_rows_without_weight(positions, found > 0, k)
+            missing = k - found.shape[1]
+            found, each = F.pad(found, (0, missing)), F.pad(each, (0, missing))
+        return found.clamp_min(0.0), positions, self._mean_adjusted(positions, each)
 
-    def _heaviest_of_all(self, weights: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        excluded = self.networks[0].excluded(slice(0, self.n_rows))
+    def _with_rows_without_weight(self, positions: Tensor, weighted: Tensor, k: int) -> Tensor:
+        """Rows (q, k): the weighted ones of some, then others, excluded ones last."""
+        last = positions.new_zeros(len(positions), self.n_rows + 1)  # the last column is no row
+        excluded = self.networks[0].excluded_pairs
         if excluded is not None:
-            weights = weights.clone()
-            weights[excluded] = -1.0
-        found, positions = largest(weights, min(k, self.n_rows))
-        of_networks = torch.stack([each.gather(1, positions) for each in self._of_networks()])
-        values = self._mean_adjusted(positions, of_networks)
-        missing = k - found.shape[1]  # of a shard with fewer rows
-        found, positions = F.pad(found, (0, missing), value=-1.0), F.pad(positions, (0, missing))
-        return found, positions, F.pad(values, (0, 0, 0, missing))
-
-    def _with_rows_without_weight(
-        self, found: Tensor, positions: Tensor, k: int
-    ) -> tuple[Tensor, Tensor]:
-        """Fill up to k rows, with admitted ones first."""
-        excluded = self.networks[0].excluded(slice(0, self.n_rows))
-        rank = found.new_zeros(len(found), self.n_rows + 1)  # the last column is no row
-        if excluded is not None:
-            rank[excluded] = 1.0
-        rank.scatter_(1, positions, torch.where(found >= 0, -2.0, 2.0).to(rank))
-        rank[:, -1] = 3.0
-        rest = rank.argsort(dim=1, stable=True)[:, :k]
-        n_found = (found >= 0).sum(dim=1, keepdim=True)
-        place = torch.arange(k, device=found.device)
-        others = rest.gather(1, place.expand(len(found), -1))
-        # The rows that were found are the first of `rest`, in the order of their numbers.
-        padded = F.pad(positions, (0, max(0, k - positions.shape[1])))[:, :k]
-        weights = F.pad(found, (0, max(0, k - found.shape[1])))[:, :k]
-        is_found = place < n_found
-        return torch.where(is_found, weights, 0.0), torch.where(is_found, padded, others)
+            last[excluded] = 1
+        last.scatter_(1, positions, torch.where(weighted, 2, 0).maximum(last.gather(1, positions)))
+        last[:, -1] = 3
+        others = last.argsort(dim=1, stable=True)
+        n_weighted = weighted.sum(dim=1, keepdim=True)
+        place = torch.arange(k, device=positions.device) - n_weighted
+        filled = others.gather(1, place.clamp_min(0))
+        return torch.where(place < 0, F.pad(positions, (0, k - positions.shape[1])), filled)
 
     def sparse(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights above a tolerance, (q, n)."""
@@ -160,13 +147,9 @@ class WeightedRows:
         )
         return sparse.csr_array((weights[kept], rows, ends), (len(weights), self.n_rows))
 
-    def changes(self, summands: Tensor) -> Iterator[Tensor]:
-        """Yield the change of each output's prediction without the row of a column, (q, m).
-
-        `summands` are the neighbours' values, :func:`~.neighbors.with_ones`.
-        """
-        each = [tiles.changes(tiles.mean(summands)) for tiles in self.networks]
-        for of_networks in zip(*each, strict=True):
+    def changes(self) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction without the row of a column, (q, m)."""
+        for of_networks in zip(*(rows.changes() for rows in self.networks), strict=True):
             yield self._align(list(of_networks)).mean(dim=0)
 
     def sum_by_row(self, values: Tensor) -> Tensor:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
 
 from .._inference.evaluation import Evaluation
-from ..attention import NONAHead
+from ..attention import ClassHead, NONAHead
 
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few parameters need few
+
+N_NEIGHBORS = (3, 5, 7, 10, 14, 20, 30, 50, 70, 100)  # tried after training
+#: Share of the best loss by which that of fewer neighbours may be higher, if no less than chance:
+#: of few validation rows, one standard error is too little to tell them apart.
+TOLERANCE, TOLERANCE_OF_CLASSES = 0.035, 0.02
+N_PARTS = 50  # of the rows, whose losses give the standard error
 
 
 def fit_trust_radius(evaluation: Evaluation) -> None:
@@ -20,12 +30,65 @@ def fit_trust_radius(evaluation: Evaluation) -> None:
     head_of(evaluation).fit_trust_radius(evaluation.distances())
 
 
-def refine(evaluation: Evaluation, loss: nn.Module, values: Tensor, *weights: Tensor) -> None:
+def refine(
+    evaluation: Evaluation,
+    loss: nn.Module,
+    values: Tensor,
+    *weights: Tensor,
+    choose_n_neighbors: bool = False,
+) -> None:
     """Choose the refinements of a head by the training's loss on rows with these true values.
 
     `evaluation` is as for :func:`fit_trust_radius`; `weights` are further arguments of the loss.
+    With `choose_n_neighbors`, that of the head is chosen first, and the others for it.
     """
-    head_of(evaluation).refine(lambda: loss(evaluation.mean(), values.double(), *weights))
+    head, truth = head_of(evaluation), (values.double(), *weights)
+    candidates = [k for k in N_NEIGHBORS if k <= len(evaluation.neighbors)]
+    if choose_n_neighbors and candidates:
+        head.n_neighbors = candidates[-1]
+    if head.shrinks:
+        head.fit_mean_residual(evaluation.neighbors.columns, evaluation.neighbors.embeddings)
+
+    def whole_loss() -> Tensor:
+        return loss(evaluation.mean(), *truth)
+
+    if choose_n_neighbors and candidates:
+        parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
+
+        def losses_of_parts() -> Tensor:
+            means = evaluation.mean()
+            return torch.stack(
+                [loss(means[rows], *(t[rows] for t in truth)) for rows in parts if len(rows)]
+            )
+
+        fit_n_neighbors(head, candidates, whole_loss, losses_of_parts)
+    head.refine(whole_loss)
+
+
+@torch.no_grad()
+def fit_n_neighbors(
+    head: NONAHead,
+    candidates: list[int],
+    loss: Callable[[], Tensor],
+    losses_of_parts: Callable[[], Tensor],
+) -> None:
+    """Set the smallest number of neighbours whose loss is within chance of the best.
+
+    `loss` returns the head's loss, `losses_of_parts` those of parts of the rows, (p,). Within
+    chance is a mean excess of at most one standard error, or of a small share of the best loss,
+    if that is more. Each number is tried with the shrinkage that suits it.
+    """
+    found = []
+    for head.n_neighbors in candidates:
+        head.refine_shrinkage(loss)
+        found.append(losses_of_parts())
+    each = torch.stack(found)  # (len(candidates), p)
+    excess = each - each[each.mean(dim=1).argmin()]
+    chance = excess.std(dim=1, correction=0) / math.sqrt(each.shape[1])
+    tolerance = TOLERANCE_OF_CLASSES if isinstance(head, ClassHead) else TOLERANCE
+    allowed = chance.clamp_min(tolerance * each.mean(dim=1).min())
+    head.n_neighbors = candidates[int((excess.mean(dim=1) <= allowed).int().argmax())]
+    head.refine_shrinkage(loss)
 
 
 def head_of(evaluation: Evaluation) -> NONAHead:

@@ -54,6 +54,8 @@ class TrainingConfig:
     refine_on_training : bool, default=False
         Whether, without validation rows, training rows, each without itself, refine what
         depends on the whole bank: a space with few parameters does not memorise them.
+    choose_n_neighbors : bool, default=False
+        Whether the head's number of neighbours is chosen after training, too.
     max_accumulation : int, default=1
         Largest number of batches in a step (:class:`~.batches.AdaptiveAccumulation`). More than
         1 needs a loss with a method `n_ignored`. The steps of an epoch are
@@ -76,6 +78,7 @@ class TrainingConfig:
     extractor: FeatureExtractor | None = None
     average: bool = False
     refine_on_training: bool = False
+    choose_n_neighbors: bool = False
     max_accumulation: int = 1
     threshold_mode: str = "rel"
     callbacks: Sequence = ()
@@ -248,14 +251,17 @@ def _refine(
     """Fit what depends on the whole bank, by validation rows or else by training rows."""
     if not isinstance(network.head, NONAHead):
         return
-    refined = valid is not None or (config.refine_on_training and len(train) > config.pool_size)
+    refined = valid is not None or (
+        config.refine_on_training and (len(train) > config.pool_size or config.choose_n_neighbors)
+    )
     if not (network.head.n_adjusted or refined):
         return
     evaluation, truth = _evaluate_whole_bank(network, pool, train, valid, generator)
     if network.head.n_adjusted:
         fit_trust_radius(evaluation)
     if refined:
-        refine(evaluation, loss().eval(), *truth)
+        chooses = config.choose_n_neighbors
+        refine(evaluation, loss().eval(), *truth, choose_n_neighbors=chooses)
 
 
 def _evaluate_whole_bank(

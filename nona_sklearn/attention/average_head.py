@@ -49,6 +49,12 @@ class AverageHead(nn.Module):
         split = self.split_by_head(embeddings, embeddings)
         return torch.cat([head.metric_part(z) for head, z, _ in split], dim=1)
 
+    def most_weighed(self, n: int) -> int | None:
+        """How many of n neighbours can have weight, for any query; None: all."""
+        each = [head.most_weighed(n) for head in cast("list[NONAHead]", list(self.heads))]
+        bounds = [most for most in each if most is not None]
+        return min(sum(bounds), n) if len(bounds) == len(each) else None
+
     def neighbor_weights(
         self,
         query: Tensor,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .._utils.validation import check_flag
 from .functional import Pairs
-from .head import TEMPERATURE_MULTIPLES, NONAHead, multiples_of
+from .head import TEMPERATURE_MULTIPLES, NONAHead, Refinement, multiples_of
 
 START_SMOOTHING = 0.02  # of a probability
 TRAINING_SMOOTHING = 1e-3  # without a learned one: keeps the loss of an absent class finite
@@ -72,10 +72,14 @@ class ClassHead(NONAHead):
             start = torch.tensor(START_SMOOTHING).logit()
             self.logit_smoothing: Tensor = nn.Parameter(start)
 
-    def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def refinements(self) -> Iterator[Refinement]:
         yield from super().refinements()
         if hasattr(self, "logit_smoothing"):
             yield multiples_of(self.logit_smoothing, SMOOTHING_MULTIPLES)
+
+    @property
+    def shrinks(self) -> bool:
+        return False  # classes have no residuals
 
     @property
     def smoothing(self) -> Tensor | float:

@@ -89,11 +89,16 @@ def adjusted_mean(
     total: Tensor | float,
     own: Tensor,
     attenuation: Tensor | float,
+    shrinkage: float = 0.0,
+    mean_residual: Tensor | float = 0.0,
 ) -> Tensor:
-    """``sum_j w_j (y_j + attenuation (g(q) - g(j)))``, from sums over the neighbours.
+    """``sum_j w_j (y_j + attenuation (g(q) - g(j) - shrinkage (y_j - g(j) - mean_residual)))``.
 
-    `plain` and `expected`, (q, c), are weighted means of the targets and of the neighbours'
-    adjustments g(j); `own` are the queries' g(q). `total`, (q, 1), is the sum of the weights: 1,
-    or 0 without neighbours.
+    It is computed from sums over the neighbours: `plain` and `expected`, (q, c), are weighted
+    means of the targets and of the neighbours' adjustments g(j); `own` are the queries' g(q).
+    `total`, (q, 1), is the sum of the weights: 1, or 0 without neighbours.
     """
-    return plain + attenuation * (total * own - expected)
+    difference = total * own - expected
+    if shrinkage:  # further passes over what may be all pairs
+        difference = difference - shrinkage * (plain - expected - total * mean_residual)
+    return plain + attenuation * difference

@@ -1,8 +1,8 @@
 """The trainable layer: attention over labelled neighbours."""
 
 import math
-from collections.abc import Callable, Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,10 @@ from .nearest import find_nearest
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
 TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)  # tried after training
+SHRINKAGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # tried after training
+
+#: What may be refined after training: how to set it, and the values to try.
+Refinement = tuple[Callable[[Any], object], Sequence[Any] | Tensor]
 
 
 def _check_needs(
@@ -63,6 +67,12 @@ class NONAHead(nn.Module):
         With `n_adjusted` only. In evaluation, the adjustment of a query whose nearest neighbour
         is farther (in Euclidean distance of the compared columns) is multiplied by
         ``(trust_radius / distance) ** 2``. Infinite until :meth:`fit_trust_radius`.
+    shrinkage : float
+        Share of the neighbours' residuals ``y_j - g(j)``, from their mean over all rows, that
+        predictions leave out in evaluation: a mean of few is noisy. 0 until it is refined, which
+        needs `n_neighbors`.
+    mean_residual : tuple of float
+        That mean, of each output, in units of the targets.
 
     Notes
     -----
@@ -88,6 +98,8 @@ class NONAHead(nn.Module):
     """
 
     temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
+    shrinkage: float = 0.0
+    mean_residual: tuple[float, ...] = (0.0,)
 
     def __init__(
         self,
@@ -144,8 +156,8 @@ class NONAHead(nn.Module):
         elif gap > 0:
             self.log_temperature.copy_(gap.log())
 
-    def refinements(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield what may be refined after training: a tensor, and the values to try.
+    def refinements(self) -> Iterator[Refinement]:
+        """Yield what may be refined after training: how to set it, and the values to try.
 
         They were learned on pools, where rows are farther apart than in the whole bank, to which
         fewer neighbours and a lower temperature are suited.
@@ -154,16 +166,33 @@ class NONAHead(nn.Module):
             yield from self.step.refinements()
         if hasattr(self, "log_temperature"):
             yield multiples_of(self.log_temperature, self.temperature_multiples)
+        if self.shrinks:
+            yield self._set_shrinkage, SHRINKAGES
 
     @torch.no_grad()
     def refine(self, loss: Callable[[], Tensor]) -> None:
         """Set each of :meth:`refinements` to the value of the lowest loss, one after another."""
-        for parameter, candidates in self.refinements():
-            losses = []
-            for candidate in candidates:
-                parameter.fill_(candidate)
-                losses.append(loss())
-            parameter.fill_(candidates[int(torch.stack(losses).argmin())])
+        for set_to, candidates in self.refinements():
+            refine_one(set_to, candidates, loss)
+
+    def refine_shrinkage(self, loss: Callable[[], Tensor]) -> None:
+        """Set the shrinkage alone to the value of the lowest loss, if there may be any."""
+        if self.shrinks:
+            refine_one(self._set_shrinkage, SHRINKAGES, loss)
+
+    @torch.no_grad()
+    def fit_mean_residual(self, targets: Tensor, embeddings: Tensor) -> None:
+        """Set :attr:`mean_residual` by all rows: targets (n, c), with their embeddings (n, d)."""
+        residuals = targets - self.adjustments(embeddings).to(targets)
+        self.mean_residual = tuple(residuals.mean(dim=0).tolist())
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether a share of the residuals may be left out: of few neighbours they are noisy."""
+        return self.n_adjusted > 0 and self.n_neighbors is not None
+
+    def _set_shrinkage(self, shrinkage: float) -> None:
+        self.shrinkage = shrinkage
 
     @torch.no_grad()
     def fit_trust_radius(self, distances: Tensor) -> None:
@@ -246,11 +275,11 @@ class NONAHead(nn.Module):
 
     def metric_part(self, embeddings: Tensor) -> Tensor:
         """Columns in which rows are compared, (n, d): all but the adjustments."""
-        return embeddings[:, : embeddings.shape[1] - self.n_adjusted]
+        return embeddings[..., : embeddings.shape[-1] - self.n_adjusted]
 
     def adjustments(self, embeddings: Tensor) -> Tensor:
         """The network's own estimate of rows' targets, `g`, (n, n_adjusted)."""
-        return embeddings[:, embeddings.shape[1] - self.n_adjusted :]
+        return embeddings[..., embeddings.shape[-1] - self.n_adjusted :]
 
     def compare(self, query: Tensor, neighbors: Tensor) -> Tensor:
         """Similarities (q, n) of metric parts."""
@@ -350,8 +379,22 @@ class NONAHead(nn.Module):
         sums = self._attend(query, neighbors, sums, excluded, log_prior)
         plain, expected, total = sums.tensor_split([values.shape[1], -1], dim=1)
         attenuation = self.attenuation_of(query, neighbors, excluded)
-        mean = adjusted_mean(plain, expected, total, own, attenuation)
+        mean = self.adjusted_mean(plain, expected, total, own, attenuation)
         return mean.reshape(query.shape[0], *targets.shape[1:])
+
+    def adjusted_mean(
+        self,
+        plain: Tensor,
+        expected: Tensor,
+        total: Tensor | float,
+        own: Tensor,
+        attenuation: Tensor | float,
+    ) -> Tensor:
+        """Predictions from weighted means, as :func:`~.functional.adjusted_mean` has them."""
+        mean_residual = plain.new_tensor(self.mean_residual)
+        return adjusted_mean(
+            *(plain, expected, total, own, attenuation), self.shrinkage, mean_residual
+        )
 
     def attenuation(self, distance: Tensor) -> Tensor:
         """Factor of an adjustment, at some distances of the nearest neighbour."""
@@ -407,15 +450,17 @@ class NONAHead(nn.Module):
         most: int,
     ) -> Tensor:
         """Weighted means of the targets of the `most` nearest, where others have no weight."""
-        n_admitted = query.new_full((len(query), 1), len(neighbors), dtype=torch.long)
-        if excluded is not None:
-            n_admitted = n_admitted - _count_excluded(excluded, len(query))[:, None]
+        n_admitted = None
+        if self.step is not None and excluded is not None:
+            n_admitted = len(neighbors) - _count_excluded(excluded, len(query))[:, None]
+        elif self.step is not None:
+            n_admitted = query.new_full((len(query), 1), len(neighbors), dtype=torch.long)
         nearest = find_nearest(SIMILARITIES[self.similarity], query, neighbors, excluded, most)
         weights = self.weigh(
             nearest.similarity,
             query,
             nearest.of(neighbors),
-            nearest.excluded,
+            nearest.excluded if nearest.excluded.any() else None,
             None if log_prior is None else log_prior[nearest.positions],
             n_admitted,
         )
@@ -427,9 +472,21 @@ class NONAHead(nn.Module):
         return f"similarity={self.similarity!r}, {counts}"
 
 
-def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """A number's logarithm, and those of its multiples."""
-    return logarithm, logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
+def refine_one(
+    set_to: Callable[[Any], object], candidates: Sequence[Any] | Tensor, loss: Callable[[], Tensor]
+) -> None:
+    """Try the candidates, and set the one of the lowest loss."""
+    losses = []
+    for candidate in candidates:
+        set_to(candidate)
+        losses.append(loss())
+    set_to(candidates[int(torch.stack(losses).argmin())])
+
+
+def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> Refinement:
+    """How to set a number's logarithm, and those of its multiples."""
+    candidates = logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
+    return logarithm.fill_, candidates
 
 
 def _count_excluded(excluded: Tensor | Pairs, n_queries: int) -> Tensor:

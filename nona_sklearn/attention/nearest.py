@@ -3,8 +3,6 @@
 They are found without gradient: ranked with gradient, all pairs would take several times as long.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -60,11 +58,8 @@ def find_nearest(
     nearness = _negative_squares(query.detach(), neighbors.detach())
     found, positions = _largest_admitted(nearness, excluded, k)
     squares = (query[:, None] - gather_rows(neighbors, positions)).square().sum(dim=2)
-    apart = squares > 0
-    distance = squares.where(apart, 1.0).sqrt().where(apart, 0.0)
-    similarity = -distance
-    if function is log_l2:
-        similarity = -distance.clamp_min(torch.finfo(distance.dtype).tiny).log()
+    squares = squares.clamp_min(torch.finfo(squares.dtype).tiny)  # where the gradient is zero
+    similarity = -squares.sqrt() if function is l2 else squares.log() / -2
     return Nearest(similarity, positions, found == -math.inf)
 
 

@@ -84,6 +84,10 @@ class Entmax(Weighting):
             self.logit_alpha = nn.Parameter(torch.tensor(alpha - 1.0).logit())
 
     @property
+    def ends(self) -> bool:
+        return self.start > 1  # else it is softmax
+
+    @property
     def alpha(self) -> Tensor | float:
         """Between softmax, 1, and sparsemax, 2."""
         if not self.learn_alpha:

@@ -221,9 +221,9 @@ def test_without_calibration_it_is_the_weighted_targets(plane):
 
 def test_without_calibration_it_is_the_adjusted_targets(raw, plane):
     X_test = plane[1]
-    table = raw.explain(X_test, len(raw.bank_))
+    table = raw.explain(X_test)
     weights, adjusted = (
-        table[name].to_numpy().reshape(len(X_test), -1)[:, :-1]
+        table.pivot(index="query", columns="neighbor", values=name).to_numpy()
         for name in ("weight", "adjusted_target")
     )
     mean, std = raw.predict(X_test, return_std=True)
@@ -324,7 +324,7 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(evaluation_module, "WHOLE_ROW_PAIRS", 500)
+    monkeypatch.setattr(evaluation_module, "BLOCK_PAIRS", 500)
     pairs = reg.bank_.evaluate(reg.network_.head).map_weighted_rows(
         lambda rows, behind: behind.weights().numel()
     )

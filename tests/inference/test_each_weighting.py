@@ -19,7 +19,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._inference import tiles as tiles_module
+from nona_sklearn._inference import similarities
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training import ensemble
@@ -109,7 +109,7 @@ def make_question(
     ids=str,
 )
 def test_predictions_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setitem(tiles_module.TILE, "cpu", (8, 15))
+    monkeypatch.setitem(similarities.TILE, "cpu", (8, 15))
     evaluation = make_question(weighting, **kwargs)
     neighbors = evaluation.neighbors
     excluded = None
@@ -260,9 +260,9 @@ def test_classifiers_predict_weights_of_classes(name, n_estimators):
 @FITTED
 def test_adjusted_rows_add_up(name, n_estimators):
     reg = fitted(name, n_estimators, adjust="auto")
-    table = reg.explain(X_test, 4)
-    sums = table["contribution"].to_numpy().reshape(len(X_test), 5).sum(axis=1)
-    np.testing.assert_allclose(sums, reg.predict(X_test), atol=1e-5)
+    for k in (4, None):
+        sums = reg.explain(X_test, k).groupby("query")["contribution"].sum()
+        np.testing.assert_allclose(sums, reg.predict(X_test), atol=1e-5)
 
 
 @EACH

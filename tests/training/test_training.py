@@ -373,7 +373,7 @@ def test_refined_rows_keep_their_targets_and_weights(held_out, monkeypatch):
     for name in ("REFINE_ENTRIES", "ALONE_ENTRIES"):
         monkeypatch.setattr(refinement, name, 60 * 7)
     seen, network = [], make_network()
-    monkeypatch.setattr(trainer, "refine", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(trainer, "refine", lambda *arguments, **_: seen.append(arguments))
     train(network, given, valid, refine_on_training=not held_out)
     [(evaluation, _, values, weights)] = seen
     X, y, log_prior = valid if held_out else given
