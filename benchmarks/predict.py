@@ -105,11 +105,10 @@ def fit_regressors(n_bank):
 
 
 @ignore_warnings(category=ConvergenceWarning)  # few epochs are for the clock
-def fit_quickly(X, y, n_neighbors="auto", **params):
+def fit_quickly(X, y, **params):
     """Fit a regressor whose bank holds all rows; few of them train it."""
-    model = NONARegressor(
-        n_neighbors=n_neighbors, max_iter=N_EPOCHS, random_state=0, **params
-    ).fit(X[:N_TRAIN], y[:N_TRAIN])
+    model = NONARegressor(max_iter=N_EPOCHS, random_state=0, **params)
+    model.fit(X[:N_TRAIN], y[:N_TRAIN])
     if len(X) > N_TRAIN:
         model.add_neighbors(X[N_TRAIN:], y[N_TRAIN:])
     return model
@@ -167,7 +166,7 @@ def measure_weightings(n_bank, n_queries, repeats):
     X, y = make_rows(n_bank, 0)
     queries, _ = make_rows(n_queries, 1)
     models = {
-        name: fit_quickly(X, y, None, weighting=name, n_estimators=1)
+        name: fit_quickly(X, y, weighting=name, n_neighbors=None, n_estimators=1)
         for name in WEIGHTINGS
         if name != "uniform"  # weighs nothing without a step
     }
