@@ -4,7 +4,6 @@ The recipe, in the order of this file: scale each query's similarities (or their
 [0, 1], pass them through a step function that falls from 1 to 0, and add the step's logarithm
 to the similarities before the softmax. For a rejected neighbour, it is minus infinity.
 
-A function with a trailing underscore is the one before it in place and without gradients.
 Symbols as in the SoftStep paper (arXiv 2506.08139v2): `x` scaled similarity, `a` rejection
 threshold (no weight at or below it), `b` full-keep threshold, `t` transition.
 """
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 RESOLUTION = 8  # roundings of a similarity, below which differences are not significant
-LEAST_LOG_STEP = -80.0  # of a neighbour that is not rejected outright
 STEP_MULTIPLES = (1.0, 0.7, 0.5, 0.35, 0.25)  # of `narrowing`, tried after training
 
 
@@ -187,22 +185,6 @@ def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return torch.where(between, log_step, 0.0).masked_fill(x <= a, -math.inf)
 
 
-def log_s1_(gap: Tensor, slope: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`log_s1` of ``x = gap * slope``, in place of `gap` (q, n).
-
-    `gap` is the difference to the farthest neighbour's similarity, `slope` one over the gap of
-    the nearest, (q, 1).
-    """
-    limits = torch.finfo(gap.dtype)
-    width = (b - a).clamp_min(limits.tiny)  # rounding may leave nothing between them
-    u = gap.mul_(slope).sub_(a).div_(width)
-    # S1 = 1 / (1 + odds), odds = ((1 - u) / u)^(1/t). Infinite and denormal numbers would cost
-    # ten times as much.
-    odds = u.clamp(limits.eps, 1 - limits.eps).reciprocal_().sub_(1).log_().div_(t)
-    odds.clamp_(LEAST_LOG_STEP, -LEAST_LOG_STEP).exp_()
-    return torch.minimum(odds.log1p_().neg_(), torch.threshold_(u, 0.0, -math.inf))
-
-
 def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     """Logarithm of the power step S2: rises from 0 at x = 0 to 1 at `b`.
 
@@ -228,13 +210,6 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
 
 
-def log_s2_(gap: Tensor, slope: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """:func:`log_s2` of ``x = gap * slope``, in place of `gap`; arguments as for `log_s1_`."""
-    ratio = gap.mul_(slope / b).clamp_(0, 1)
-    logarithm = ratio.log()
-    return ratio.sub_(1).mul_(logarithm).mul_(-b * t / (1 - t))
-
-
 def _most_above(a: Tensor, n: int) -> int:
     """Number of places of n, from the nearest, whose scaled rank may exceed `a`.
 
@@ -245,9 +220,6 @@ def _most_above(a: Tensor, n: int) -> int:
 
 #: Every step function by the name that the estimators' parameter `softstep` accepts.
 STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1, "s2": log_s2}
-
-#: In place and without gradients, for prediction: of a similarity's gap and slope.
-EVALUATION_STEPS: dict[str, Callable[..., Tensor]] = {"s1": log_s1_, "s2": log_s2_}
 
 #: What a step can act on, by the name that :class:`SoftStep`'s `on` accepts.
 STEP_SCALES = {"similarity": scale_similarity, "rank": rank_similarity}

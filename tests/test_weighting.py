@@ -32,7 +32,7 @@ from nona_sklearn.weighting import (
     make_weighting,
     sparse,
 )
-from nona_sklearn.weighting.base import exp_below_, softmax
+from nona_sklearn.weighting.base import softmax
 
 pytestmark = pytest.mark.numeric
 
@@ -111,12 +111,9 @@ def test_on_paper(made, distances, expected):
     np.testing.assert_allclose(weights.detach(), [expected], rtol=0, atol=2e-7)
 
 
-def test_softmax_of_rows_and_its_version_in_place_on_paper():
+def test_softmax_of_rows_on_paper():
     rows = torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]])
     torch.testing.assert_close(softmax(rows), torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
-    expected = torch.tensor([[1.0, math.exp(-1)]])
-    below = exp_below_(torch.tensor([[5.0, 4.0]]), torch.tensor([[5.0]]))
-    torch.testing.assert_close(below, expected)
 
 
 def test_every_name_is_on_paper():
@@ -768,9 +765,8 @@ def test_rows_as_near_as_the_nearest_within_rounding_share_the_weight():
 
 
 def test_sigmoid_of_large_similarities_is_one():
-    top = torch.tensor([[200.0]])
-    weights = Sigmoid().relative_(torch.tensor([[200.0, 150.0, -300.0]]), top)
-    torch.testing.assert_close(weights, torch.tensor([[1.0, 1.0, 0.0]]))
+    weights = Sigmoid().weigh(torch.tensor([[200.0, 150.0, -300.0]]))
+    torch.testing.assert_close(weights, torch.tensor([[0.5, 0.5, 0.0]]))
 
 
 @pytest.mark.parametrize("power", [0.1, 1.0, 3.0])
@@ -783,10 +779,6 @@ def test_softplus_of_far_rows_keeps_its_digits(top, power):
     far = exact < -30  # where log(1 + u) = u to float64, and u may be too small for it
     log_softplus = torch.where(far, exact, exact.clamp_min(-30).exp().log1p().log())
     expected = ((log_softplus - log_softplus[:, :1]) * power).exp().float()
-    at_least = s[:, :1].clone()
-    torch.testing.assert_close(
-        weighting.relative_(s.clone(), at_least), expected, rtol=1e-4, atol=1e-6
-    )
     torch.testing.assert_close(
         weighting.weigh(s).detach(), expected / expected.sum(), rtol=1e-4, atol=1e-6
     )

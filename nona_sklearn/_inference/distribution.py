@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +18,12 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .evaluation import Evaluation, WeightedValues
+from .evaluation import Evaluation
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
 N_ERRORS = 101  # quantiles that describe the shape of errors
 NORMAL = (0.0,)  # the shape of unknown errors
-N_THRESHOLDS = 64  # at which parts of a bank are evaluated at a time
-PRECISION = 1e-9  # of their quantiles without noise, as a share of the values' range
 
 
 @storable
@@ -84,10 +80,6 @@ class Empirical:
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         """Probabilities not to exceed the points (q, k)."""
         return self._below(self._cumulated(weights), points)
-
-    def reached(self, weights: Tensor, points: Tensor) -> Tensor:
-        """Sums of weights of values that do not exceed the points (q, k), not normalised."""
-        return self._below(self._sums(weights), points)
 
     def _below(self, cumulated: Tensor, points: Tensor) -> Tensor:
         values = self._sorted[0].expand(len(points), -1).contiguous()
@@ -241,11 +233,14 @@ class Distribution:
     """Predictive distributions of the queries of an evaluation.
 
     Results are of shape (q, k) or (q, k, n_outputs): a single output has no axis of its own.
+    `extents` are those of the whole bank, where the evaluation is of a part of its rows.
     """
 
-    def __init__(self, evaluation: Evaluation, calibration: Calibration):
+    def __init__(
+        self, evaluation: Evaluation, calibration: Calibration, extents: Tensor | None = None
+    ):
         self.evaluation, self.power = evaluation, calibration.power
-        extents = evaluation.extents()
+        extents = evaluation.extents() if extents is None else extents
         self.noises = output_noises(calibration, extents)
         self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
 
@@ -299,7 +294,7 @@ class Distribution:
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
 
-        return self._join(self.evaluation.map_weighted_values(draw), output_axis=1)
+        return self._join(self.evaluation.map_weighted_rows(draw), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
@@ -320,7 +315,7 @@ class Distribution:
                 results.append(describe(distribution, weights, shifts[:, [j]]))
             return torch.stack(results, dim=2)
 
-        return self._join(self.evaluation.map_weighted_values(describe_outputs), output_axis=2)
+        return self._join(self.evaluation.map_weighted_rows(describe_outputs), output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()
@@ -331,112 +326,3 @@ class Distribution:
 def _means(weights: Tensor, values: Tensor) -> Tensor:
     """Means (q, c) of values (q, n, c) or (1, n, c) with weights (q, n)."""
     return torch.cat([weighted_mean(weights, column) for column in values.unbind(dim=2)], dim=1)
-
-
-# -- banks in parts: every sum is over a part's rows, and parts add up ---------------------------
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Means and ranges of a part's adjusted values."""
-
-    means: Tensor  # (q, 2, c): with the weights, and with the weights to a power
-    lowest: Tensor  # (q, c)
-    highest: Tensor  # (q, c)
-    extents: Tensor  # (2, k, c), from Evaluation.extents
-
-    def merge(self, other: Moments) -> Moments:
-        """Merge with those of another part."""
-        least, largest = torch.stack([self.extents, other.extents], dim=1)
-        return Moments(
-            self.means + other.means,
-            torch.minimum(self.lowest, other.lowest),
-            torch.maximum(self.highest, other.highest),
-            torch.stack([least.amin(dim=0), largest.amax(dim=0)]),
-        )
-
-
-def moments(evaluation: Evaluation, power: float) -> Moments:
-    """Moments of a part, its weights as shares of the whole bank's."""
-
-    def summarize(_: slice, weighted: WeightedValues) -> tuple[Tensor, ...]:
-        values = weighted.values.expand(len(weighted), -1, -1)
-        both = torch.stack([weighted.weights(), weighted.weights(power)], dim=1)
-        return both @ values, values.amin(dim=1), values.amax(dim=1)
-
-    blocks = evaluation.map_weighted_values(summarize)
-    means, lowest, highest = map(torch.cat, zip(*blocks, strict=True))
-    return Moments(means, lowest, highest, evaluation.extents())
-
-
-def mass(
-    evaluation: Evaluation, power: float, output: int, center: Tensor, noise: Noise
-) -> Tensor:
-    """Sum a part's weights around the points of an output's noise, (q, N_POINTS)."""
-
-    def sum_weights(queries: slice, weighted: WeightedValues) -> Tensor:
-        values = weighted.values[..., output]
-        return Smoothed(values, center[queries], noise, at_points).mass(weighted.weights(power))
-
-    at_points = noise.at_points().to(center)
-    return torch.cat(evaluation.map_weighted_values(sum_weights))
-
-
-def reached(evaluation: Evaluation, power: float, output: int, points: Tensor) -> Tensor:
-    """Sum the weights of a part's values that do not exceed points (q, k)."""
-
-    def sum_weights(queries: slice, weighted: WeightedValues) -> Tensor:
-        distribution = Empirical(weighted.values[..., output])
-        return distribution.reached(weighted.weights(power), points[queries])
-
-    return torch.cat(evaluation.map_weighted_values(sum_weights))
-
-
-@dataclass(frozen=True)
-class MergedDistribution:
-    """Predictive distributions of some queries, from sums over each part of a bank.
-
-    `evaluate` takes a function of an :class:`~.evaluation.Evaluation` and its other arguments, and
-    returns its result for each part.
-    """
-
-    evaluate: Callable[..., list[Any]]
-    calibration: Calibration
-
-    def quantiles(self, levels: Tensor) -> Tensor:
-        """Smallest values not exceeded with probabilities of at least `levels` (k,), (q, k, c).
-
-        Without noise, at most PRECISION of the values' range above them.
-        """
-        merged = reduce(Moments.merge, self.evaluate(moments, self.calibration.power))
-        mean, powered = merged.means.unbind(dim=1)
-        noises = output_noises(self.calibration, merged.extents)
-        quantiles = [
-            self._between(levels.to(mean), j, merged.lowest[:, [j]], merged.highest[:, [j]])
-            if noise is None
-            else self._around(levels.to(mean), j, mean[:, [j]], noise)
-            for j, noise in enumerate(noises)
-        ]
-        return torch.stack(quantiles, dim=2) + (mean - powered)[:, None]
-
-    def _around(self, levels: Tensor, output: int, center: Tensor, noise: Noise) -> Tensor:
-        each = self.evaluate(mass, self.calibration.power, output, center, noise)
-        distribution = Smoothed(center, center, noise, noise.at_points().to(center))
-        return distribution.quantiles_of(reduce(torch.add, each), levels)
-
-    def _between(self, levels: Tensor, output: int, low: Tensor, high: Tensor) -> Tensor:
-        """Narrow the interval of values (q, 1) that contains the quantiles."""
-        width = PRECISION * (high - low)
-        levels = levels.clamp_min(torch.finfo(levels.dtype).tiny)
-        low, high = (end.expand(-1, len(levels)) for end in (low - width, high))
-        steps = torch.linspace(0, 1, N_THRESHOLDS + 1).to(low)[1:]
-        while (high - low > width).any():
-            points = torch.lerp(low[..., None], high[..., None], steps)  # (q, k, N_THRESHOLDS)
-            points[..., -1] = high
-            each = self.evaluate(reached, self.calibration.power, output, points.flatten(1))
-            sums = reduce(torch.add, each).reshape(points.shape)
-            first = (sums < levels[:, None]).sum(dim=2, keepdim=True)
-            first = first.clamp_max(N_THRESHOLDS - 1)  # sums of weights may round to less
-            before = torch.cat([low[..., None], points], dim=2)
-            low, high = before.gather(2, first)[..., 0], points.gather(2, first)[..., 0]
-        return high

@@ -63,21 +63,11 @@ class Neighbors:
         values = self.values.double()
         return values[:, None] if values.ndim == 1 else values
 
-    @cached_property
-    def summands(self) -> Tensor:
-        """:func:`with_ones` of the columns, (1 + n_outputs, n)."""
-        return with_ones(self.columns)
-
     def with_values(self, values: Tensor) -> Neighbors:
         """The same neighbours with other values, not adjusted; the cache stays valid."""
         others = replace(self, values=values, adjustment_scale=None)
         others.cache.update(self.cache)
         return others
-
-
-def with_ones(values: Tensor) -> Tensor:
-    """Ones, for the sum of the weights, and c rows of values: (1 + c, n)."""
-    return torch.cat([values.new_ones(1, len(values)), values.T])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Queries that each shard evaluates by itself, and statistics of the shards that merge.
+"""Queries whose candidates are found in each shard, and evaluated together.
 
 A function of a shard takes the query and the shard, then its other arguments. joblib calls it for
 one shard after another, or wherever its backend has workers.
@@ -6,19 +6,21 @@ one shard after another, or wherever its backend has workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
+import torch
 from joblib import Parallel, delayed
 from torch import Tensor
 
 from .._inference.evaluation import Evaluation
+from .._inference.nearest import Candidates, merge
 from .._inference.neighbors import Exclusion, Neighbors
-from .._inference.tiles import BankStatistics
 from ..attention import AverageHead, NONAHead
-from .index import Candidates
+from .index import Candidates as IndexCandidates
 from .shard_folder import Entry, Shard
 
 
@@ -30,17 +32,37 @@ class ShardsLostError(Exception):
         self.errors = errors
 
 
-@dataclass
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a bank, and those among them that can have weight for some queries.
+
+    Parameters
+    ----------
+    neighbors : Neighbors
+        The rows.
+    ids : int Tensor of shape (n,)
+        Their ids.
+    candidates : tuple of Candidates
+        Which of them can have weight, for each network.
+    extents : Tensor of shape (2, k, c)
+        From :meth:`Evaluation.extents`, of all rows of the bank or shard.
+    """
+
+    neighbors: Neighbors
+    ids: Tensor
+    candidates: tuple[Candidates, ...]
+    extents: Tensor
+
+
+@dataclass(frozen=True)
 class ShardQuery:
-    """Some queries, and what is known of all shards together so far."""
+    """Some queries of a bank in shards."""
 
     shards: tuple[Entry, ...]
     n_jobs: int | None  # shards that are read at a time
     head: NONAHead | AverageHead
-    no_rows: Neighbors  # an empty bank
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
-    known: tuple[BankStatistics, ...] | None = None  # for each network
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
@@ -53,34 +75,24 @@ class ShardQuery:
             raise ShardsLostError(lost)
         return results
 
-    def evaluate(self, function: Callable, *arguments: Any) -> list[Any]:
-        """Results of a function of an :class:`Evaluation` of each shard's rows."""
-        return self.map(of_rows, function, *arguments)
+    def evaluate(self, n_neighbors: int = 1) -> Part:
+        """The rows that can have weight, or are among so many nearest, in all shards."""
+        n_rows = sum(entry.n_rows for entry in self.shards)
+        parts = self.map(part_of, n_rows, n_neighbors)
+        starts = [0, *accumulate(len(part.neighbors) for part in parts)]
+        least, largest = torch.stack([part.extents for part in parts], dim=1)
+        return Part(
+            reduce(Neighbors.join, [part.neighbors for part in parts]),
+            torch.cat([part.ids for part in parts]),
+            tuple(
+                merge(each, starts) for each in zip(*(p.candidates for p in parts), strict=True)
+            ),
+            torch.stack([least.amin(dim=0), largest.amax(dim=0)]),
+        )
 
-    def learn(self, function: Callable, *arguments: Any) -> None:
-        """Merge statistics of all shards' rows, and add them to what is known."""
-        each_network = zip(*self.evaluate(function, *arguments), strict=True)
-        more = [reduce(BankStatistics.merge, each) for each in each_network]
-        old = self.known or [BankStatistics()] * len(more)
-        self.known = tuple(known.combine(new) for known, new in zip(old, more, strict=True))
-
-    def learn_weights(self) -> None:
-        """Learn what the weights depend on, and their sums."""
-        if self._of_known().needs_extremes:
-            self.learn(Evaluation.extremes)
-        self.learn(Evaluation.partial_sums)
-
-    def mean(self) -> Tensor:
-        """Weighted means over all shards, (q,) or (q, c)."""
-        return self._of_known().mean()
-
-    def of(self, shard: Shard) -> Evaluation:
-        """Evaluate the queries on a shard's rows, by weights in the whole bank."""
-        exclusion = None if self.ids is None else Exclusion(self.ids, shard.bank.ids)
-        return Evaluation(self.head, shard.bank.neighbors, self.query, exclusion, self.known)
-
-    def _of_known(self) -> Evaluation:
-        return Evaluation(self.head, self.no_rows, self.query, statistics=self.known)
+    def of(self, part: Part) -> Evaluation:
+        """Evaluate the queries on the rows that can have weight."""
+        return Evaluation(self.head, part.neighbors, self.query, candidates=part.candidates)
 
 
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:
@@ -92,17 +104,40 @@ def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *argumen
     return function(query, shard, *arguments)
 
 
-def of_rows(query: ShardQuery, shard: Shard, function: Callable, *arguments: Any) -> Any:
-    """The result of a function of an :class:`Evaluation`."""
-    return function(query.of(shard), *arguments)
+def part_of(query: ShardQuery, shard: Shard, n_rows: int, n_neighbors: int) -> Part:
+    """The rows of a shard that can have weight in a bank of so many rows."""
+    neighbors, ids = shard.bank.neighbors, shard.bank.ids
+    exclusion = None if query.ids is None else Exclusion(query.ids, ids)
+    evaluation = Evaluation(query.head, neighbors, query.query, exclusion)
+    extents, bounds = evaluation.extents(), evaluation.bounds(n_rows)
+    if bounds is None:
+        light = _without_compared_columns(query.head, neighbors)
+        return Part(light, ids, tuple(evaluation.compare_all()), extents)
+    found = evaluation.find_nearest([max(k, n_neighbors) + 1 for k in bounds])
+    kept, positions = _renumber([each.positions for each in found], len(neighbors))
+    candidates = [replace(each, positions=p) for each, p in zip(found, positions, strict=True)]
+    return Part(neighbors[kept], ids[kept], tuple(candidates), extents)
 
 
-def heaviest(query: ShardQuery, shard: Shard, k: int) -> tuple[Tensor, Tensor]:
-    """Weights and ids of a shard's k heaviest rows."""
-    weights, places, _ = query.of(shard).heaviest(k)
-    return weights, shard.bank.ids[places]
+def _renumber(each: Sequence[Tensor | None], n_rows: int) -> tuple[Tensor, list[Tensor]]:
+    """Rows that are at any of the positions, ascending, and the positions among them."""
+    positions = [p for p in each if p is not None]
+    rows, numbers = torch.cat([p.flatten() for p in positions]).unique(return_inverse=True)
+    kept = rows[rows < n_rows]  # n_rows is no row, and becomes the number of rows kept
+    sizes = [p.numel() for p in positions]
+    numbered = zip(numbers.split(sizes), positions, strict=True)
+    return kept, [n.view_as(p) for n, p in numbered]
 
 
-def candidates(query: ShardQuery, shard: Shard, k: int) -> Candidates:
+def _without_compared_columns(head: NONAHead | AverageHead, neighbors: Neighbors) -> Neighbors:
+    """Neighbours that are compared already: of their embeddings only adjustments are left."""
+    parts = head.split_by_head(neighbors.embeddings[:0], neighbors.embeddings)
+    if not all(own.weighting.one_by_one for own, _, _ in parts):
+        return neighbors  # such a weighting may compare them with each other
+    embeddings = torch.cat([own.adjustments(z) for own, _, z in parts], dim=1)
+    return replace(neighbors, embeddings=embeddings)
+
+
+def candidates(query: ShardQuery, shard: Shard, k: int) -> IndexCandidates:
     """The k rows of a shard that are nearest, by its index."""
     return shard.index(query.head).search(query.query, k).compact()

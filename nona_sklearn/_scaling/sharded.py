@@ -18,8 +18,7 @@ from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
 from .._estimators.queries import input_blocks
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration, MergedDistribution
-from .._inference.evaluation import Evaluation
+from .._inference.distribution import Calibration, Distribution
 from .._persistence.file import decoding, read
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
@@ -28,9 +27,10 @@ from .._utils.validation import check_flag, check_ids, check_levels, check_n_nei
 from .approximate import ApproximateNeighborsRegressor
 from .index import Candidates
 from .shard_folder import ESTIMATOR, Entry, Folder, Shard
-from .shard_query import ShardQuery, ShardsLostError, candidates, heaviest
+from .shard_query import ShardQuery, ShardsLostError, candidates
 
 QUERY_BLOCK = 4096  # queries that are evaluated at a time
+BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have weight
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 
 
@@ -41,8 +41,8 @@ def save_shards(estimator, folder, n_shards):
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
             SoftStepKNeighborsClassifier or ApproximateNeighborsRegressor
-        Fitted, with weights that depend on each neighbour by itself, as for
-        :func:`~nona_sklearn.export_onnx`.
+        Fitted. Where `n_neighbors` bounds the rows of a prediction, queries read few numbers of
+        each shard, and else one for each row.
     folder : str or path-like
         Where to write. It must not exist.
     n_shards : int
@@ -53,8 +53,7 @@ def save_shards(estimator, folder, n_shards):
     TypeError
         If it is no such estimator, or holds an object that a file cannot.
     ValueError
-        If it is not fitted, `n_shards` is not between 1 and the number of rows, or a neighbour's
-        weight depends on others.
+        If it is not fitted, or `n_shards` is not between 1 and the number of rows.
     OSError
         If there is something at `folder` (FileExistsError), or it cannot be written. Nothing is
         left then.
@@ -85,7 +84,6 @@ def save_shards(estimator, folder, n_shards):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    _check_streams(exact)
     bank, all_rows = replace(bank, groups=None), np.arange(len(bank))
     empty = with_bank(estimator, bank.in_order(all_rows[:0]))
     with new_folder(path) as beside:
@@ -121,16 +119,6 @@ def shard_of(bank: NeighborBank, estimator: Any) -> Shard:
     """A shard of a bank, with an index, if the estimator is approximate."""
     approximate = isinstance(estimator, ApproximateNeighborsRegressor)
     return Shard.of(bank, estimator.regressor_.network_.head if approximate else None)
-
-
-def _check_streams(estimator: NeighborEstimator) -> None:
-    """Refuse weights that depend on other neighbours than the nearest and the farthest."""
-    evaluation = estimator.bank_.evaluate(estimator.network_.head, estimator.bank_.embeddings[:0])
-    if any(head.needs_whole_rows for head, _, _ in evaluation.split_by_head):
-        raise ValueError(
-            "a neighbour's weight must depend on its similarity alone, got "
-            f"weighting={estimator.weighting!r}, and a step on ranks or a number of neighbours"
-        )
 
 
 def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
@@ -241,7 +229,7 @@ class ShardedNeighbors:
             found = reduce(Candidates.join, query.map(candidates, k))
             return found.nearest(k).mean(query.head, query.query)
 
-        return self._exact.targets_.decode(torch.cat(self._evaluate(X, mean, weighted=False)))
+        return self._exact.targets_.decode(torch.cat(self._evaluate(X, mean)))
 
     @available_if(_does("predict_proba"))
     def predict_proba(self, X=None):
@@ -283,10 +271,9 @@ class ShardedNeighbors:
             check_n_neighbors(n_neighbors, len(folder) - (X is None))
 
         def of_all_shards(query):
-            each = query.map(heaviest, n_neighbors)
-            weights, ids = (torch.cat(parts, dim=1) for parts in zip(*each, strict=True))
-            weights, places = weights.topk(n_neighbors, dim=1)
-            return weights.numpy(), ids.gather(1, places).numpy()
+            part = query.evaluate(n_neighbors)
+            weights, positions, _ = query.of(part).heaviest(n_neighbors)
+            return weights.numpy(), part.ids[positions].numpy()
 
         weights, ids = zip(*self._evaluate(X, of_all_shards, check), strict=True)
         return np.concatenate(weights), np.concatenate(ids)
@@ -305,34 +292,30 @@ class ShardedNeighbors:
         Returns
         -------
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
-            The quantiles. For a regressor without calibration they may be larger by a
-            thousand-millionth of the targets' range. Near 0 and 1 they depend on weights below
-            rounding, in one bank and in shards, and may differ.
+            The quantiles. Near 0 and 1 they depend on weights below rounding, in one bank and in
+            shards, and may differ.
         """
         levels = check_levels(quantiles)
         bank = self._exact.bank_
         calibration = bank.calibration or Calibration()
 
         def of_all_shards(query):
-            if calibration.power != 1:
-                query.learn(Evaluation.powered_sums, calibration.power)
-            return MergedDistribution(query.evaluate, calibration).quantiles(levels)
+            part = query.evaluate()
+            return Distribution(query.of(part), calibration, part.extents).quantiles(levels)
 
-        found = torch.cat(self._evaluate(X, of_all_shards)).numpy()
-        found = found[..., 0] if bank.targets.ndim == 1 else found
+        found = np.concatenate(self._evaluate(X, of_all_shards))
         return found[:, 0] if np.ndim(quantiles) == 0 else found
 
     def _mean(self, X) -> Tensor:
-        return torch.cat(self._evaluate(X, ShardQuery.mean))
+        return torch.cat(self._evaluate(X, lambda query: query.of(query.evaluate()).mean()))
 
     def _evaluate(
         self,
         X,
         function: Callable[[ShardQuery], Any],
         check: Callable[[Folder], None] = lambda _: None,
-        weighted: bool = True,
     ) -> list[Any]:
-        """Results for blocks of queries, all of the same shards, whose weights are learned first.
+        """Results for blocks of queries, all of the same shards.
 
         When shards are edited or lost meanwhile, it starts again.
         """
@@ -344,9 +327,7 @@ class ShardedNeighbors:
                 raise ValueError(f"X=None needs at least 2 rows in the bank, it has {len(folder)}")
             check(folder)
             try:
-                results = [
-                    function(query) for query in self._queries(X, folder, learn_weights=weighted)
-                ]
+                results = [function(query) for query in self._queries(X, folder)]
             except ShardsLostError as error:
                 now = Folder.read(self.folder)
                 lost = lost | error.errors if now == whole else {}
@@ -357,20 +338,23 @@ class ShardedNeighbors:
             self.missing_shards_ = [entry.path.name for entry in whole.shards if entry in lost]
             return results
 
-    def _queries(self, X, folder: Folder, learn_weights: bool) -> Iterator[ShardQuery]:
-        """Some queries at a time, with their weights if wanted."""
-        for query in self._embedded(X, folder):
-            if learn_weights:
-                query.learn_weights()
-            yield query
+    def _queries(self, X, folder: Folder) -> Iterator[ShardQuery]:
+        """Some embedded queries at a time; or rows of the bank, and their ids."""
+        head = self._exact.network_.head
+        no_rows = self._exact.bank_.embeddings[:0]
+        parts = head.split_by_head(no_rows, no_rows)
+        dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
+        most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
+        for embeddings, ids in self._embedded(X, folder):
+            for rows in spans(len(embeddings), most):
+                own = None if ids is None else ids[rows]
+                yield ShardQuery(folder.shards, self.n_jobs, head, embeddings[rows], own)
 
-    def _embedded(self, X, folder: Folder) -> Iterator[ShardQuery]:
-        """Embed some queries at a time; or take the rows of the bank, and their ids."""
+    def _embedded(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
         exact = self._exact
-        shards = folder.shards, self.n_jobs, exact.network_.head, exact.bank_.neighbors
         if X is not None:
             for block in input_blocks(exact, X):
-                yield ShardQuery(*shards, embed_queries(exact.network_, block))
+                yield embed_queries(exact.network_, block), None
             return
         held: list[tuple[Tensor, Tensor]] = []
         for entry in folder.shards:
@@ -382,7 +366,7 @@ class ShardedNeighbors:
                 held.append((bank.embeddings[rows], bank.ids[rows]))
                 if entry == folder.shards[-1] or sum(len(i) for _, i in held) >= QUERY_BLOCK:
                     embeddings, ids = map(torch.cat, zip(*held, strict=True))
-                    yield ShardQuery(*shards, embeddings, ids)
+                    yield embeddings, ids
                     held = []
 
     # -- edits ---------------------------------------------------------------------------

@@ -181,10 +181,13 @@ class NONAHead(nn.Module):
             refine_one(self._set_shrinkage, SHRINKAGES, loss)
 
     @torch.no_grad()
-    def fit_mean_residual(self, targets: Tensor, embeddings: Tensor) -> None:
+    def fit_mean_residual(
+        self, targets: Tensor, embeddings: Tensor, log_prior: Tensor | None = None
+    ) -> None:
         """Set :attr:`mean_residual` by all rows: targets (n, c), with their embeddings (n, d)."""
         residuals = targets - self.adjustments(embeddings).to(targets)
-        self.mean_residual = tuple(residuals.mean(dim=0).tolist())
+        logits = targets.new_zeros(len(targets)) if log_prior is None else log_prior.to(targets)
+        self.mean_residual = tuple((logits.softmax(dim=0) @ residuals).tolist())
 
     @property
     def shrinks(self) -> bool:

@@ -100,18 +100,6 @@ class Weighting(nn.Module):
         lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
         return torch.where(lost, nearest_only(s, nearest), logits) if lost.any() else logits
 
-    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        """``phi(s) / phi(top)``, in place of similarities (q, n), for prediction.
-
-        `top`, (q, 1), is the largest of each row. Subclasses override it where this takes fewer
-        passes over the pairs. Small results need not be exact; those of -inf may be any small one.
-        """
-        peak = self.logits(top, nearest)
-        lost = peak == -math.inf  # no neighbour of this tile has weight
-        weights = self.logits(s, nearest).sub_(peak.masked_fill(lost, 0.0))
-        weights = weights.clamp_min_(LEAST_LOGIT).exp_()
-        return weights.masked_fill_(lost, 0.0) if lost.any() else weights
-
     def weigh(
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
     ) -> Tensor:
@@ -151,20 +139,6 @@ def softmax(logits: Tensor) -> Tensor:
     if not empty.any():  # saves two passes over the pairs
         return logits.softmax(dim=1)
     return logits.masked_fill(empty, 0.0).softmax(dim=1).masked_fill(empty, 0.0)
-
-
-def exp_below_(logits: Tensor, peak: Tensor) -> Tensor:
-    """``exp(logits - peak)``, in place of logits (q, n) with maxima `peak` (q, 1).
-
-    Small results are not exact. Torch's softmax takes half the time of its exponential, and gives
-    equal entries of a row equal digits at any position.
-    """
-    limits = torch.finfo(logits.dtype)
-    # Clearly below the peak, also below one so large that LEAST_LOGIT is lost in its rounding.
-    least = peak + LEAST_LOGIT - 4 * limits.eps * peak.abs()
-    logits = logits.clamp_min_(least.clamp_min_(limits.min))
-    weights = torch.softmax(logits, dim=1, out=logits)
-    return weights.div_(weights.amax(dim=1, keepdim=True))
 
 
 def admitted(s: Tensor, log_measure: Tensor | None) -> Tensor:

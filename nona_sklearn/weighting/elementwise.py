@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import LEAST_LOGIT, Weighting, exp_below_
+from .base import Weighting
 
 MAX_EXPONENT = 80.0  # its exponential is in float32's range
 FAINT = 18.0  # below -FAINT, the square of the exponential is lost beside 1 even in float64
@@ -36,9 +36,6 @@ class Softmax(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return s
-
-    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        return exp_below_(s, top)
 
 
 class Uniform(Weighting):
@@ -87,9 +84,6 @@ class Gaussian(Weighting):
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return s.clamp_min(-FARTHEST).square() / -2
 
-    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        return exp_below_(self.log_weight(s), self.log_weight(top))
-
 
 class Sigmoid(Weighting):
     """``phi(s) = sigmoid(s + b)``, `b` learned: uniform for near neighbours, softmax for far ones.
@@ -115,14 +109,6 @@ class Sigmoid(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         return -log1p_exp(-s - self.bias)
-
-    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        # 1 / (1 + exp(-x)), both times exp(top + b) where that is below 1, so that none grows
-        x = top + self.bias
-        least = x.clamp_max(0.0)
-        level = least.exp()
-        inverse = s.neg_().add_(least - self.bias).clamp_max_(-LEAST_LOGIT).exp_().add_(level)
-        return inverse.reciprocal_().mul_(level + (least - x).exp())
 
 
 class Softplus(Weighting):
@@ -154,15 +140,6 @@ class Softplus(Weighting):
         if x.detach().amin() < -FAINT:
             log_softplus = torch.where(x < -FAINT, faint_log_softplus(x), log_softplus)
         return self.log_power.exp() * log_softplus
-
-    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        power, x = self.log_power.exp(), top + self.bias
-        # Where clamping, which keeps the logarithm finite, would leave a row some weight.
-        if power * (x.amin() + MAX_EXPONENT) < -LEAST_LOGIT or x.amax() > MAX_EXPONENT:
-            return super().relative_(s, top, nearest)
-        logits = s.add_(self.bias).clamp_min_(-MAX_EXPONENT).exp_().log1p_().log_()
-        logits = logits.sub_(x.exp().log1p().log()).mul_(power)
-        return logits.clamp_min_(LEAST_LOGIT).exp_()
 
 
 def log1p_exp(x: Tensor) -> Tensor:
@@ -219,12 +196,6 @@ class Softpick(Weighting):
         # Below the least lead the logarithm's gradient would be infinite.
         lead = self._lead(s, nearest).clamp_min(NO_LEAD)
         return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
-
-    def relative_(self, s: Tensor, top: Tensor, nearest: Tensor | None = None) -> Tensor:
-        assert nearest is not None
-        dropped = self._lead(top, nearest).neg_().exp_()
-        weights = s.sub_(top).clamp_min_(LEAST_LOGIT).exp_().sub_(dropped).clamp_min_(0)
-        return weights.div_((1 - dropped).clamp_min(torch.finfo(s.dtype).tiny))
 
     def _lead(self, s: Tensor, nearest: Tensor) -> Tensor:
         """Similarities above the threshold."""

@@ -225,7 +225,7 @@ def edit_once(reg, X, y):
     return edit
 
 
-@pytest.mark.parametrize("method_name", ["mean", "map_weighted_values"])
+@pytest.mark.parametrize("method_name", ["mean", "map_weighted_rows"])
 @pytest.mark.parametrize(
     "evaluate",
     [
@@ -715,7 +715,7 @@ def test_queries_in_inference_mode(plane, n_threads):
 @pytest.mark.parametrize(
     "params",
     [
-        {"weighting": "preconditioned", "learning_rate_init": 20.0},
+        {"weighting": "preconditioned", "learning_rate_init": 1e3},
         {"learning_rate_init": 1e3},
         {"weight_decay": 1e30},
         {"early_stopping": False, "adjust": False, "learning_rate_init": 1e5},

@@ -324,8 +324,8 @@ def test_one_number_leaves_an_axis_out(reg, plane):
 
 def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
-    monkeypatch.setattr(evaluation_module, "WHOLE_ROW_PAIRS", 500)
-    pairs = reg.bank_.evaluate(reg.network_.head).map_weighted_values(
+    monkeypatch.setattr(evaluation_module, "BLOCK_PAIRS", 500)
+    pairs = reg.bank_.evaluate(reg.network_.head).map_weighted_rows(
         lambda rows, behind: behind.weights().numel()
     )
     assert len(pairs) > 1
@@ -529,9 +529,9 @@ def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
     neighbors = Neighbors(torch.randn(60, 2, generator=generator), torch.arange(60.0))
     evaluation = Evaluation(NONAHead().eval(), neighbors, torch.randn(60, 2, generator=generator))
     residual = torch.randn(60, 1, generator=generator).double()
-    n_queries, method = [], Evaluation.map_weighted_values
+    n_queries, method = [], Evaluation.map_weighted_rows
     monkeypatch.setattr(
-        Evaluation, "map_weighted_values", lambda q, *a: n_queries.append(len(q)) or method(q, *a)
+        Evaluation, "map_weighted_rows", lambda q, *a: n_queries.append(len(q)) or method(q, *a)
     )
     everything = fit_calibration(evaluation, residual)
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nona_sklearn import NONAHead, SoftStep
-from nona_sklearn._inference import tiles as tiles_module
+from nona_sklearn._inference import similarities
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
@@ -49,7 +49,7 @@ def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, bl
     query = bank.embeddings if leave_one_out else queries(25)
     whole = evaluate(bank, head, query, leave_one_out).mean()
     heaviest, rows, _ = evaluate(bank, head, query, leave_one_out).heaviest(5)
-    monkeypatch.setitem(tiles_module.TILE, "cpu", blocks)
+    monkeypatch.setitem(similarities.TILE, "cpu", blocks)
     ours = evaluate(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
     ours, our_rows, values = evaluate(bank, head, query, leave_one_out).heaviest(5)
@@ -124,7 +124,7 @@ def test_multi_output(bank, head):
 
 
 def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
-    monkeypatch.setitem(tiles_module.TILE, "cpu", (5, 40))
+    monkeypatch.setitem(similarities.TILE, "cpu", (5, 40))
     alone = evaluate(bank, head, queries(25)).mean()
     torch.set_num_threads(3)
     together = evaluate(bank, head, queries(25)).mean()
@@ -235,17 +235,16 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     head, query = head.eval(), queries(6)
     expected = head.neighbor_weights(query, bank.embeddings).double()
     changes = bank.evaluate(head, query).influence()
-    monkeypatch.setitem(tiles_module.TILE, "cpu", (4, 8))
+    monkeypatch.setitem(similarities.TILE, "cpu", (4, 8))
     evaluation = bank.evaluate(head, query)
-    behind = torch.cat(evaluation.map_weighted_values(lambda _, behind: behind.weights()))
+    behind = torch.cat(evaluation.map_weighted_rows(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
 
 
-def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ROW_PAIRS", 2 * len(bank))
-    ranked = SoftStep("s1", on="rank")
-    for head, most in [(NONAHead(step=ranked), 2), (NONAHead(), 9)]:
+def test_blocks_hold_a_number_of_weights(bank, monkeypatch):
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 2 * len(bank))
+    for head, most in [(NONAHead(), 2), (NONAHead(n_neighbors=19), 4)]:  # one more is searched
         sizes = bank.evaluate(head, queries(9))._map_blocks(
             lambda block, _: block.stop - block.start
         )
@@ -253,14 +252,14 @@ def test_a_head_that_needs_whole_rows_gets_few_queries_at_a_time(bank, monkeypat
 
 
 def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.WHOLE_ROW_PAIRS", len(bank))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", len(bank))
     seen = []
     monkeypatch.setattr(
         "nona_sklearn._inference.evaluation.WORKERS",
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.evaluate(NONAHead(step=SoftStep("s1", on="rank")), queries(9))._map_blocks(
+    bank.evaluate(NONAHead(step=SoftStep("s2", on="rank")), queries(9))._map_blocks(
         lambda *_: None
     )
     assert seen == [1]
@@ -284,7 +283,7 @@ def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
         fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
         head = AverageHead([NONAHead(), NONAHead()])
         evaluation = fresh.evaluate(head, torch.cat([queries(5)] * 2, dim=1))
-        computers = evaluation._similarity_computers(evaluation.split_by_head)
+        computers = evaluation._similarity_computers
         assert [each.cache is not None for each in computers] == [kept] * 2
 
 

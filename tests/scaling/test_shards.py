@@ -13,7 +13,7 @@ import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from threading import Event, Timer
 
@@ -22,8 +22,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
@@ -40,10 +38,6 @@ from nona_sklearn import (
     save_shards,
 )
 from nona_sklearn._estimators import inputs
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.distribution import Empirical, MergedDistribution
-from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.tiles import BankStatistics, Extremes, Partial
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import shard_folder, shard_query
 from nona_sklearn._scaling import sharded as sharded_module
@@ -67,6 +61,18 @@ def shards(estimator, tmp_path, n_shards=4, **params):
 def assert_same(ours, expected):
     """To rounding: similarities and weights are of float32."""
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+
+
+def assert_same_quantiles(ours, estimator, queries, levels):
+    """Those of levels that differ by the rounding of float32 weights.
+
+    Where few targets lie near a quantile, such levels have quantiles that are farther apart.
+    """
+    rounding = 64 * np.finfo(np.float32).eps
+    low, high = (
+        estimator.predict_quantiles(queries, levels + sign * rounding) for sign in (-1, 1)
+    )
+    assert_same(ours, np.clip(ours, low, high))
 
 
 def assert_same_rows(ours, expected):
@@ -120,8 +126,11 @@ def test_results_are_those_of_the_whole_bank(estimator, y, tmp_path):
         (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
         (NONARegressor(adjust=False, softstep="s1", similarity="dot", **ONE), Y),
         (SoftStepKNeighborsRegressor(softstep_on="similarity", **QUICK), Y),
+        (NONARegressor(n_estimators=2, weighting="sparse_softmax", **QUICK), Y),
+        (SoftStepKNeighborsRegressor(similarity="l1", **QUICK), Y),
+        (NONARegressor(weighting="entmax", **ONE), Y),
     ],
-    ids=["networks", "outputs", "dot", "softstep"],
+    ids=["networks", "outputs", "dot", "softstep", "nearest", "ranks", "entmax"],
 )
 @pytest.mark.parametrize("power", [None, 1.0, 0.5])
 def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
@@ -131,11 +140,11 @@ def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
     sharded = shards(estimator, tmp_path)
     for queries in (QUERIES, None):
         # At 0 and 1 weights of 1e-17 count, at 0.5 where two networks have one neighbour each.
-        levels = [0.01, 0.1, 0.47, 0.77, 0.99]
+        levels = np.array([0.01, 0.1, 0.47, 0.77, 0.99])
         ours = sharded.predict_quantiles(queries, levels)
-        assert_same(ours, estimator.predict_quantiles(queries, levels))
+        assert_same_quantiles(ours, estimator, queries, levels)
     single = sharded.predict_quantiles(QUERIES, 0.47)
-    assert_same(single, estimator.predict_quantiles(QUERIES, 0.47))
+    assert_same_quantiles(single, estimator, QUERIES, 0.47)
 
 
 @pytest.mark.parametrize("similarity", ["l2", "log_l2"])
@@ -163,42 +172,6 @@ def test_an_index_of_a_frozen_regressor_can_be_sharded(tmp_path):
     sharded = shards(fast, tmp_path)
     assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
     assert len(fast.regressor_.bank_) == 150
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(1e-3, 1 - 1e-3))
-def test_without_noise_quantiles_are_within_a_thousand_millionth(seed, n_parts, level):
-    """The smallest value that is reached, or one above it that is as good as the same."""
-    rng = np.random.default_rng(seed)
-    values, weights = rng.standard_normal(40), rng.exponential(size=40)
-    order = values.argsort()
-    cumulated = (weights / weights.sum())[order].cumsum()
-    expected = values[order][np.searchsorted(cumulated, level)]
-    parts = [
-        (torch.tensor(values[i])[None], torch.tensor(weights[i] / weights.sum())[None])
-        for i in np.array_split(rng.permutation(40), n_parts)
-    ]
-
-    def evaluate(function, power, output, points):
-        return [Empirical(v).reached(w, points) for v, w in parts]
-
-    law = MergedDistribution(evaluate, Calibration())
-    ends = (torch.tensor([[end]]) for end in (values.min(), values.max()))
-    found = law._between(torch.tensor([level], dtype=torch.float64), 0, *ends).item()
-    assert -1e-15 <= found - expected <= 1e-9 * np.ptp(values)
-
-
-def test_a_quantile_that_is_reached_exactly_is_the_smallest_value():
-    values = torch.arange(1.0, 5.0, dtype=torch.float64)[None]
-    weights = torch.full_like(values, 0.25)
-
-    def evaluate(function, power, output, points):
-        parts = (slice(0, 2), slice(2, 4))
-        return [Empirical(values[:, part]).reached(weights[:, part], points) for part in parts]
-
-    ends = (torch.tensor([[end]], dtype=torch.float64) for end in (1.0, 4.0))
-    levels = torch.tensor([0.25, 0.5, 0.75, 1.0], dtype=torch.float64)
-    found = MergedDistribution(evaluate, Calibration())._between(levels, 0, *ends)
-    np.testing.assert_allclose(found, values, rtol=0, atol=3e-9)
 
 
 def test_quantiles_of_0_and_1_lie_among_the_values(tmp_path):
@@ -231,40 +204,6 @@ def test_blocks_of_queries_do_not_matter(tmp_path, monkeypatch):
     whole = sharded.predict(None)
     monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 10)
     np.testing.assert_allclose(sharded.predict(None), whole, rtol=0, atol=1e-12)
-
-
-@given(st.permutations(range(5)), st.integers(0, 2**32 - 1))
-def test_statistics_of_shards_merge_in_any_order(order, seed):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    statistics = []
-    for _ in range(5):
-        near, far = torch.stack([draw(3, 1), draw(3, 1)]).sort(dim=0, descending=True).values
-        statistics.append(
-            BankStatistics(Extremes(near, far), Partial(draw(3, 1), draw(3, 2).exp()), near)
-        )
-    one, other = (
-        reduce(BankStatistics.merge, [statistics[i] for i in some]) for some in (range(5), order)
-    )
-    torch.testing.assert_close(one.partial.mean, other.partial.mean)
-    assert torch.equal(one.extremes.nearest, other.extremes.nearest)
-    assert torch.equal(one.extremes.farthest, other.extremes.farthest)
-    assert torch.equal(one.nearest, other.nearest)
-    joined = BankStatistics.concatenate([one[:2], one[2:]])
-    assert torch.equal(joined.partial.sums, one.partial.sums)
-    assert torch.equal(joined.nearest, one.nearest)
-
-
-def test_known_parts_that_one_lacks_stay_unknown():
-    bank = NeighborBank(Neighbors(torch.zeros(2, 1), torch.zeros(2)))
-    assert len(bank) == 2
-    nothing = BankStatistics()
-    assert nothing.merge(nothing) == nothing
-    assert BankStatistics.concatenate([nothing, nothing]) == nothing
-    assert nothing[:1] == nothing
 
 
 # -- edits -------------------------------------------------------------------------------------
@@ -593,7 +532,7 @@ def at_call(number, happens):
 
 @pytest.mark.parametrize("queries", [QUERIES, None], ids=["queries", "leave-one-out"])
 @pytest.mark.parametrize("allow_partial", [False, True])
-@pytest.mark.parametrize("number", [1, 2, 4, 5, 9, 17])
+@pytest.mark.parametrize("number", [1, 2, 4, 5, 9, 12])
 def test_a_prediction_is_of_the_bank_at_one_moment(
     number, allow_partial, queries, tmp_path, monkeypatch
 ):
@@ -738,12 +677,6 @@ def test_bad_arguments_are_refused(tmp_path):
             ValueError, match="n_shards must be an integer from 1 to the bank's 150"
         ):
             save_shards(estimator, folder, n)
-    for other in (
-        SoftStepKNeighborsRegressor(**QUICK),
-        NONARegressor(weighting="sparsemax", **ONE),
-    ):
-        with pytest.raises(ValueError, match="a neighbour's weight must depend on its similarity"):
-            save_shards(other.fit(X, Y), folder, 2)
     assert not folder.exists()
     folder.mkdir()
     with pytest.raises(OSError, match="folder must be new, got"):

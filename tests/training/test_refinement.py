@@ -1,21 +1,17 @@
-"""Refinement after training: numbers of neighbours, shrinkage, and the nearest alone."""
+"""Refinement after training: numbers of neighbours and shrinkage."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nona_sklearn import ClassHead, NONAHead, SoftStep
+from nona_sklearn import ClassHead, NONAHead
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training.refinement import (
     TOLERANCE,
     TOLERANCE_OF_CLASSES,
-    NearestEvaluation,
     fit_n_neighbors,
-    nearest_alone,
     refine,
 )
 from nona_sklearn.attention.head import SHRINKAGES
@@ -62,50 +58,6 @@ def test_each_number_is_tried_with_the_shrinkage_that_suits_it():
 
     fit_n_neighbors(head, [3, 5], lambda: losses().mean(), losses)
     assert (head.n_neighbors, head.shrinkage) == (3, max(SHRINKAGES))
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    of_classes=st.booleans(),
-    similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
-    weighting=st.sampled_from(["softmax", "entmax", "preconditioned", "softpick"]),
-    step=st.none()
-    | st.builds(SoftStep, st.sampled_from(["s1", "s2"]), st.just("global"), st.just("rank")),
-    n_neighbors=st.integers(1, 12),
-    shrinkage=st.sampled_from([0.0, 0.4]),
-    leaves_out=st.booleans(),
-    prior=st.booleans(),
-)
-def test_the_nearest_alone_give_the_predictions_of_all(
-    seed, of_classes, similarity, weighting, step, n_neighbors, shrinkage, leaves_out, prior
-):
-    """Also after the number has been lowered."""
-    generator = torch.Generator().manual_seed(seed)
-    embeddings = torch.randn(30, 5, generator=generator)
-    values = torch.randn(30, 2, generator=generator)
-    options = (similarity, step, weighting, True, n_neighbors, 2)
-    head = NONAHead(*options)
-    if of_classes:
-        head = ClassHead(*options, prior=torch.tensor([0.3, 0.7]))
-        values = torch.eye(2)[torch.randint(2, (30,), generator=generator)]
-    head.shrinkage, head.mean_residual = shrinkage, (0.5, -1.0)
-    log_prior = torch.randn(30, generator=generator) if prior else None
-    neighbors, query = Neighbors(embeddings, values, log_prior), embeddings[:9] + 0.1
-    labels = torch.arange(30)
-    exclusion = Exclusion(labels[:9], labels) if leaves_out else None
-    evaluation = Evaluation(head, neighbors, query, exclusion)
-    few = nearest_alone(evaluation)
-    assert isinstance(few, NearestEvaluation)
-    for k in (n_neighbors, (n_neighbors + 1) // 2):
-        head.n_neighbors = k
-        torch.testing.assert_close(few.mean(), evaluation.mean(), rtol=1e-4, atol=1e-5)
-
-
-def test_all_neighbours_are_evaluated_where_weights_have_no_bound():
-    z = torch.randn(9, 2)
-    for head in (NONAHead(), NONAHead(step=SoftStep("s1"), n_neighbors=3)):
-        evaluation = Evaluation(head, Neighbors(z, z[:, 0]), z)
-        assert nearest_alone(evaluation) is evaluation
 
 
 def test_noise_is_averaged_over_more_neighbours_than_a_trend():

@@ -1,4 +1,4 @@
-"""What a tile computes, how tiles add up, and that the fast versions equal the definitions."""
+"""Similarities of a tile are the definitions, and the nearest rows those of all tiles."""
 
 import math
 from itertools import pairwise
@@ -8,17 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nona_sklearn._inference.neighbors import Exclusion, with_ones
-from nona_sklearn._inference.tiles import (
+from nona_sklearn._inference.nearest import find_nearest, merge
+from nona_sklearn._inference.neighbors import Exclusion
+from nona_sklearn._inference.similarities import (
     EuclideanComputer,
-    Extremes,
-    Partial,
     SimilarityComputer,
-    relative_to_peak_,
     similarity_computer,
 )
 from nona_sklearn.similarity import SIMILARITIES
-from nona_sklearn.softstep import EVALUATION_STEPS, STEPS, equally_near, scale_similarity
+from nona_sklearn.softstep import equally_near, scale_similarity
 
 pytestmark = pytest.mark.numeric
 
@@ -29,82 +27,39 @@ def numbers(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# -- sums of tiles merge ---------------------------------------------------------------------
+# -- candidates ------------------------------------------------------------------------------
 
 
-@st.composite
-def orders_of_tiles(draw):
-    """Cut 12 columns into tiles, and merge their sums in some order and grouping."""
-    cuts = draw(st.sets(st.integers(1, 11), max_size=6))
-    edges = [0, *sorted(cuts), 12]
-    tiles = [slice(a, b) for a, b in pairwise(edges)]
-    tiles = draw(st.permutations(tiles))
-    merges = [draw(st.integers(0, i - 1)) for i in range(len(tiles) - 1, 0, -1)]
-    return tiles, merges
+def tiles(draw, n):
+    cuts = draw(st.sets(st.integers(1, n - 1), max_size=6))
+    return [slice(a, b) for a, b in pairwise([0, *sorted(cuts), n])]
 
 
-def merge_all(partials, merges):
-    """Merge a neighbouring pair at a time, at the places in `merges`."""
-    partials = list(partials)
-    for i in merges:
-        partials[i : i + 2] = [partials[i].merge(partials[i + 1])]
-    return partials[0]
+@given(st.data(), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_nearest_are_the_first_in_order_whatever_the_tiles(data, k, share):
+    """On a grid of whole numbers, where many rows are equally near; also of banks in parts."""
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
+    query, bank = (torch.randint(3, (n, 2), generator=generator).float() for n in (4, 12))
+    excluded = torch.rand(4, 12, generator=generator) < share
+    given_tiles = tiles(data.draw, 12)
 
+    def found(rows, tiles):
+        similarities = similarity_computer("l2", bank[rows]).bind(query)
+        pairs = tuple(excluded[:, rows].nonzero().unbind(dim=1))
+        return find_nearest(similarities, tiles, pairs, k)
 
-def partial_of(logits, values, excluded=None):
-    return Partial.from_weights(*relative_to_peak_(logits, excluded), values)
+    whole = found(slice(0, 12), given_tiles)
+    admitted = SIMILARITIES["l2"](query, bank).masked_fill(excluded, -math.inf)
+    order = admitted.argsort(dim=1, descending=True, stable=True)[:, :k]
+    expected = order.masked_fill(admitted.gather(1, order) == -math.inf, 12)
+    assert torch.equal(whole.positions, expected)
+    assert torch.equal(whole.similarity, admitted.gather(1, order))
+    assert torch.equal(whole.n_admitted, (~excluded).sum(dim=1, keepdim=True))
 
-
-def pairs_of(excluded):
-    return tuple(excluded.nonzero().unbind(dim=1))
-
-
-@given(
-    order=orders_of_tiles(),
-    seed=st.integers(0, 2**32 - 1),
-    scale=st.sampled_from([0.0, 1.0, 1e4, 1e18]),
-    share=st.sampled_from([0.0, 0.3, 1.0]),
-)
-def test_tiles_merge_in_any_order_and_grouping(order, seed, scale, share):
-    """Of any numbers: far ones, ties, rows of which some or all are excluded."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = scale * torch.randn(3, 12, generator=generator)
-    values = torch.randn(12, 2, generator=generator).double()
-    excluded = torch.rand(3, 12, generator=generator) < share
-    logits[excluded] = -math.inf
-    tiles, merges = order
-
-    whole = partial_of(logits.clone(), with_ones(values), pairs_of(excluded))
-    ours = merge_all(
-        (
-            partial_of(logits[:, t].clone(), with_ones(values[t]), pairs_of(excluded[:, t]))
-            for t in tiles
-        ),
-        merges,
-    )
-    assert torch.equal(ours.peak, whole.peak)
-    # A tile's weights are rounded to float32 relative to its own peak.
-    torch.testing.assert_close(ours.sums, whole.sums, rtol=4 * EPS, atol=12 * EPS)
-    admitted = (~excluded).any(dim=1)
-    alone = torch.where(excluded, 0.0, logits.masked_fill(~admitted[:, None], 0).softmax(dim=1))
-    expected = alone.double() @ values
-    torch.testing.assert_close(ours.mean, expected, rtol=0, atol=60 * EPS)
-
-    whole = Extremes.from_tile(logits.clone(), pairs_of(excluded))
-    ours = merge_all(
-        (Extremes.from_tile(logits[:, t].clone(), pairs_of(excluded[:, t])) for t in tiles), merges
-    )
-    assert torch.equal(ours.nearest, whole.nearest)
-    assert torch.equal(ours.farthest, whole.farthest)
-
-
-def test_partial_on_paper():
-    ten, two = (with_ones(torch.tensor([[value]]).double()) for value in (10.0, 2.0))
-    one = partial_of(torch.tensor([[math.log(3.0)]]), ten)
-    other = partial_of(torch.tensor([[0.0]]), two)
-    merged = one.merge(other)
-    assert merged.mean.item() == pytest.approx(8.0)  # (3 * 10 + 1 * 2) / 4
-    assert merged.total.item() == pytest.approx(4 / 3)  # relative to the peak, 3
+    parts = [found(rows, [slice(0, rows.stop - rows.start)]) for rows in given_tiles]
+    merged = merge(parts, [*(rows.start for rows in given_tiles), 12]).first(k)
+    for name in ("positions", "similarity", "n_admitted"):
+        assert torch.equal(getattr(merged, name), getattr(whole, name)), name
 
 
 @given(st.lists(st.integers(0, 4), max_size=9), st.lists(st.integers(0, 4), max_size=9))
@@ -137,9 +92,6 @@ def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
     ours = computer.bind(query).compute(slice(0, 30)).double()
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=4 * EPS * scale)
-    order = computer.bind(query).sort_keys(slice(0, 30))
-    assert torch.equal(order.argsort(dim=1, stable=True)[:, -1], exact.argmax(dim=1))
-    torch.testing.assert_close(computer.bind(query).from_sort_keys(order).double(), ours)
 
 
 def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
@@ -190,45 +142,6 @@ def test_other_types_take_the_definition():
     assert type(similarity_computer("l2", numbers(3, 2).double())) is SimilarityComputer
     assert type(similarity_computer("l1", numbers(3, 2))) is SimilarityComputer
     assert type(similarity_computer("l2", numbers(3, 2))) is EuclideanComputer
-
-
-ENDS = st.sampled_from([0.0, 1e-7, 1e-3, 0.3, 0.5, 0.9, 1 - 1e-3, 1 - 1e-7, 1.0])
-
-
-@given(a=ENDS, b=ENDS, t=ENDS, seed=st.integers(0, 2**32 - 1))
-@pytest.mark.parametrize("step", STEPS)
-def test_steps_without_gradient_are_the_steps(step, a, b, t, seed):
-    """At both ends of every threshold: b - a rounds to 0 in float32 where b or 1 - a is small."""
-    x = torch.rand(3, 50, generator=torch.Generator().manual_seed(seed))
-    x[:, :2] = torch.tensor([0.0, 1.0])
-    a, b, t = (torch.tensor(v).clamp(EPS, 1 - EPS) for v in (a, b, t))  # as SoftStep holds them
-    a = a - EPS
-    thresholds = (a, a + b * (1 - a), t) if step == "s1" else (b, t)
-    quick = EVALUATION_STEPS[step](3 * x, torch.tensor(1 / 3), *thresholds).exp()
-    assert not quick.isnan().any()
-    assert ((quick >= 0) & (quick <= 1)).all()
-    assert (quick[:, 1] > 0.999).all()  # the nearest stays
-    # x is rounded: the step may be off by no more than that moves it.
-    double = [value.double() for value in thresholds]
-    moved = [
-        STEPS[step]((x.double() + shift).clamp(0, 1), *double).exp()
-        for shift in (-8 * EPS, 8 * EPS)
-    ]
-    assert (quick >= torch.minimum(*moved) - 1e-4).all()
-    assert (quick <= torch.maximum(*moved) + 1e-4).all()
-
-
-@pytest.mark.parametrize(
-    "function",
-    [torch.exp, torch.log, torch.log1p, torch.sqrt, torch.reciprocal],
-    ids=lambda function: function.__name__,
-)
-def test_functions_of_the_evaluation_do_not_depend_on_position(function):
-    """Unlike exp2, sigmoid, logit and pow, in a SIMD register's body and in its tail."""
-    x = torch.linspace(1e-3, 20, 4096)
-    whole = function(x)
-    for n in (1, 3, 7, 13, 31):
-        assert torch.equal(torch.cat([function(part) for part in x.split(n)]), whole)
 
 
 # -- equally near --------------------------------------------------------------------------------

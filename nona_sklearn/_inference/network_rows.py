@@ -1,0 +1,318 @@
+"""One network's weights for a block of queries, and what they make of the rows' values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from .._utils.chunks import spans, spans_of
+from .._utils.threads import cached_property
+from ..attention import ClassHead, NONAHead
+from ..attention.functional import Pairs
+from .nearest import Candidates
+from .neighbors import Neighbors
+
+LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed
+
+
+class NetworkRows:
+    """The rows behind a block of queries' predictions by one network.
+
+    Parameters
+    ----------
+    head : NONAHead
+        The network's head.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries in its space.
+    neighbors : Neighbors
+        The bank's rows in its space.
+    candidates : Candidates
+        The rows that can have weight: m for each query.
+    excluded_pairs : Pairs, optional
+        Queries, and rows of the bank that are excluded for them.
+    """
+
+    def __init__(
+        self,
+        head: NONAHead,
+        query: Tensor,
+        neighbors: Neighbors,
+        candidates: Candidates,
+        excluded_pairs: Pairs | None = None,
+    ):
+        self.excluded_pairs = excluded_pairs
+        self.head, self.neighbors, self.candidates = head, neighbors, candidates
+        self.query = head.metric_part(query)
+        self.adjustment_scale = neighbors.adjustment_scale if head.n_adjusted else None
+        self._query_embeddings = query
+
+    # -- weights ---------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Tensor | None:
+        """The candidates' rows, (q, m); None: all rows."""
+        return self.candidates.positions
+
+    @cached_property
+    def rows(self) -> Tensor | slice:
+        """What selects the candidates from tensors of the bank's rows: (q, m), or all."""
+        if self.positions is None:
+            return slice(None)
+        return self.positions.clamp_max(max(len(self.neighbors) - 1, 0))
+
+    @cached_property
+    def excluded(self) -> Tensor:
+        """Candidates that are excluded, or no rows, (q, m)."""
+        return self.candidates.similarity == -math.inf
+
+    def weigh(
+        self, queries: Tensor | slice = slice(None), leaving: Tensor | None = None
+    ) -> Tensor:
+        """Weights (q, m) in float64 that sum to 1, without one candidate (q, 1) if it is given."""
+        excluded, n_admitted = self.excluded[queries], self.candidates.n_admitted
+        if n_admitted is not None:
+            n_admitted = n_admitted[queries] - int(leaving is not None)
+        if leaving is not None:
+            excluded = excluded.scatter(1, leaving, True)
+        similarity = self.candidates.similarity[queries].masked_fill(excluded, 0.0)  # no NaN
+        rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
+        log_prior = self.neighbors.log_prior
+        weights = self.head.weigh(
+            similarity,
+            self.query[queries],
+            self._compared(rows),
+            excluded if excluded.any() else None,
+            None if log_prior is None else log_prior[rows].to(similarity),
+            n_admitted,
+        ).double()
+        return weights / _or_one(weights.sum(dim=1, keepdim=True))
+
+    def _compared(self, rows: Tensor | slice) -> Tensor:
+        """Compared columns of rows, for a weighting that may compare them with each other."""
+        if self.head.weighting.one_by_one:
+            return self.query
+        return self.head.metric_part(self.neighbors.embeddings)[rows]
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Weights of the candidates, (q, m); each row's sum is 1, or 0 without neighbours."""
+        return self.weigh()
+
+    def shares(self, power: float = 1.0) -> Tensor:
+        """Weights to a power, (q, m), as shares of their sum.
+
+        The prior is not taken to the power: a row of weight 2 stays two rows.
+        """
+        if power == 1:
+            return self.weights
+        weights = self.weights**power
+        if self.neighbors.log_prior is not None:
+            weights = weights * ((1 - power) * self.neighbors.log_prior[self.rows].double()).exp()
+        return weights / _or_one(weights.sum(dim=1, keepdim=True))
+
+    def step_sum(self) -> Tensor:
+        """Sum of each query's steps over all rows, (q,): its learned number of neighbours."""
+        assert self.head.step is not None
+        given = self.candidates.similarity.masked_fill(self.excluded, 0.0), self.query
+        return self.head.step(*given, self.excluded).double().exp().sum(dim=1)
+
+    # -- means -----------------------------------------------------------------------------
+
+    def average(
+        self, values: Tensor, weights: Tensor | None = None, queries: Tensor | slice = slice(None)
+    ) -> Tensor:
+        """Weighted means (q, c) of the bank's values (n, c), of all or some of the queries."""
+        weights = self.weights if weights is None else weights
+        if isinstance(self.rows, slice):
+            return weights @ values
+        return torch.einsum("qm,qmc->qc", weights, values[self.rows[queries]])
+
+    def mean(self) -> Tensor:
+        """Adjusted weighted means of the values, (q, c)."""
+        return self._prediction(self.average(self._summands))
+
+    def plain_mean(self) -> Tensor:
+        """Weighted means of the values, (q, c), not adjusted."""
+        return self.average(self.neighbors.columns)
+
+    @property
+    def _summands(self) -> Tensor:
+        """What predictions are means of, (n, c'): values and, if they are adjusted, g."""
+        columns = self.neighbors.columns
+        if not self.adjusts:
+            return columns
+        return torch.cat([columns, self._adjustments(self.neighbors.embeddings)], dim=1)
+
+    def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """Predictions (q, c) from means of the summands, by weights whose sum is 1 or 0."""
+        if not self.adjusts:
+            return means
+        plain, expected = means.chunk(2, dim=1)
+        total = (~self.excluded[queries]).any(dim=1, keepdim=True).double()
+        own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
+        return self.head.adjusted_mean(plain, expected, total, own, attenuation)
+
+    # -- adjusted values -------------------------------------------------------------------
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether values are adjusted."""
+        return self.adjustment_scale is not None
+
+    @property
+    def moves_values(self) -> bool:
+        """Whether :meth:`adjusted` values are others than the neighbours' own."""
+        return self.adjusts
+
+    def adjusted(self, rows: Tensor | slice) -> Tensor:
+        """Adjusted values of rows (q, b), or of all, (q, b, c)."""
+        values = self.neighbors.columns[rows]
+        if not self.adjusts:
+            return values.reshape(-1, *values.shape[-2:])
+        theirs = self._adjustments(self.neighbors.embeddings)[rows]
+        own, attenuation = self.query_adjustments[:, None], self.attenuation[:, :, None]
+        return self.head.adjusted_mean(values, theirs, 1.0, own, attenuation)
+
+    def _adjustments(self, embeddings: Tensor) -> Tensor:
+        """Adjustments g of rows, (n, c), in units of the values."""
+        assert self.adjustment_scale is not None
+        return self.adjustment_scale * self.head.adjustments(embeddings).double()
+
+    @cached_property
+    def query_adjustments(self) -> Tensor:
+        """Adjustments g of the queries, (q, c)."""
+        return self._adjustments(self._query_embeddings)
+
+    @cached_property
+    def attenuation(self) -> Tensor:
+        """Factor of each query's adjustments, (q, 1), less than 1 far from the bank."""
+        if not self.head.trust_radius.isfinite():
+            return self.query_adjustments.new_ones(len(self.query_adjustments), 1)
+        return self.head.attenuation(self.distance)
+
+    @cached_property
+    def distance(self) -> Tensor:
+        """Euclidean distance to the nearest row, (q, 1); infinite without one."""
+        return distance_of(self.head, self.candidates)
+
+    # -- without a row ---------------------------------------------------------------------
+
+    def changes(self) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction without each candidate, (q, m)."""
+        mean = self.mean()
+        changes = self._proportional_changes(weight_odds(self.weights), mean)
+        if self.head.keeps_proportions:
+            yield from changes
+            return
+        leaving = self.head.affects_other_weights(
+            self.weights, self.candidates.similarity, self.excluded
+        )
+        found = self._means_without(leaving) - mean[leaving.nonzero()[:, 0]]
+        for change, of_output in zip(changes, found.T, strict=True):
+            yield change.masked_scatter(leaving, of_output)
+
+    def _means_without(self, leaving: Tensor) -> Tensor:
+        """Predictions without one candidate, (p, c), by the definition, for p pairs of `leaving`.
+
+        A query's only neighbour is kept.
+        """
+        queries, columns = leaving.nonzero(as_tuple=True)
+        summands = self._summands
+        means = [summands.new_zeros(0, self.neighbors.columns.shape[1])]
+        for pairs in spans(len(queries), max(1, LEAVE_ONE_OUT_PAIRS // leaving.shape[1])):
+            query, column = queries[pairs], columns[pairs, None]
+            weights = self.weigh(query, column)
+            total = weights.sum(dim=1, keepdim=True)
+            weights = torch.where(
+                total > 0, weights, torch.zeros_like(weights).scatter_(1, column, 1.0)
+            )
+            mean = self.average(summands, weights, query)
+            means.append(self._prediction(mean, query))
+        return torch.cat(means)
+
+    def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        """:meth:`changes` if others take a row's weight in proportion to theirs.
+
+        `share` (q, m) is its weight over the weight of all others.
+        """
+        adjusted = self.adjusted(self.rows)
+        for j in range(adjusted.shape[2]):
+            yield share * (mean[:, j, None] - adjusted[..., j])
+
+
+class NetworkClassRows(NetworkRows):
+    """:class:`NetworkRows` of a :class:`~nona_sklearn.attention.ClassHead`: values are one-hot."""
+
+    head: ClassHead
+
+    @property
+    def smoothing(self) -> Tensor | float:
+        """Share of the classes' frequencies in each probability."""
+        return self.head.share_of_prior(self.neighbors.adjustment_scale)
+
+    @property
+    def _summands(self) -> Tensor:
+        return self.neighbors.columns  # `h` depends on the query alone
+
+    @cached_property
+    def masses(self) -> Tensor:
+        """Weight of each class, (q, C)."""
+        return self.plain_mean()
+
+    @cached_property
+    def odds(self) -> Tensor:
+        """Factor of the weight of each class, (q, C)."""
+        if not self.adjusts:
+            return torch.ones_like(self.masses)
+        return self.head.odds(self.query_adjustments, self.attenuation)
+
+    def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """Probabilities, (q, C)."""
+        return self.head.probabilities(means, self.smoothing, self.odds[queries])
+
+    @property
+    def moves_values(self) -> bool:
+        return True
+
+    def adjusted(self, rows: Tensor | slice) -> Tensor:
+        """What a unit of weight of some rows adds to each probability, (q, b, C)."""
+        total = self.head.totals(self.head.smoothed(self.masses, self.smoothing) * self.odds)
+        scale = (1 - self.smoothing) * self.odds / total
+        return self.neighbors.columns[rows] * scale[:, None]
+
+    def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
+        columns, kept = self.neighbors.columns[self.rows], 1 - self.smoothing
+        columns = columns.reshape(-1, *columns.shape[-2:])  # (q, m, C), or (1, n, C)
+        votes = self.head.smoothed(self.masses, self.smoothing) * self.odds
+        of_rows = kept * self.masses * self.odds
+        for output in spans_of(self.head.sizes):
+            labels, cast, theirs = columns[..., output], votes[:, output], of_rows[:, output]
+            own = kept * (self.odds[:, None, output] * labels).sum(dim=2)  # of each row by itself
+            # Without the row, the others' weights grow by its share.
+            left = cast.sum(dim=1, keepdim=True) + share * (theirs.sum(dim=1, keepdim=True) - own)
+            for c in range(labels.shape[2]):
+                still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[..., c])
+                yield still / left - mean[:, output][:, c, None]
+
+
+def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
+    """Euclidean distance to the nearest candidate, (q, 1) in float64."""
+    if candidates.nearest is not None:
+        return -candidates.nearest.double()
+    nearest = candidates.similarity.amax(dim=1, keepdim=True).double()
+    return (-nearest).exp() if head.similarity == "log_l2" else -nearest
+
+
+def weight_odds(weights: Tensor) -> Tensor:
+    """Weight over the weight of all others, ``w / (1 - w)``."""
+    # Without its only neighbour, a prediction is undefined.
+    weights = weights.clamp_max(1 - torch.finfo(torch.float32).eps)
+    return weights / (1 - weights)
+
+
+def _or_one(total: Tensor) -> Tensor:
+    """A divisor: sums of weights, or 1 for those that are 0."""
+    return torch.where(total > 0, total, 1.0)

@@ -1,0 +1,160 @@
+"""All weights and adjusted values of a block of queries, averaged over the networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+from torch.nn import functional as F
+
+from .._utils.threads import cached_property
+from ..ranking import largest
+from .network_rows import NetworkRows
+
+
+class WeightedRows:
+    """Weights and adjusted values of a block of queries, in float64, averaged over networks.
+
+    Columns are all rows of the bank, or those that any of the networks weighs: each query's own,
+    ascending, and then some without a row and without weight.
+    """
+
+    def __init__(self, networks: list[NetworkRows]):
+        self.networks = networks
+        self.n_rows = len(networks[0].neighbors)
+
+    def __len__(self) -> int:
+        return len(self.networks[0].query)
+
+    @cached_property
+    def _joined(self) -> tuple[Tensor, Tensor] | None:
+        """Rows of the columns, (q, m), and each network's columns, side by side, (q, K k)."""
+        each = [rows.positions for rows in self.networks if rows.positions is not None]
+        if not each:
+            return None
+        positions = torch.cat(each, dim=1)
+        ordered, order = positions.sort(dim=1)
+        new = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+        column = new.cumsum(dim=1) - 1
+        n_columns = int(column.amax()) + 1 if column.numel() else 0
+        rows = positions.new_full((len(positions), n_columns), self.n_rows)
+        return rows.scatter_(1, column, ordered), torch.zeros_like(order).scatter_(
+            1, order, column
+        )
+
+    @property
+    def positions(self) -> Tensor | None:
+        """The columns' rows, (q, m), of one that has none the length of the bank; None: all."""
+        return None if self._joined is None else self._joined[0]
+
+    def _align(self, each: list[Tensor]) -> Tensor:
+        """What the networks have for their own columns, as (K, q, m) for the joined ones."""
+        if self._joined is None:
+            return torch.stack(each)
+        rows, columns = self._joined
+        shares = columns.split([values.shape[1] for values in each], dim=1)
+        return torch.stack(
+            [
+                values.new_zeros(rows.shape).scatter_add_(1, own, values)
+                for own, values in zip(shares, each, strict=True)
+            ]
+        )
+
+    def weights(self, power: float = 1.0) -> Tensor:
+        """The mean of the networks' weights, each taken to a power, (q, m)."""
+        if len(self.networks) == 1 and self._joined is None:
+            return self.networks[0].shares(power)
+        return self._of_networks(power).mean(dim=0)
+
+    def _of_networks(self, power: float = 1.0) -> Tensor:
+        return self._align([rows.shares(power) for rows in self.networks])
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Adjusted values, (q, m, n_outputs), or (1, n, n_outputs) if all rows have the same."""
+        rows = slice(None) if self.positions is None else self._rows
+        return self._mean_adjusted(rows, self._of_networks())
+
+    @property
+    def _rows(self) -> Tensor:
+        """Rows with which to index the bank's tensors; any for a column without a row."""
+        assert self.positions is not None
+        return self.positions.clamp_max(max(self.n_rows - 1, 0))
+
+    def _mean_adjusted(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
+        """Adjusted values of rows, averaged over networks by their weights (K, q, m).
+
+        Where all weights are 0, it is a plain average.
+        """
+        values = self.networks[0].neighbors.columns[rows]
+        values = values.reshape(-1, *values.shape[-2:])
+        if not self.networks[0].moves_values:
+            return values
+        total = weights.sum(dim=0)
+        share = torch.where(total > 0, weights / total, 1 / len(self.networks))
+        moves = (network.adjusted(rows) - values for network in self.networks)
+        # In this form, rounded shares leave values as they are where nothing moves them.
+        return values + sum(s[..., None] * move for s, move in zip(share, moves, strict=True))
+
+    def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights and positions (q, k) and adjusted values (q, k, n_outputs), heaviest first.
+
+        Rows without weight come last, and excluded ones after them.
+        """
+        weights = self.weights()
+        if self.positions is None:
+            excluded = self.networks[0].excluded
+            positions = largest(torch.where(excluded, -1.0, weights), k)[1]
+            each = torch.stack([own.gather(1, positions) for own in self._of_networks()])
+            return weights.gather(1, positions), positions, self._mean_adjusted(positions, each)
+        ordered = torch.where(self.positions < self.n_rows, weights, -1.0).sort(
+            dim=1, descending=True, stable=True
+        )
+        column = ordered.indices[:, :k]
+        positions = self.positions.gather(1, column)
+        found, each = ordered.values[:, :k], self._of_networks()
+        each = each.gather(2, column.expand(len(each), -1, -1))
+        if found.shape[1] < k or (found <= 0).any():
+            positions = self._with_rows_without_weight(positions, found > 0, k)
+            missing = k - found.shape[1]
+            found, each = F.pad(found, (0, missing)), F.pad(each, (0, missing))
+        return found.clamp_min(0.0), positions, self._mean_adjusted(positions, each)
+
+    def _with_rows_without_weight(self, positions: Tensor, weighted: Tensor, k: int) -> Tensor:
+        """Rows (q, k): the weighted ones of some, then others, excluded ones last."""
+        last = positions.new_zeros(len(positions), self.n_rows + 1)  # the last column is no row
+        excluded = self.networks[0].excluded_pairs
+        if excluded is not None:
+            last[excluded] = 1
+        last.scatter_(1, positions, torch.where(weighted, 2, 0).maximum(last.gather(1, positions)))
+        last[:, -1] = 3
+        others = last.argsort(dim=1, stable=True)
+        n_weighted = weighted.sum(dim=1, keepdim=True)
+        place = torch.arange(k, device=positions.device) - n_weighted
+        filled = others.gather(1, place.clamp_min(0))
+        return torch.where(place < 0, F.pad(positions, (0, k - positions.shape[1])), filled)
+
+    def sparse(self, tolerance: float = 0.0) -> sparse.csr_array:
+        """Weights above a tolerance, (q, n)."""
+        weights = self.weights().cpu().numpy()
+        kept = weights > tolerance
+        ends = np.concatenate([[0], kept.sum(axis=1).cumsum()])
+        rows = (
+            np.nonzero(kept)[1] if self.positions is None else self.positions.cpu().numpy()[kept]
+        )
+        return sparse.csr_array((weights[kept], rows, ends), (len(weights), self.n_rows))
+
+    def changes(self) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction without the row of a column, (q, m)."""
+        for of_networks in zip(*(rows.changes() for rows in self.networks), strict=True):
+            yield self._align(list(of_networks)).mean(dim=0)
+
+    def sum_by_row(self, values: Tensor) -> Tensor:
+        """Sums over the queries of something for each column, (q, m), by the bank's rows, (n,)."""
+        if self.positions is None:
+            return values.sum(dim=0)
+        sums = values.new_zeros(self.n_rows + 1)  # the last is of columns without a row
+        return sums.index_add_(0, self.positions.flatten(), values.flatten())[:-1]
