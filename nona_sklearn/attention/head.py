@@ -166,6 +166,10 @@ class NONAHead(nn.Module):
             yield from self.step.refinements()
         if hasattr(self, "log_temperature"):
             yield multiples_of(self.log_temperature, self.temperature_multiples)
+        yield from self.noise_refinements()
+
+    def noise_refinements(self) -> Iterator[Refinement]:
+        """Yield those that make up for the noise in a mean of few neighbours."""
         if self.shrinks:
             yield self._set_shrinkage, SHRINKAGES
 
@@ -174,11 +178,6 @@ class NONAHead(nn.Module):
         """Set each of :meth:`refinements` to the value of the lowest loss, one after another."""
         for set_to, candidates in self.refinements():
             refine_one(set_to, candidates, loss)
-
-    def refine_shrinkage(self, loss: Callable[[], Tensor]) -> None:
-        """Set the shrinkage alone to the value of the lowest loss, if there may be any."""
-        if self.shrinks:
-            refine_one(self._set_shrinkage, SHRINKAGES, loss)
 
     @torch.no_grad()
     def fit_mean_residual(

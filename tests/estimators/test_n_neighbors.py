@@ -153,7 +153,7 @@ def test_auto_chooses_a_number_for_each_network(kind):
 
 @OF_NONA
 def test_auto_without_validation_rows_is_the_number_of_training(kind):
-    X, y = data(kind)
+    X, y = data(kind, n_outputs=2)
     estimator = make(kind, n_neighbors="auto", early_stopping=False).fit(X, y)
     start = START_N_NEIGHBORS if kind is NONARegressor else START_N_NEIGHBORS_OF_CLASSES
     assert [head.n_neighbors for head in heads(estimator)] == [start, start]
