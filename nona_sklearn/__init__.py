@@ -24,7 +24,6 @@ from ._inspection.unwrap import unwrap
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
 from ._persistence.onnx import export_onnx
-from ._scaling.approximate import ApproximateNeighborsRegressor
 from ._scaling.sharded import ShardedNeighbors, save_shards
 from ._version import __version__ as __version__
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
@@ -33,7 +32,6 @@ from .softstep import SoftStep
 
 __all__ = [
     "ASSoftmax",
-    "ApproximateNeighborsRegressor",
     "Calibration",
     "EmbeddingDisplay",
     "FeatureExtractor",

@@ -227,7 +227,7 @@ def show_one_prediction(X, y, classes, output):
     print(f"\nRow {query.index[0]}: {values}, because of")
     print(table.to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     ax = Figure(figsize=(8, 4.5), layout="constrained").subplots()
-    NeighborsDisplay.from_estimator(model, query, true, ax=ax)
+    NeighborsDisplay.from_estimator(model, query, true, n_neighbors=10, ax=ax)
     ax.set_title(f"Row {query.index[0]}: {ax.get_title()}")
     ax.figure.savefig(output, dpi=120)
 

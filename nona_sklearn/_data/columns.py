@@ -77,6 +77,11 @@ class Column:
         given = [value for value in self.values.tolist() if value is not None and value == value]
         return f", such as {given[0]!r:.{SHOWN}}" if given else ""
 
+    def __getitem__(self, rows: np.ndarray) -> Column:
+        """Select some of the rows."""
+        texts = None if self.texts is None else self.texts[rows]
+        return replace(self, values=self.values[rows], texts=texts)
+
     def as_category(self) -> Column:
         """The same values as categories; not of dates, durations, or inexact integers."""
         if self.texts is not None:
@@ -108,6 +113,19 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
             yield (_of_array if in_array else _of_series)(name, values, zone)
         except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
+
+
+def plain_values(X: Any) -> Iterator[np.ndarray]:
+    """The values of a validated table, column by column, as it holds them; None for most gaps."""
+    if isinstance(X, np.ndarray):
+        yield from X.T
+        return
+    for series in nw.from_native(X, eager_only=True).iter_columns():
+        dtype = series.dtype
+        whole = dtype.is_integer() and not series.is_null().any()
+        moments = isinstance(dtype, nw.Datetime) and dtype.time_zone is None
+        arrays = whole or dtype.is_float() or moments or dtype == nw.Duration
+        yield series.to_numpy() if arrays else _to_objects(series)
 
 
 def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:

@@ -15,6 +15,7 @@ class Embedded:
     embeddings: Tensor  # (n_queries, d)
     network: nn.Module  # that embedded them
     labels: np.ndarray | None = None  # (n_queries,), their labels in the index of their table
+    ids: Tensor | None = None  # (n_queries,), of rows of the bank, each predicted without itself
 
     def __len__(self) -> int:
         return len(self.embeddings)

@@ -34,11 +34,20 @@ def labels_of(X: Any) -> np.ndarray | None:
     """Labels of a table's rows in its index, (n,); None, if these are only row numbers."""
     if isinstance(X, Embedded):
         return X.labels
+    labels = index_of(X)
+    return None if labels is None or are_row_numbers(labels) else labels
+
+
+def index_of(X: Any) -> np.ndarray | None:
+    """The index of a table of pandas, (n,); None of all else."""
     if not hasattr(X, "iloc"):
         return None
-    labels = np.fromiter(X.index, dtype=object, count=len(X.index))
-    numbered = all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
-    return None if numbered else labels
+    return np.fromiter(X.index, dtype=object, count=len(X.index))
+
+
+def are_row_numbers(labels: np.ndarray) -> bool:
+    """Whether labels only count the rows."""
+    return all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
 
 
 def target_names_of(y: Any) -> tuple[str, ...] | None:

@@ -13,14 +13,15 @@ from sklearn.utils.validation import validate_data
 from .._utils.validation import unmasked
 
 
-def is_frame(X: Any) -> bool:
+def is_frame(X: Any, parameter: str = "X") -> bool:
     """Whether X is a DataFrame of any library that narwhals reads; refuses LazyFrames."""
     try:
         table = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError as error:
-        raise ValueError(f"X must have columns of different names: {error}") from error
+        raise ValueError(f"{parameter} must have columns of different names: {error}") from error
     if isinstance(table, nw.LazyFrame):
-        raise TypeError(f"X must be a table in memory, got {type(X).__name__}: collect it first")
+        kind = type(X).__name__
+        raise TypeError(f"{parameter} must be a table in memory, got {kind}: collect it first")
     return isinstance(table, nw.DataFrame)
 
 
@@ -51,7 +52,7 @@ def check_table(
     frame = nw.from_native(X, eager_only=True)
     seen = getattr(estimator, "feature_names_in_", ())
     if not reset and set(seen) == set(frame.columns):
-        X = frame.select(list(seen)).to_native()
+        X = select_columns(X, list(seen))
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     least = (ensure_min_samples, 1)
     for what, n, minimum in zip(("sample", "feature"), frame.shape, least, strict=True):
@@ -76,3 +77,13 @@ def rows_of(X: Any, rows: slice) -> Any:
     if isinstance(X, np.ndarray):
         return X[rows]
     return nw.from_native(X, eager_only=True)[rows].to_native()
+
+
+def names_of_columns(X: Any) -> list:
+    """Names of the columns of a frame."""
+    return nw.from_native(X, eager_only=True).columns
+
+
+def select_columns(X: Any, names: list) -> Any:
+    """Select columns of a frame, in this order."""
+    return nw.from_native(X, eager_only=True).select(names).to_native()

@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from .._data.scaler import SmoothClipScaler
+from .._inference.index import check_algorithm
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -59,6 +60,7 @@ class Architecture:
 
     def validate(self) -> None:
         """Validate the parameters of parameters, and what they mean together."""
+        check_algorithm(self.estimator.algorithm, self.estimator.similarity)
         if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
             loss.validate()
         if self.extractor is not None:
@@ -150,6 +152,22 @@ class Architecture:
     def smoothing(self) -> bool:
         """Whether the frequencies of classes take part in their probabilities."""
         return self.estimator.smoothing
+
+    def check_search(self, head: Any, n_rows: int) -> None:
+        """Refuse an algorithm that finds nearest rows where the others have weight, too."""
+        algorithm = self.estimator.algorithm
+        if algorithm in ("auto", "brute") or head.most_weighed(n_rows) is not None:
+            return
+        names = ("n_neighbors", "softstep", "softstep_on", "softstep_params", "weighting")
+        values = ", ".join(
+            f"{name}={getattr(self.estimator, name)!r}"
+            for name in names
+            if hasattr(self.estimator, name)
+        )
+        raise ValueError(
+            f"algorithm={algorithm!r} needs weights that end after the nearest rows, which those "
+            f"of {values} do not: set n_neighbors, or algorithm='brute'"
+        )
 
     def check_n_rows(self, n_rows: int) -> None:
         """Refuse more neighbours than there are training rows."""
@@ -276,6 +294,7 @@ class NONAArchitecture(Architecture):
             head = self.make_head(targets, n_adjusted, dim, n_neighbors)
             embedding = self.make_embedding(X, n_adjusted)
         self.check_n_rows(len(X))
+        self.check_search(head, len(X))
         return NeighborNetwork(embedding, head)
 
     def make_head(
@@ -379,6 +398,7 @@ class SoftStepArchitecture(Architecture):
                 "gradient to learn from; use softstep_on='similarity'"
             )
         self.check_n_rows(len(X))
+        self.check_search(head, len(X))
         network = NeighborNetwork(self._make_embedding(n_features), head)
         sample = X
         if len(X) > START_SAMPLE:  # rows may come in order

@@ -111,6 +111,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 data.values.to(device),
                 None if prior is None else prior.to(device),
                 self.targets_.unit.to(device),
+                self.algorithm,
             ),
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),
@@ -221,7 +222,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
         n_neighbors : int, default=5
             Number of neighbours to return.
         return_distance : bool, default=True

@@ -14,10 +14,10 @@ from torch import Tensor
 from .._data.class_targets import ClassTargets
 from .._data.class_weight import weights_of_classes
 from .._inference.explanation import Explanation
-from .._utils.frames import table
 from .base import NeighborEstimator
 from .parameters import ASSoftmax
 from .queries import evaluate_in_blocks, explanation, fitted_snapshot
+from .side_by_side import explanation_table
 
 
 def probabilities_of(estimator: Any, X: Any) -> tuple[Any, Tensor]:
@@ -56,7 +56,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
 
         Returns
         -------
@@ -72,7 +73,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
 
         Returns
         -------
@@ -107,59 +109,84 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def explain(self, X=None, n_neighbors=5):
+    def explain(self, X=None, n_neighbors=None, *, features=None):
         """Table of the rows behind each prediction: their classes, and what they add to each.
 
-        Contributions of a query to a class sum to the class's probability.
+        Each row votes for its class with its weight. A line "network" is what the network itself
+        adds to the votes, or takes from them. Contributions of a query to a class sum to the
+        class's probability.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
-        n_neighbors : int, default=5
-            Number of neighbours to name, heaviest first; one more row stands for all others.
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
+        n_neighbors : int, optional
+            Largest number of neighbours to list for a query, heaviest first; one more line
+            "others" stands for all others, if they have any weight. None: all rows that have
+            weight. Where each row has some, the table has a line for each pair of query and row.
+        features : array-like of shape (n_samples, n_features), optional
+            The rows given to fit, in the form of `X`, and then those of `add_neighbors`: to show
+            features of neighbours and query side by side. Rows of two DataFrames belong together
+            by their names.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
-            (their names in the index of a DataFrame, else their numbers, of added rows their
-            ids; last of each query "others", or "others'" where a row is called so),
-            ``weight``, ``target``, the neighbour's class (missing of the others), and for each
-            class ``contribution_<class>``, what the row adds to its
-            probability. With several outputs ``target_<output>`` and
+            A line for each query and neighbour, with the columns
+
+            - ``query`` and ``neighbor``: their names in the index of a DataFrame, else their
+              numbers, of added rows their ids,
+            - ``weight``, and ``target``, the neighbour's class,
+            - ``contribution_<class>`` for each class: the weight, if the row is of this class, or
+              0,
+            - with `features`, ``differs``, up to three columns in which the neighbour differs
+              most from the query, and a column for each feature. Each query is then a line
+              "query" before its neighbours.
+
+            The last line of a query is "network", if the probabilities are not the votes alone.
+            With several outputs, columns are ``target_<output>`` and
             ``contribution_<output>_<class>``, where outputs go by the names of the columns of the
             `y` given to fit, or by numbers. Where these would make one name of two, outputs
-            are in quotes: ``contribution_'<output>'_<class>``.
+            are in quotes: ``contribution_'<output>'_<class>``. A line "others", "network" or
+            "query" is marked as "others'" where a row has that name, a feature likewise where
+            the table has such a column.
 
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of rows that are admitted.
+            If `n_neighbors` is not between 1 and the number of rows that are admitted, or
+            `features` lacks a row of the bank or a column of `X`.
 
         Notes
         -----
-        If it adjusts (`adjust`), a neighbour adds its weight times what the network holds of
-        its class's odds for the query. What smoothing adds is the others'.
+        The network adds the class's odds for the query, if it adjusts (`adjust`), and smoothing.
+        With several, it is the mean of what they add.
+
+        Numbers differ in units of their interquartile range in the bank, or of their standard
+        deviation where that is 0. Two categories, or a value and a gap, differ by 1.
         """
         fitted = fitted_snapshot(self)
-        found = explanation(fitted, X, n_neighbors)
-        return table(found.columns() | _class_columns(found, fitted.targets_))
+        return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
+
+    def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
+        """Columns of a table of an explanation."""
+        return found.columns() | _class_columns(found, self.targets_)
 
 
-def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, Any]:
-    """Columns of the neighbours' classes, and of what they add to each, (q * (k + 1),) each."""
-    outputs = explanation.target_names or range(len(targets.classes))
+def _class_columns(found: Explanation, targets: ClassTargets) -> dict[str, Any]:
+    """Columns of the neighbours' classes, and of what they add to each, (m,) each."""
+    outputs = found.target_names or range(len(targets.classes))
     ends = [f"_{output}" for output in outputs] if targets.several else [""]
     labels = {}
     for end, classes, place in zip(ends, targets.classes, targets.places, strict=True):
-        behind = classes[explanation.targets[..., place].argmax(axis=2)].astype(object)
-        behind[:, -1] = None
-        labels[f"target{end}"] = behind.ravel()
+        behind = classes[found.targets[:, place].argmax(axis=1)].astype(object)
+        behind[~found.of_rows] = None
+        labels[f"target{end}"] = behind
     names = _class_names(outputs, targets.classes) if targets.several else targets.classes[0]
-    added = explanation.contributions.reshape(-1, len(names)).T
     return labels | {
-        f"contribution_{name}": column for name, column in zip(names, added, strict=True)
+        f"contribution_{name}": column
+        for name, column in zip(names, found.contributions.T, strict=True)
     }
 
 

@@ -81,13 +81,25 @@ class NONARegressor(NeighborRegressor):
         dict has the parameters of :class:`SoftStep` but for `embedding_dim`, such as
         ``{'step': 's2', 'params': 'pointwise'}``.
 
-    n_neighbors : int, 'auto' or None, default=None
+    n_neighbors : int, 'auto' or None, default='auto'
         Largest number of rows behind a prediction, the nearest to the query, of all networks
         together: each has its share. 'auto': the fewest, of some numbers from 3 to 100 for each
         network, whose validation loss is within chance of the best; without validation rows, 10
         for each, of classes 32. It leaves a `weighting` or `softstep` as it is that ends by
         itself: 'entmax', 'sparsemax', 'softpick', 's1' and those with a number of their own. None:
         all rows, as in the papers.
+
+    algorithm : {'auto', 'brute', 'kd_tree', 'ball_tree', 'hnsw'} or transformer, default='auto'
+        How a query's nearest rows are found, where weights end after some of them. 'brute'
+        compares it with all rows. 'kd_tree' and 'ball_tree' are scikit-learn's trees, which are
+        faster with few dimensions, and not for 'dot'. 'hnsw' is a graph that leads to nearly all
+        of the nearest rows, for 'l2', 'log_l2' and 'cosine'; it pays for millions of rows, and
+        needs the extra ``approximate``. A transformer such as
+        :class:`~sklearn.neighbors.KNeighborsTransformer` is cloned and fitted to the embeddings;
+        its metric should order rows as `similarity` does, and its `n_neighbors` be as many as
+        have weight, and one more for leave-one-out. 'auto': a tree for up to 5 dimensions, else
+        'brute'. Training, and weights that do not end, use all rows, and take 'auto' and 'brute'
+        only.
 
     adjust : bool or 'auto', default='auto'
         Whether to move each neighbour's target by the network's own estimate of the
@@ -269,7 +281,8 @@ class NONARegressor(NeighborRegressor):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
-    n_neighbors: int | str | None = None
+    n_neighbors: int | str | None = "auto"
+    algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048
@@ -388,7 +401,8 @@ class NONAClassifier(NeighborClassifier):
     similarity: str = "l2"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
-    n_neighbors: int | str | None = None
+    n_neighbors: int | str | None = "auto"
+    algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
     pool_size: int = 2048

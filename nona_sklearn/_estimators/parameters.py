@@ -6,9 +6,10 @@ from numbers import Integral, Real
 
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._data.table_encoder import TableEncoder
+from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
 from .._utils.docs import Documented
@@ -26,6 +27,7 @@ COMMON_CONSTRAINTS: dict = {
     "similarity": [StrOptions(SIMILARITIES.keys())],
     "n_neighbors": [POSITIVE, AUTO, None],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
+    "algorithm": [StrOptions(ALGORITHMS.keys()), HasMethods(["fit", "transform"])],
     "embedding_dim": [POSITIVE],
     "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
     "pool_size": [Interval(Integral, 2, None, closed="left")],

@@ -5,20 +5,21 @@ Each function reads a snapshot of the estimator: another thread may edit the ban
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.embedded import Embedded
-from .._data.names import free_name, labels_of
+from .._data.names import labels_of
 from .._data.rows import Rows
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
-from .._inference.explanation import OTHERS, Explanation
+from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors
 from .fitting import embed_queries
@@ -75,10 +76,14 @@ def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
     What else a result depends on is to be read from the snapshot that comes with it.
     """
     fitted = fitted_snapshot(estimator)
-    if X is None and len(fitted.bank_) < 2:
+    bank, head = fitted.bank_, fitted.network_.head
+    ids = X.ids if isinstance(X, Embedded) else None
+    if (X is None or ids is not None) and len(bank) < 2:
         raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
     query = None if X is None else embedded(fitted, X)
-    return fitted, fitted.bank_.evaluate(fitted.network_.head, query)
+    if ids is not None:
+        return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
+    return fitted, bank.evaluate(head, query)
 
 
 def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation]]:
@@ -100,19 +105,36 @@ def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, 
     return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
 
 
-def explanation(estimator: Any, X: Any, n_neighbors: int) -> Explanation:
-    """The rows behind predictions, with their names."""
+def explanation(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
+    """What predictions consist of: `n_neighbors` rows each, or all that have weight."""
     fitted, evaluation = evaluate(estimator, X)
     bank = fitted.bank_
-    check_n_neighbors(n_neighbors, len(bank) - (X is None))
+    if n_neighbors is not None:
+        check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))
     names = bank.names_of(slice(None))
     return Explanation.of(
         evaluation,
         n_neighbors,
+        votes=is_classifier(fitted),
         names=names,
         queries=names if X is None else labels_of(X),
-        others=free_name(OTHERS, set() if bank.names is None else {*bank.names}),
+        taken=set() if bank.names is None else {*bank.names},
         target_names=bank.target_names,
+    )
+
+
+def own_row(fitted: Any, row: Any) -> Embedded:
+    """A row of the bank as a query that is left out of its own neighbours, by its name."""
+    bank = fitted.bank_
+    names = bank.names_of(slice(None)).tolist()
+    found = [i for i, name in enumerate(names) if isinstance(row, Hashable) and name == row]
+    if len(found) != 1:
+        raise ValueError(
+            f"row must be the name of one row of the bank, or its id if rows have no names, got "
+            f"{row!r:.100}, the name of {len(found)}"
+        )
+    return Embedded(
+        bank.embeddings[found], fitted.network_, bank.names_of(np.array(found)), bank.ids[found]
     )
 
 

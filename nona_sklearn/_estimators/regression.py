@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._data.regression_targets import RegressionTargets
 from .._inference.calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
 from .._inference.distribution import Calibration, Distribution
+from .._inference.explanation import Explanation
 from .._utils.validation import check_flag, check_levels, check_numbers, is_whole
 from .base import NeighborEstimator
 from .editing import checked_values, edit
@@ -23,8 +24,10 @@ from .queries import (
     evaluate,
     evaluate_in_blocks,
     explanation,
+    fitted_snapshot,
     refuse_targets_alone,
 )
+from .side_by_side import explanation_table
 
 
 class NeighborRegressor(RegressorMixin, NeighborEstimator):
@@ -39,7 +42,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
         return_std : bool, default=False
             Whether to return the standard deviations of the predictive distributions too.
         quantiles : float or array-like of shape (n_quantiles,), optional
@@ -76,7 +80,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         )
         return decode(torch.cat(mean)), np.concatenate(std)
 
-    def explain(self, X=None, n_neighbors=5):
+    def explain(self, X=None, n_neighbors=None, *, features=None):
         """Table of the rows behind each prediction: their targets, and how these were adjusted.
 
         Like an appraiser's table: comparable sales, what each sold for, what it would have sold
@@ -85,35 +89,54 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
-        n_neighbors : int, default=5
-            Number of neighbours to name, heaviest first; one more row stands for all others.
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself (leave-one-out).
+        n_neighbors : int, optional
+            Largest number of neighbours to list for a query, heaviest first; one more line
+            "others" stands for all others, if they have any weight. None: all rows that have
+            weight. Where each row has some, the table has a line for each pair of query and row.
+        features : array-like of shape (n_samples, n_features), optional
+            The rows given to fit, in the form of `X`, and then those of `add_neighbors`: to show
+            features of neighbours and query side by side. Rows of two DataFrames belong together
+            by their names.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            ``n_neighbors + 1`` rows for each query, with the columns ``query`` and ``neighbor``
-            (their names in the index of a DataFrame, else their numbers, of added rows their
-            ids; last of each query "others", or "others'" where a row is called so),
-            ``weight``, ``target``, ``adjusted_target``, and ``contribution``, the product of the
-            weight and the adjusted target. With several outputs the last three end in the names
-            of the columns of the `y` given to fit, such as ``target_price``, or in numbers.
+            A line for each query and neighbour, with the columns
+
+            - ``query`` and ``neighbor``: their names in the index of a DataFrame, else their
+              numbers, of added rows their ids,
+            - ``weight``, ``target`` and ``adjusted_target``,
+            - ``contribution``, the product of the weight and the adjusted target,
+            - with `features`, ``differs``, up to three columns in which the neighbour differs
+              most from the query, and a column for each feature. Each query is then a line
+              "query" before its neighbours.
+
+            With several outputs, the targets and contributions end in the names of the columns of
+            the `y` given to fit, such as ``target_price``, or in numbers. A line "others" or
+            "query" is marked as "others'" where a row has that name, a feature likewise where
+            the table has such a column.
 
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of rows that are admitted.
+            If `n_neighbors` is not between 1 and the number of rows that are admitted, or
+            `features` lacks a row of the bank or a column of `X`.
 
         Notes
         -----
         If it adjusts (`adjust`), a network moves a neighbour's target by what it holds of the
         difference between it and the query; with several, an adjusted target is the mean over
         the networks, by the weights that they give the row. The target of all others is their
-        weighted mean. It is NaN where they weigh nothing, and what they contribute then is
-        float32's rounding. Where ``targets_.decode`` is not the identity, contributions sum to
-        what it decodes.
+        weighted mean. Where ``targets_.decode`` is not the identity, contributions sum to what
+        it decodes.
+
+        Numbers differ in units of their interquartile range in the bank, or of their standard
+        deviation where that is 0. Two categories, or a value and a gap, differ by 1.
         """
-        return explanation(self, X, n_neighbors).table()
+        fitted = fitted_snapshot(self)
+        return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.
@@ -241,6 +264,10 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         if splits is None or splits[0][1] is None:
             return replace(bank, calibration=calibrate_on_bank(head, bank))
         return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
+
+    def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
+        """Columns of a table of an explanation."""
+        return found.columns() | found.target_columns()
 
     def _distribution(self, X) -> Distribution:
         fitted, evaluation = evaluate(self, X)

@@ -54,7 +54,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     Parameters
     ----------
-    n_neighbors : int, 'auto' or None, default=None
+    n_neighbors : int, 'auto' or None, default='auto'
         Largest number of rows behind a prediction, the nearest to the query. 'auto': with 's1',
         the step's own; else the fewest, of some numbers from 3 to 100, whose validation loss is
         within chance of the best, or without validation rows the leave-one-out loss. None: all
@@ -198,13 +198,14 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     (2,)
     """
 
-    n_neighbors: int | str | None = field(default=None, kw_only=False)
+    n_neighbors: int | str | None = field(default="auto", kw_only=False)
     categorical_features: Any = "from_dtype"
     weighting: str | Weighting = "softmax"
     similarity: str = "log_l2"
     softstep: str = "s1"
     softstep_on: str = "rank"
     softstep_params: str = "global"
+    algorithm: Any = "auto"
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
@@ -288,7 +289,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     array([0, 0])
     """
 
-    n_neighbors: int | str | None = field(default=None, kw_only=False)
+    n_neighbors: int | str | None = field(default="auto", kw_only=False)
     loss: str | ASSoftmax = "log_loss"
     class_weight: Any = None
     smoothing: bool = True
@@ -298,6 +299,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     softstep: str = "s1"
     softstep_on: str = "rank"
     softstep_params: str = "global"
+    algorithm: Any = "auto"
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32

@@ -187,7 +187,8 @@ class NeighborBank:
             name: torch.as_tensor(t).cpu().numpy() for name, t in tensors.items() if t is not None
         }
         others = {name: getattr(self, name) for name in PLAIN_FIELDS}
-        return {"arrays": arrays, **others}
+        search = {"algorithm": self.neighbors.algorithm, "graphs": self.neighbors.graphs()}
+        return {"arrays": arrays, **others, **search}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tensors = {name: as_tensor(array) for name, array in state["arrays"].items()}
@@ -196,7 +197,9 @@ class NeighborBank:
             tensors.pop("values"),
             tensors.pop("log_prior", None),
             tensors.pop("unit", None),
+            state.get("algorithm", "auto"),  # version 0.2.0 had none
         )
+        neighbors.cache["graphs"] = state.get("graphs")
         others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()

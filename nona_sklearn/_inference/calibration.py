@@ -231,9 +231,10 @@ def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
 def split_networks(
     head: NONAHead | AverageHead, bank: NeighborBank
 ) -> list[tuple[NONAHead, NeighborBank]]:
-    """Each network's head, and the bank in its space."""
+    """Each network's head, and the bank in its space, of which few queries build no graph."""
+    neighbors = replace(bank.neighbors, algorithm="auto")
     return [
-        (own, replace(bank, neighbors=replace(bank.neighbors, embeddings=embeddings)))
+        (own, replace(bank, neighbors=replace(neighbors, embeddings=embeddings)))
         for own, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
     ]
 

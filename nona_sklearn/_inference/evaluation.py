@@ -23,13 +23,13 @@ from .similarities import (
     CACHE_BYTES,
     SimilarityComputer,
     similarity_computer,
-    tile_shape,
     tiles_of,
 )
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
 BLOCK_PAIRS = 2**20  # weights that are held at a time
+SEARCHED_QUERIES = 512  # at a time; an index has blocks of its own
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 
 
@@ -324,33 +324,41 @@ class Evaluation:
 
     def find_nearest(self, wanted: list[int]) -> tuple[Candidates, ...]:
         """The nearest rows, of each network so many."""
+        indexes = self.neighbors.indexes(self.head)
 
         def find(queries):
-            return self._compare(queries, lambda i, *space: find_nearest(*space, wanted[i]))
+            return self._choose(
+                queries,
+                lambda i, query, excluded: find_nearest(indexes[i], query, excluded, wanted[i]),
+            )
 
-        most, _ = tile_shape(self.query.device, len(self.neighbors))
-        blocks = self._map_queries(find, most) or [find(slice(0, 0))]
+        blocks = self._map_queries(find, SEARCHED_QUERIES) or [find(slice(0, 0))]
         return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
 
     def compare_all(self, queries: slice = slice(None)) -> list[Candidates]:
         """All rows as candidates of some queries, for each network."""
-        return self._compare(queries, lambda _, *space: compare_all(*space))
+        computers, tiles = self._similarity_computers, self._tiles
+        return self._choose(
+            queries,
+            lambda i, query, excluded: compare_all(computers[i].bind(query), tiles, excluded),
+        )
 
-    def _compare(self, queries: slice, choose: Callable[..., Candidates]) -> list[Candidates]:
-        """Candidates for each network, chosen by its number and similarities, tiles, exclusion."""
+    def _choose(self, queries: slice, choose: Callable[..., Candidates]) -> list[Candidates]:
+        """Candidates for each network, chosen by its number, its queries and the exclusion."""
         excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
-        tiles = tiles_of(self.query.device, len(self.neighbors))
         found = []
-        for i, ((head, query, neighbors), computer) in enumerate(
-            zip(self.split_by_head, self._similarity_computers, strict=True)
-        ):
+        for i, (head, query, neighbors) in enumerate(self.split_by_head):
             query = head.metric_part(query[queries])
-            own = choose(i, computer.bind(query), tiles, excluded)
+            own = choose(i, query, excluded)
             if head.n_adjusted and head.similarity not in ("l2", "log_l2"):
                 metric = head.metric_part(neighbors)
-                own = replace(own, nearest=nearest_by_l2(query, metric, tiles, excluded))
+                own = replace(own, nearest=nearest_by_l2(query, metric, self._tiles, excluded))
             found.append(own)
         return found
+
+    @property
+    def _tiles(self) -> list[slice]:
+        return tiles_of(self.query.device, len(self.neighbors))
 
     @property
     def _similarity_computers(self) -> list[SimilarityComputer]:

@@ -2,129 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from .._utils.frames import table
+from .._data.names import free_name
 from .evaluation import Evaluation
 
-OTHERS = "others"
-NEGLIGIBLE = 1e-6  # weight of the others that is only rounding
+OTHERS, NETWORK, TRANSFORMATION, QUERY = "others", "network", "transformation", "query"
+NEGLIGIBLE = 1e-6  # share of a prediction that is only rounding
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The heaviest neighbours of some queries and, last for each query, all others together.
+    """What some predictions consist of, in lines: query by query, the heaviest neighbours first.
+
+    After its neighbours, a query has a line for all others together, if they have any weight,
+    and a line for the rest of its prediction, if there is any.
 
     Parameters
     ----------
-    positions : int ndarray of shape (q, k)
-        Positions of the neighbours in the bank, heaviest first.
-    weights : ndarray of shape (q, k + 1)
-        Their weights.
-    targets, adjusted : ndarray of shape (q, k + 1, n_outputs)
-        Their targets and adjusted targets. NaN for others without weight.
-    contributions : ndarray of shape (q, k + 1, n_outputs)
-        Their contributions to the prediction, which is the sum of them.
-    names : ndarray of shape (q, k)
+    of_query : int ndarray of shape (m,)
+        Number of the query of each line, ascending.
+    positions : int ndarray of shape (m,)
+        Positions of the neighbours in the bank; -1 for a line that is no single row.
+    names : object ndarray of shape (m,)
         Names of the neighbours.
+    weights : ndarray of shape (m,)
+        Their weights; those of a query sum to 1.
+    targets, adjusted : ndarray of shape (m, n_outputs)
+        Their targets and adjusted targets; NaN in a line without weight.
+    contributions : ndarray of shape (m, n_outputs)
+        Their contributions; those of a query sum to its prediction.
     queries : ndarray of shape (q,)
         Names of the queries.
-    others : str, default='others'
-        Name of all others together.
+    taken : collection, default=()
+        Names of the bank's rows, which no other line may have.
     target_names : tuple of str, optional
         Names of the outputs.
     """
 
+    of_query: np.ndarray
     positions: np.ndarray
+    names: np.ndarray
     weights: np.ndarray
     targets: np.ndarray
     adjusted: np.ndarray
     contributions: np.ndarray
     _: KW_ONLY
-    names: np.ndarray
     queries: np.ndarray
-    others: str = OTHERS
+    taken: Collection[Hashable] = ()
     target_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(
         cls,
         evaluation: Evaluation,
-        k: int,
+        k: int | None = None,
         *,
+        votes: bool = False,
         names: np.ndarray | None = None,
         queries: np.ndarray | None = None,
-        **labels: Any,
+        taken: Collection[Hashable] = (),
+        target_names: tuple[str, ...] | None = None,
     ) -> Explanation:
-        """Explain predictions by k neighbours each; `names` are those of all rows."""
-        neighbors = evaluation.neighbors
-        shape = len(evaluation), 1, neighbors.columns.shape[1]
-        weights, positions, adjusted = evaluation.heaviest(k)
-        targets = neighbors.columns[positions]
-        plain = evaluation.plain_mean().reshape(shape)
-        prediction = evaluation.mean().reshape(shape)
+        """Explain predictions by at most k neighbours each; None: by all that have weight.
 
-        left = 1 - weights.sum(dim=1, keepdim=True)  # (q, 1)
+        With `votes`, a neighbour contributes its weight to its own class, and the line "network"
+        is the difference between the prediction and all votes. `names` are those of all rows.
+        """
+        if k is None:
+            k = max(evaluation.support_sizes().tolist(), default=1)
+        weights, positions, adjusted = evaluation.heaviest(k)
+        targets = evaluation.neighbors.columns[positions]
+        adjusted = targets if votes else adjusted
+        left = 1 - weights.sum(dim=1, keepdim=True)
         left = torch.where(left > NEGLIGIBLE, left, 0.0)
-        contributions = weights[..., None] * adjusted
-        others = prediction - contributions.sum(dim=1, keepdim=True)
-        others_target = plain - (weights[..., None] * targets).sum(dim=1, keepdim=True)
-        target, moved = (
-            torch.where(left[..., None] > 0, total / left[..., None], torch.nan)
-            for total in (others_target, others)
-        )
-        pairs = [(weights, left), (targets, target), (adjusted, moved), (contributions, others)]
-        where = positions.cpu().numpy()
-        return cls(
+        # The weights are rounded to float32: without others, they must sum to 1.
+        weights = torch.where(left > 0, weights, weights / weights.sum(dim=1, keepdim=True))
+
+        listed = weights > 0
+        of_query, where = _array(listed.nonzero()[:, 0]), _array(positions[listed])
+        found = cls(
+            of_query,
             where,
-            *(torch.cat(pair, dim=1).cpu().numpy() for pair in pairs),
-            names=where if names is None else names[where],
+            (where if names is None else names[where]).astype(object),
+            _array(weights[listed]),
+            _array(targets[listed]),
+            _array(adjusted[listed]),
+            _array((weights[..., None] * adjusted)[listed]),
             queries=np.arange(len(evaluation)) if queries is None else queries,
-            **labels,
+            taken=taken,
+            target_names=target_names,
+        )._with_others(evaluation, _array(left[:, 0]), votes)
+        return found._with_network(evaluation) if votes else found
+
+    def _with_others(self, evaluation: Evaluation, left: np.ndarray, votes: bool) -> Explanation:
+        """Add a line for all others of each query that leaves them some weight, (q,)."""
+        some = np.flatnonzero(left)
+        if not len(some):
+            return self
+        left = left[some, None]
+        plain = _array(evaluation[some].plain_mean()).reshape(len(some), -1)
+        whole = plain if votes else _array(evaluation[some].mean()).reshape(len(some), -1)
+        rest = whole - self.totals(self.contributions)[some]
+        targets = plain - self.totals(self.weights[:, None] * self.targets)[some]
+        return self._with_lines(
+            OTHERS, some, rest, weights=left[:, 0], targets=targets / left, adjusted=rest / left
         )
+
+    def _with_network(self, evaluation: Evaluation) -> Explanation:
+        """Add a line for what the probabilities of each query hold beside its votes."""
+        added = _array(evaluation.mean()) - self.totals(self.contributions)
+        some = np.flatnonzero((abs(added) > NEGLIGIBLE).any(axis=1))
+        return self._with_lines(NETWORK, some, added[some])
 
     def in_units(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Explanation:
-        """Transform values of shape (..., n_outputs) to other units by `inverse`.
+        """Transform values of shape (m, n_outputs) to other units by `inverse`.
 
-        Contributions remain weights times adjusted targets, and sum to the prediction.
+        Contributions remain weights times adjusted targets. The difference between the
+        prediction, which is transformed as a whole, and their sum is a line "transformation".
         """
         adjusted = inverse(self.adjusted)
-        contributions = self.weights[..., None] * adjusted
-        named = contributions[:, :-1].sum(axis=1)
-        contributions[:, -1] = inverse(self.contributions.sum(axis=1)) - named
-        targets = inverse(self.targets)
-        return replace(self, targets=targets, adjusted=adjusted, contributions=contributions)
+        found = replace(
+            self,
+            targets=inverse(self.targets),
+            adjusted=adjusted,
+            contributions=self.weights[:, None] * adjusted,
+        )
+        prediction = inverse(self.totals(self.contributions))
+        rest = prediction - found.totals(found.contributions)
+        rounding = NEGLIGIBLE * found.totals(abs(found.contributions))
+        some = np.flatnonzero((abs(rest) > rounding).any(axis=1))
+        return found._with_lines(TRANSFORMATION, some, rest[some])
+
+    def with_queries(self) -> Explanation:
+        """Add a first line for each query itself, which contributes nothing."""
+        of_query = np.arange(len(self.queries))
+        nothing = np.zeros((len(of_query), self.targets.shape[1]))
+        return self._with_lines(QUERY, of_query, nothing, first=True)
+
+    def _with_lines(
+        self,
+        name: str,
+        of_query: np.ndarray,
+        contributions: np.ndarray,
+        *,
+        first: bool = False,
+        **values: np.ndarray,
+    ) -> Explanation:
+        """Add a line to some queries, after their others or before them."""
+        n_lines = len(of_query)
+        names = np.full(n_lines, free_name(name, self.taken), dtype=object)
+        unknown = np.full((n_lines, self.targets.shape[1]), np.nan)
+        more: dict[str, Any] = {
+            "of_query": of_query,
+            "positions": np.full(n_lines, -1),
+            "names": names,
+            "weights": np.zeros(n_lines),
+            "targets": unknown,
+            "adjusted": unknown,
+            "contributions": contributions,
+        } | values
+        parts = [more, vars(self)] if first else [vars(self), more]
+        order = np.argsort(np.concatenate([each["of_query"] for each in parts]), kind="stable")
+        joined: dict[str, Any] = {
+            name: np.concatenate([each[name] for each in parts])[order] for name in more
+        }
+        return replace(self, **joined)
+
+    @property
+    def of_rows(self) -> np.ndarray:
+        """Which lines are single rows of the bank, bool (m,)."""
+        return self.positions >= 0
+
+    @property
+    def first_lines(self) -> np.ndarray:
+        """The first line of each query, int (q,)."""
+        return np.searchsorted(self.of_query, np.arange(len(self.queries)))
+
+    def totals(self, values: np.ndarray) -> np.ndarray:
+        """Sum values (m, c) over the lines of each query, (q, c)."""
+        sums = np.zeros((len(self.queries), values.shape[1]))
+        np.add.at(sums, self.of_query, values)
+        return sums
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Columns query, neighbor and weight of a table, each (q * (k + 1),)."""
-        n_queries, n_rows = self.weights.shape
-        named = np.full((n_queries, n_rows), self.others, dtype=object)
-        named[:, :-1] = self.names
+        """Columns query, neighbor and weight of a table, (m,) each."""
         return {
-            "query": np.repeat(self.queries, n_rows),
-            "neighbor": named.ravel(),
-            "weight": self.weights.ravel(),
+            "query": self.queries[self.of_query],
+            "neighbor": self.names,
+            "weight": self.weights,
         }
 
-    def table(self) -> Any:
-        """A DataFrame, or a Bunch without pandas, with a row for each query and neighbour.
+    def target_columns(self) -> dict[str, np.ndarray]:
+        """Columns target, adjusted_target and contribution of a table, (m,) each.
 
-        Its columns are query, neighbor, weight, target, adjusted_target and contribution. With
-        several outputs the last three end in their names or numbers.
+        With several outputs, they end in the outputs' names or numbers.
         """
-        columns, n_outputs = self.columns(), self.targets.shape[2]
+        n_outputs = self.targets.shape[1]
         outputs = self.target_names or range(n_outputs)
         ends = [""] if n_outputs == 1 else [f"_{output}" for output in outputs]
-        for name, values in [
+        named = [
             ("target", self.targets),
             ("adjusted_target", self.adjusted),
             ("contribution", self.contributions),
-        ]:
-            for end, column in zip(ends, np.moveaxis(values, 2, 0), strict=True):
-                columns[name + end] = column.ravel()
-        return table(columns)
+        ]
+        return {
+            name + end: column
+            for name, values in named
+            for end, column in zip(ends, values.T, strict=True)
+        }
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.cpu().numpy()

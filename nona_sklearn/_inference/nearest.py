@@ -12,6 +12,7 @@ from torch import Tensor
 from ..attention.functional import Pairs
 from ..ranking import nearest_first
 from ..similarity import l2
+from .index import Index
 from .similarities import Similarities
 
 
@@ -89,29 +90,25 @@ def compare_all(
     return Candidates(similarity)
 
 
-def find_nearest(
-    similarities: Similarities, tiles: list[slice], excluded: Pairs | None, k: int
-) -> Candidates:
-    """Find the k nearest of the bank's rows in one pass over its tiles."""
-    query, n_rows = similarities.query, tiles[-1].stop
-    similarity = query.new_empty(len(query), 0)
-    positions = torch.empty_like(similarity, dtype=torch.long)
-    for rows in tiles:
-        tile = similarities.compute(rows)
-        if excluded is not None:
-            tile[inside(excluded, rows)] = -math.inf
-        order = nearest_first(tile, None, k)[:, :k]
-        # Rows of earlier tiles come first, so that a stable order breaks ties by row.
-        similarity = torch.cat([similarity, tile.gather(1, order)], dim=1)
-        positions = torch.cat([positions, order + rows.start], dim=1)
-        if len(tiles) > 1:
-            order = nearest_first(similarity, None, k)[:, :k]
-            similarity, positions = similarity.gather(1, order), positions.gather(1, order)
-    positions = positions.masked_fill(similarity == -math.inf, n_rows)
-    n_admitted = torch.full((len(query), 1), n_rows, device=query.device)
+def find_nearest(index: Index, query: Tensor, excluded: Pairs | None, k: int) -> Candidates:
+    """Find the k nearest admitted rows of each query by an index.
+
+    As many more rows are searched as are excluded for any query.
+    """
+    n_rows, n_excluded = len(index), torch.zeros_like(query[:, 0], dtype=torch.long)
     if excluded is not None:
-        n_admitted -= torch.bincount(excluded[0], minlength=len(query))[:, None]
-    return Candidates(similarity, positions, n_admitted)
+        n_excluded = torch.bincount(excluded[0], minlength=len(query))
+    most = int(n_excluded.max()) if len(query) else 0
+    positions = index.query(query, k + most).sort(dim=1).values
+    similarity = index.similarities(query, positions)
+    if excluded is not None:
+        numbers = n_rows * torch.arange(len(query), device=query.device)
+        pairs = (numbers[:, None] + positions).flatten()  # ascending
+        similarity.view(-1)[torch.isin(pairs, numbers[excluded[0]] + excluded[1])] = -math.inf
+    order = nearest_first(similarity, None, k)[:, :k]
+    similarity, positions = similarity.gather(1, order), positions.gather(1, order)
+    positions = positions.masked_fill(similarity == -math.inf, n_rows)
+    return Candidates(similarity, positions, n_rows - n_excluded[:, None])
 
 
 def nearest_by_l2(

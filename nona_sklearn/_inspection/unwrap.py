@@ -23,6 +23,7 @@ from .._estimators.classification import NeighborClassifier
 from .._estimators.dense import DenseHeadEstimator
 from .._estimators.queries import explanation
 from .._estimators.regression import NeighborRegressor
+from .._estimators.side_by_side import explanation_table
 from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
 from .transformed import TransformedTargets
@@ -83,8 +84,8 @@ class Unwrapped:
 
     # -- queries ---------------------------------------------------------------------------
 
-    def explanation(self, X, n_neighbors) -> Explanation:
-        """The heaviest neighbours of each query, and their contributions."""
+    def explanation(self, X, n_neighbors=None) -> Explanation:
+        """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
         return explanation(self.estimator, self._embed(X), n_neighbors)
 
     def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
@@ -158,6 +159,11 @@ class Unwrapped:
         return TransformedTargets(self.estimator, self.transformers).forward(y)
 
 
+def _table(model: Unwrapped, X: Any, n_neighbors: int | None, features: Any) -> Any:
+    """Table of an explanation, beside the features before all steps."""
+    return explanation_table(model.estimator, model.explanation(X, n_neighbors), X, features)
+
+
 @_documented_as(NeighborRegressor)
 class UnwrappedRegressor(Unwrapped):
     """:class:`Unwrapped` for numbers."""
@@ -173,12 +179,12 @@ class UnwrappedRegressor(Unwrapped):
         targets = self.estimator.bank_.targets.cpu().numpy()
         return self._predictor.decode(targets) if self.transformers else targets
 
-    def explanation(self, X, n_neighbors) -> Explanation:
+    def explanation(self, X, n_neighbors=None) -> Explanation:
         found = super().explanation(X, n_neighbors)
         return found.in_units(self._predictor.back) if self.transformers else found
 
-    def explain(self, X=None, n_neighbors=5):
-        return self.explanation(X, n_neighbors).table()
+    def explain(self, X=None, n_neighbors=None, *, features=None):
+        return _table(self.snapshot(), X, n_neighbors, features)
 
     def predict(self, X, return_std=False, quantiles=None):
         return self._predictor.predict(self._embed(X), return_std, quantiles)
@@ -220,8 +226,8 @@ class UnwrappedClassifier(Unwrapped):
     def neighbor_targets(self) -> np.ndarray:
         return self.estimator.targets_.decode(self.estimator.bank_.targets)
 
-    def explain(self, X=None, n_neighbors=5):
-        return self.estimator.explain(self._embed(X), n_neighbors)
+    def explain(self, X=None, n_neighbors=None, *, features=None):
+        return _table(self.snapshot(), X, n_neighbors, features)
 
     def predict(self, X):
         predictor = self.estimator if self.threshold is None else self.threshold
@@ -273,9 +279,9 @@ def unwrap(model):
     -----
     With transformed targets
 
-    - a contribution is the product of the weight and the adjusted target; that of "others" is the
-      rest of the prediction, including the difference between transforming a mean and averaging
-      transformed values. Their own target is their mean, transformed back;
+    - a contribution is the product of the weight and the adjusted target; the line
+      "transformation" is the rest of the prediction, the difference between transforming a mean
+      and averaging transformed values. Targets of "others" are their means, transformed back;
     - standard deviations are those of the distribution in the units of `y`, by quadrature over its
       quantiles;
     - quantiles and probabilities need a monotonic transformation, of each output by itself; draws
@@ -296,8 +302,8 @@ def unwrap(model):
     >>> logarithms = TransformedTargetRegressor(reg, func=np.log, inverse_func=np.exp)
     >>> model = make_pipeline(StandardScaler(), logarithms).fit(X[:400], y[:400])
     >>> table = unwrap(model).explain(X[400:401], n_neighbors=3)
-    >>> list(table["query"])
-    [400, 400, 400, 400]
+    >>> list(table["neighbor"][3:])
+    ['others', 'transformation']
     >>> bool(np.isclose(table["contribution"].sum(), model.predict(X[400:401])[0]))
     True
     """

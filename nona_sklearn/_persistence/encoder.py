@@ -30,6 +30,7 @@ class Encoder:
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}  # by the path of the first value that has them
         self.external: dict[str, str] = {}  # parameters that no file can hold, and their repr
+        self._handed: dict[int, str] = {}  # names of external parameters by the object's id
         self._keys: dict[tuple, str] = {}
         self._storages: set[int] = set()  # addresses of the tensors' memory
         self._memory = MemoryBudget()  # the Decoder's
@@ -68,7 +69,12 @@ class Encoder:
         ]
 
     def _plainer(self, value: Any, path: str) -> dict[str, Any]:
-        """Write a value by the codec of its type, or by the one that accepts it."""
+        """Write a value by the codec of its type, or by the one that accepts it.
+
+        An external parameter may also be a part of what is fitted.
+        """
+        if id(value) in self._handed:
+            return {"handed": self._handed[id(value)]}
         tag: str | None = name_of(type(value))
         if tag not in CODECS:
             tag = next((t for t, codec in CODECS.items() if codec.accepts(value)), None)
@@ -99,6 +105,7 @@ class Encoder:
             return self.encode(value, path)
         except UnknownError:
             self.external[name] = f"{' '.join(repr(value).split()):.100}"
+            self._handed[id(value)] = name
             return {"handed": name}
 
     def _module(self, module: nn.Module, path: str) -> list:

@@ -22,6 +22,7 @@ from .._utils.storable import ESTIMATORS
 from .._utils.validation import check_flag
 from .._version import __version__
 from .decoder import Decoder, MismatchError
+from .earlier import of_this_version
 from .encoder import Encoder, UnknownError
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
@@ -39,7 +40,7 @@ def save(estimator, path, *, overwrite=False):
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
-            SoftStepKNeighborsClassifier, ApproximateNeighborsRegressor or TableEncoder
+            SoftStepKNeighborsClassifier or TableEncoder
         Fitted or not. Of a pipeline or a search, save the estimator in it, or use skops.
     path : str or path-like
         Where to write. The file is written beside the path, and moved there when it is complete.
@@ -61,8 +62,8 @@ def save(estimator, path, *, overwrite=False):
     Notes
     -----
     What a file cannot hold has to be passed to :func:`load` again: a `feature_extractor` (its
-    fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, and a
-    `weighting` of your own.
+    fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, a transformer
+    as `algorithm`, and a `weighting` of your own.
 
     Examples
     --------
@@ -190,7 +191,7 @@ def read(
         needed, version, content = _parse(metadata, tensors)
     _check_external(path, needed, external)
     with decoding(path, f"of nona_sklearn {version} holds what this version cannot read"):
-        return Decoder(tensors, external).decode(content)
+        return of_this_version(Decoder(tensors, external).decode(content))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .._data.scaler import BOUND, SmoothClipScaler
 from .._estimators.base import NeighborEstimator
@@ -22,6 +24,7 @@ from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_n_neighbors
 from ..attention import NONAHead
 from ..similarity import l2
+from ..softstep import STEPS, SoftStep
 from ..weighting import Sigmoid, Softplus, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
@@ -45,9 +48,10 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted, with weights that depend on each neighbour by itself: no steps on ranks
-        (``softstep_on='similarity'``), no number of neighbours, none of the weightings
-        'sparse_softmax', 'sparsemax', 'entmax' and 'preconditioned', and no feature extractor.
+        Fitted, without a feature extractor, and with weights that depend on each neighbour by
+        itself, or end after some number of nearest rows (`n_neighbors`, 'sparse_softmax', or 's1'
+        on ranks with global parameters): none of the weightings 'sparsemax', 'entmax' and
+        'preconditioned', and no other steps on ranks.
     path : str or path-like
         Where to write. The file is complete or not there.
     n_neighbors : int, default=5
@@ -126,7 +130,7 @@ class Graph(nn.Module):
         neighbors = bank.neighbors
         self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
         self.embedding, self.head = network.embedding, network.head.double()
-        _use_graph_methods(self.head)
+        _use_graph_methods(self.head, len(bank))
         self.n_neighbors = n_neighbors
         self.output_name = "probabilities" if hasattr(estimator, "classes_") else "prediction"
         prior, scale = neighbors.log_prior, neighbors.adjustment_scale
@@ -162,6 +166,56 @@ def _attenuation_of(head: NONAHead, query: Tensor, neighbors: Tensor, excluded: 
     return head.attenuation(distance.amin(dim=1, keepdim=True))
 
 
+def _weigh_nearest(
+    head: NONAHead,
+    similarity: Tensor,
+    query: Tensor,
+    neighbors: Tensor,
+    excluded: None,
+    log_prior: Tensor | None,
+) -> Tensor:
+    """Where weights end, those of the nearest rows alone, of equally near ones the first."""
+    n_rows = similarity.shape[1]
+    most = head.most_weighed(n_rows)
+    if most is None:
+        return NONAHead.weigh(head, similarity, query, neighbors, None, log_prior)
+    nearest, positions = similarity.topk(most, dim=1)
+    prior = None if log_prior is None else log_prior[positions]
+    n_admitted = torch.full_like(positions[:, :1], n_rows)
+    weights = NONAHead.weigh(head, nearest, query, neighbors, None, prior, n_admitted)
+    return torch.zeros_like(similarity).scatter(1, positions, weights)
+
+
+def _step(
+    step: SoftStep,
+    similarity: Tensor,
+    query: Tensor | None = None,
+    excluded: None = None,
+    n_admitted: Tensor | None = None,
+) -> Tensor:
+    """On ranks, those of the nearest rows, which come nearest first; equally near ones share."""
+    if step.on != "rank" or n_admitted is None:
+        return SoftStep.forward(step, similarity, query)
+    k = similarity.shape[1]
+    place = torch.arange(k, device=similarity.device).expand_as(similarity)
+    tied = F.pad(similarity[:, 1:] == similarity[:, :-1], (1, 0))  # with the one before
+    best, distance = place.masked_fill(tied, 0), 1
+    while distance < k:  # a graph has no cumulative maximum
+        best = torch.maximum(best, F.pad(best, (distance, 0))[:, :k])
+        distance *= 2
+    last = (n_admitted - 1).clamp_min(1).to(similarity.dtype)
+    x, own = (1 - each / last for each in (best, place))
+    thresholds = step.thresholds(query)
+    log_step = STEPS[step.step](x, *thresholds)
+    return (
+        log_step.masked_fill(own <= thresholds[0], -torch.inf) if step.step == "s1" else log_step
+    )
+
+
+def _constant(value: int | None, _: int) -> int | None:
+    return value
+
+
 def _weigh(weighting: Weighting, s: Tensor, log_measure: Tensor | None, between: object) -> Tensor:
     """Without exclusions, the nearest neighbour always has weight: no row is empty."""
     nearest = s.amax(dim=1, keepdim=True)
@@ -187,15 +241,19 @@ def _log_softplus(weighting: Softplus, s: Tensor, nearest: Tensor | None = None)
 GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {torch.ops.aten.cdist.default: graph_cdist}
 GRAPH_METHODS: dict[tuple[type[nn.Module], str], Callable[..., Tensor]] = {
     (NONAHead, "attenuation_of"): _attenuation_of,
+    (NONAHead, "weigh"): _weigh_nearest,
+    (SoftStep, "forward"): _step,
     (Weighting, "weigh"): _weigh,
     (Sigmoid, "log_weight"): _log_sigmoid,
     (Softplus, "log_weight"): _log_softplus,
 }
 
 
-def _use_graph_methods(head: nn.Module) -> None:
-    """Replace methods of the modules of a head that is the graph's own."""
+def _use_graph_methods(head: nn.Module, n_rows: int) -> None:
+    """Replace methods of the modules of a head that is the graph's own, for a bank's rows."""
     for module in head.modules():
+        if isinstance(module, NONAHead):  # a graph has no numbers that depend on tensors
+            vars(module)["most_weighed"] = partial(_constant, module.most_weighed(n_rows))
         for (kind, name), method in GRAPH_METHODS.items():
             if getattr(type(module), name, None) is getattr(kind, name):  # not overridden
                 setattr(module, name, MethodType(method, module))
@@ -256,12 +314,20 @@ def _check_exportable(estimator: NeighborEstimator) -> None:
             "feature_extractor must be None for an ONNX graph: export it by itself, and an "
             "estimator of its features"
         )
-    z = estimator.bank_.embeddings[:0]
-    head: NONAHead = estimator.network_.head.split_by_head(z, z)[0][0]
-    if head.step is not None and head.step.on == "rank":
-        raise ValueError("softstep_on must be 'similarity' for an ONNX graph, got 'rank'")
-    if head.n_neighbors is not None:
-        raise ValueError(f"n_neighbors must be None for an ONNX graph, got {head.n_neighbors}")
-    if head.needs_whole_rows:
+    z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
+    heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]
+    if not all(head.weighting.one_by_one for head in heads):
         needed = "weighting must look at one neighbour at a time for an ONNX graph"
         raise ValueError(f"{needed}, got {estimator.weighting!r}")
+    if all(head.most_weighed(n_rows) is not None for head in heads):
+        return
+    if any(head.step is not None and head.step.on == "rank" for head in heads):
+        raise ValueError(
+            "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
+            "of rows, set by n_neighbors, got 'rank'"
+        )
+    if any(head.max_neighbors is not None for head in heads):
+        raise ValueError(
+            "n_neighbors must be None for an ONNX graph with a step on similarities, got "
+            f"{estimator.n_neighbors!r}"
+        )

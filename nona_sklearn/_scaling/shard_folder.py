@@ -13,16 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock
 
 from .._inference.bank import NeighborBank
 from .._persistence.file import decoding, read, write
 from .._utils.files import put_in_place
-from .._utils.threads import ForkSafeLock, cached_property
+from .._utils.threads import ForkSafeLock
 from .._utils.validation import is_whole
-from ..attention import AverageHead, NONAHead
-from .index import Index, read_graphs
 
 ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
 LOCK = "edits.lock"  # held during an edit; released if its process ends
@@ -36,28 +33,6 @@ LEFT = rf"{SHARD}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
 
 
 @dataclass(frozen=True)
-class Shard:
-    """Some rows of a bank, and the graphs of an index of them, if predictions are approximate."""
-
-    bank: NeighborBank
-    graphs: list[np.ndarray] | None = None
-
-    @classmethod
-    def of(cls, bank: NeighborBank, indexed: NONAHead | AverageHead | None) -> Shard:
-        """Make a shard of a bank, with an index for a head, if one is given."""
-        return cls(bank, None if indexed is None else Index.of(indexed, bank).serialized())
-
-    @cached_property
-    def _graphs(self) -> list:
-        assert self.graphs is not None
-        return read_graphs(self.graphs)
-
-    def index(self, head: NONAHead | AverageHead) -> Index:
-        """Give the index, for a head."""
-        return Index(head, self.bank, self._graphs)
-
-
-@dataclass(frozen=True)
 class Entry:
     """A shard as the manifest lists it: its file, that file's checksum, its rows and their ids."""
 
@@ -67,20 +42,22 @@ class Entry:
     first: int
     last: int
 
-    def open(self) -> Shard:
+    def open(self) -> NeighborBank:
         """Map the shard, or raise a FileNotFoundError (missing) or a ValueError (damaged)."""
         return CACHE.read(self)
 
-    def read(self, verify: bool) -> Shard:
+    def read(self, verify: bool) -> NeighborBank:
         """Map the shard; whether to compare its checksum."""
         held = read(self.path, verify=verify, checksum=self.sha256)
         bank = held.get("bank") if isinstance(held, dict) else None
-        if not isinstance(bank, NeighborBank) or held.keys() != {"bank", "graphs"}:
+        if not isinstance(bank, NeighborBank) or held.keys() - {"graphs"} != {"bank"}:
             raise ValueError(f"{self.path} is damaged: it holds no shard")
+        if (graphs := held.get("graphs")) is not None:  # of version 0.2.0
+            bank.neighbors.cache["graphs"] = graphs
         ends = [*bank.ids[:1].tolist(), *bank.ids[-1:].tolist()]
         if len(bank) != self.n_rows or ends != [self.first, self.last]:
             raise ValueError(f"{self.path} is damaged: it holds other rows than are listed")
-        return Shard(**held)
+        return bank
 
 
 class ShardCache:
@@ -91,11 +68,11 @@ class ShardCache:
     """
 
     def __init__(self) -> None:
-        self.mapped: dict[tuple[Entry, int], tuple[Shard, int]] = {}
+        self.mapped: dict[tuple[Entry, int], tuple[NeighborBank, int]] = {}
         self.verified: dict[tuple[Entry, int], None] = {}  # the last ones come last
         self.lock = ForkSafeLock()
 
-    def read(self, entry: Entry) -> Shard:
+    def read(self, entry: Entry) -> NeighborBank:
         """See :meth:`Entry.open`; a file is verified when this process first reads it."""
         path = entry.path
         try:
@@ -190,11 +167,11 @@ class Folder:
             finally:
                 cls.read(path)._tidy()
 
-    def put(self, shard: Shard, replaced: Entry | None = None) -> Folder:
+    def put(self, bank: NeighborBank, replaced: Entry | None = None) -> Folder:
         """Write a shard, in the place of another or after all others."""
-        path, bank = self.path / f"shard-{self.next_number:05d}.safetensors", shard.bank
+        path = self.path / f"shard-{self.next_number:05d}.safetensors"
         # A file of that name was never listed: its edit was interrupted.
-        checksum = write({"bank": bank, "graphs": shard.graphs}, path)
+        checksum = write({"bank": bank}, path)
         new = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
         shards = tuple(new if entry is replaced else entry for entry in self.shards)
         shards = shards if replaced else (*shards, new)

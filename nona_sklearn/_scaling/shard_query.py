@@ -1,7 +1,7 @@
 """Queries whose candidates are found in each shard, and evaluated together.
 
-A function of a shard takes the query and the shard, then its other arguments. joblib calls it for
-one shard after another, or wherever its backend has workers.
+A function of a shard takes the query and the shard's bank, then its other arguments. joblib calls
+it for one shard after another, or wherever its backend has workers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from joblib import Parallel, delayed
 from torch import Tensor
 
+from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.nearest import Candidates, merge
 from .._inference.neighbors import Exclusion, Neighbors
 from ..attention import AverageHead, NONAHead
-from .index import Candidates as IndexCandidates
-from .shard_folder import Entry, Shard
+from .shard_folder import Entry
 
 
 class ShardsLostError(Exception):
@@ -61,6 +61,7 @@ class ShardQuery:
     shards: tuple[Entry, ...]
     n_jobs: int | None  # shards that are read at a time
     head: NONAHead | AverageHead
+    algorithm: Any  # by which nearest rows are found
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
 
@@ -98,15 +99,15 @@ class ShardQuery:
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:
     """The result of a function of a shard; or the error if it cannot be read."""
     try:
-        shard = entry.open()
+        bank = entry.open()
     except (OSError, ValueError) as error:
         return error
-    return function(query, shard, *arguments)
+    return function(query, bank, *arguments)
 
 
-def part_of(query: ShardQuery, shard: Shard, n_rows: int, n_neighbors: int) -> Part:
+def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int) -> Part:
     """The rows of a shard that can have weight in a bank of so many rows."""
-    neighbors, ids = shard.bank.neighbors, shard.bank.ids
+    neighbors, ids = bank.neighbors.searched_by(query.algorithm), bank.ids
     exclusion = None if query.ids is None else Exclusion(query.ids, ids)
     evaluation = Evaluation(query.head, neighbors, query.query, exclusion)
     extents, bounds = evaluation.extents(), evaluation.bounds(n_rows)
@@ -136,8 +137,3 @@ def _without_compared_columns(head: NONAHead | AverageHead, neighbors: Neighbors
         return neighbors  # such a weighting may compare them with each other
     embeddings = torch.cat([own.adjustments(z) for own, _, z in parts], dim=1)
     return replace(neighbors, embeddings=embeddings)
-
-
-def candidates(query: ShardQuery, shard: Shard, k: int) -> IndexCandidates:
-    """The k rows of a shard that are nearest, by its index."""
-    return shard.index(query.head).search(query.query, k).compact()

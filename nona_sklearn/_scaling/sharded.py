@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,8 @@ from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
-from .approximate import ApproximateNeighborsRegressor
-from .index import Candidates
-from .shard_folder import ESTIMATOR, Entry, Folder, Shard
-from .shard_query import ShardQuery, ShardsLostError, candidates
+from .shard_folder import ESTIMATOR, Entry, Folder
+from .shard_query import ShardQuery, ShardsLostError
 
 QUERY_BLOCK = 4096  # queries that are evaluated at a time
 BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have weight
@@ -39,8 +36,8 @@ def save_shards(estimator, folder, n_shards):
 
     Parameters
     ----------
-    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
-            SoftStepKNeighborsClassifier or ApproximateNeighborsRegressor
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
+            SoftStepKNeighborsClassifier
         Fitted. Where `n_neighbors` bounds the rows of a prediction, queries read few numbers of
         each shard, and else one for each row.
     folder : str or path-like
@@ -77,9 +74,9 @@ def save_shards(estimator, folder, n_shards):
     True
     """
     path = as_path("folder", folder)
-    exact = exact_of(estimator)
-    check_is_fitted(exact)
-    bank = exact.bank_
+    _check_kind(estimator)
+    check_is_fitted(estimator)
+    bank = estimator.bank_
     if not is_whole(n_shards, 1, len(bank)):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
@@ -89,44 +86,40 @@ def save_shards(estimator, folder, n_shards):
     with new_folder(path) as beside:
         written = Folder.new(beside, empty, int(bank.next_id))
         for rows in np.array_split(all_rows, n_shards):
-            written = written.put(shard_of(bank.in_order(rows), estimator))
+            written = written.put(indexed(bank.in_order(rows), estimator))
         written.write()
 
 
-def exact_of(estimator) -> NeighborEstimator:
-    """The estimator that has the bank: the fitted regressor of an approximate one."""
-    if isinstance(estimator, ApproximateNeighborsRegressor):
-        check_is_fitted(estimator)
-        estimator = estimator.regressor_
+def _check_kind(estimator: Any) -> None:
+    """Refuse what has no bank."""
     if not isinstance(estimator, NeighborEstimator):
         raise TypeError(
             f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
         )
-    return estimator
 
 
 def with_bank(estimator: Any, bank: NeighborBank) -> Any:
     """An estimator that shares all with another but the bank."""
     made = snapshot(estimator)
-    if isinstance(estimator, ApproximateNeighborsRegressor):
-        made.regressor_ = with_bank(estimator.regressor_, bank)
-    else:
-        made.bank_ = bank
+    made.bank_ = bank
     return made
 
 
-def shard_of(bank: NeighborBank, estimator: Any) -> Shard:
-    """A shard of a bank, with an index, if the estimator is approximate."""
-    approximate = isinstance(estimator, ApproximateNeighborsRegressor)
-    return Shard.of(bank, estimator.regressor_.network_.head if approximate else None)
+def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
+    """A shard as it is written: with its graphs, and without a transformer."""
+    algorithm = estimator.bank_.neighbors.algorithm
+    neighbors = bank.neighbors.searched_by(algorithm if isinstance(algorithm, str) else "auto")
+    if algorithm == "hnsw":
+        neighbors.indexes(estimator.network_.head)
+    return replace(bank, neighbors=neighbors)
 
 
 def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
     """Make a check that the estimator has a method, too."""
 
     def check(sharded: ShardedNeighbors) -> bool:
-        if not hasattr(sharded._exact, method):
-            raise AttributeError(f"{type(sharded._exact).__name__} has no {method}")
+        if not hasattr(sharded.estimator_, method):
+            raise AttributeError(f"{type(sharded.estimator_).__name__} has no {method}")
         return True
 
     return check
@@ -135,10 +128,10 @@ def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
 class ShardedNeighbors:
     """Predictions from a bank in files, one for each shard.
 
-    Results are those of the estimator with the whole bank, up to rounding. An approximate
-    prediction weights the nearest candidates of all shards' indexes; all else is exact. Memory is
-    bounded by a shard's results for some thousand queries, however large the bank: rows are mapped
-    from the files.
+    Results are those of the estimator with the whole bank, up to rounding. Where weights end after
+    some number of nearest rows, each shard finds its nearest by the estimator's `algorithm`, and
+    the nearest of all are weighed. Memory is bounded by the shards' results for some thousand
+    queries, however large the bank: rows are mapped from the files.
 
     Parameters
     ----------
@@ -195,10 +188,10 @@ class ShardedNeighbors:
         path = self.folder / ESTIMATOR
         self.estimator_ = read(path, external, checksum=Folder.read(self.folder).estimator)
         with decoding(path, "is damaged: it holds no fitted estimator"):
-            self._exact = exact_of(self.estimator_)
-            check_is_fitted(self._exact)
-            if not isinstance(self._exact.bank_, NeighborBank):
-                raise TypeError(f"its bank is a {type(self._exact.bank_).__name__}")
+            _check_kind(self.estimator_)
+            check_is_fitted(self.estimator_)
+            if not isinstance(self.estimator_.bank_, NeighborBank):
+                raise TypeError(f"its bank is a {type(self.estimator_.bank_).__name__}")
         self.missing_shards_: list[str] = []
 
     def __len__(self) -> int:
@@ -221,15 +214,7 @@ class ShardedNeighbors:
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
         """
-        if X is None or self._exact is self.estimator_:
-            return self._exact.targets_.decode(self._mean(X))
-        k = self.estimator_.n_candidates
-
-        def mean(query):
-            found = reduce(Candidates.join, query.map(candidates, k))
-            return found.nearest(k).mean(query.head, query.query)
-
-        return self._exact.targets_.decode(torch.cat(self._evaluate(X, mean)))
+        return self.estimator_.targets_.decode(self._mean(X))
 
     @available_if(_does("predict_proba"))
     def predict_proba(self, X=None):
@@ -245,7 +230,7 @@ class ShardedNeighbors:
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``estimator_.classes_``.
         """
-        targets = self._exact.targets_
+        targets = self.estimator_.targets_
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
 
@@ -296,7 +281,7 @@ class ShardedNeighbors:
             shards, and may differ.
         """
         levels = check_levels(quantiles)
-        bank = self._exact.bank_
+        bank = self.estimator_.bank_
         calibration = bank.calibration or Calibration()
 
         def of_all_shards(query):
@@ -340,26 +325,26 @@ class ShardedNeighbors:
 
     def _queries(self, X, folder: Folder) -> Iterator[ShardQuery]:
         """Some embedded queries at a time; or rows of the bank, and their ids."""
-        head = self._exact.network_.head
-        no_rows = self._exact.bank_.embeddings[:0]
-        parts = head.split_by_head(no_rows, no_rows)
+        head = self.estimator_.network_.head
+        no_rows = self.estimator_.bank_.neighbors
+        parts = head.split_by_head(no_rows.embeddings, no_rows.embeddings)
+        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm
         dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
         most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
         for embeddings, ids in self._embedded(X, folder):
             for rows in spans(len(embeddings), most):
                 own = None if ids is None else ids[rows]
-                yield ShardQuery(folder.shards, self.n_jobs, head, embeddings[rows], own)
+                yield ShardQuery(*of_all, embeddings[rows], own)
 
     def _embedded(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
-        exact = self._exact
         if X is not None:
-            for block in input_blocks(exact, X):
-                yield embed_queries(exact.network_, block), None
+            for block in input_blocks(self.estimator_, X):
+                yield embed_queries(self.estimator_.network_, block), None
             return
         held: list[tuple[Tensor, Tensor]] = []
         for entry in folder.shards:
             try:
-                bank = entry.open().bank
+                bank = entry.open()
             except (OSError, ValueError) as error:
                 raise ShardsLostError({entry: error}) from error
             for rows in spans(len(bank), QUERY_BLOCK):
@@ -385,13 +370,14 @@ class ShardedNeighbors:
             Their ids, which no other row had or will have.
         """
         with Folder.editing(self.folder) as folder:
-            last, opened, bank = folder.shards[-1], None, self._exact.bank_
+            last, opened, bank = folder.shards[-1], None, self.estimator_.bank_
             if last.n_rows < OPEN_ROWS:
                 with suppress(OSError, ValueError):  # lost: it may come back as it was
-                    bank, opened = last.open().bank, last
-            editor = with_bank(self._exact, replace(bank, next_id=torch.tensor(folder.next_id)))
+                    bank, opened = last.open(), last
+            bank = replace(bank, next_id=torch.tensor(folder.next_id))
+            editor = with_bank(self.estimator_, bank)
             ids = editor.add_neighbors(X, y, sample_weight)
-            folder = folder.put(shard_of(editor.bank_, self.estimator_), opened)
+            folder = folder.put(indexed(editor.bank_, self.estimator_), opened)
             replace(folder, next_id=folder.next_id + len(ids)).write()
         return ids
 
@@ -412,7 +398,7 @@ class ShardedNeighbors:
         removed = np.unique(check_ids(ids))
         with Folder.editing(self.folder) as folder:
             banks = {
-                entry: entry.open().bank
+                entry: entry.open()
                 for entry in folder.shards
                 if ((entry.first <= removed) & (removed <= entry.last)).any()
             }
@@ -427,7 +413,7 @@ class ShardedNeighbors:
                 if len(kept) == 0:
                     folder = folder.without([entry])
                 else:
-                    folder = folder.put(shard_of(bank.in_order(kept), self.estimator_), entry)
+                    folder = folder.put(indexed(bank.in_order(kept), self.estimator_), entry)
             if len(removed):
                 folder.write()
         return self

@@ -321,7 +321,7 @@ def test_displays_are_labelled_with_the_names_of_the_target_and_the_features(dat
     columns = ["width", "height"]
     train, X_test = frame(X, INDEXES["strings"], columns), frame(queries, None, columns)
     reg, axes = nona().fit(train, price), lambda: Figure().subplots()
-    display = NeighborsDisplay.from_estimator(reg, X_test[:1], ax=axes())
+    display = NeighborsDisplay.from_estimator(reg, X_test[:1], n_neighbors=10, ax=axes())
     assert display.ax_.get_xlabel() == "price"
     labels = [label.get_text().split("   ")[0] for label in display.ax_.get_yticklabels()]
     assert labels == display.names.tolist()

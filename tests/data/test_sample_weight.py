@@ -13,13 +13,11 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import BaggingRegressor
-from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_validate
 from torch import nn
 
 from nona_sklearn import (
-    ApproximateNeighborsRegressor,
     Calibration,
     FeatureExtractor,
     MLPEmbedding,
@@ -619,12 +617,11 @@ def test_edits_and_pickles_keep_what_rows_weigh():
 
 def test_an_index_weighs_its_candidates_beforehand():
     pytest.importorskip("faiss")
-    reg = nona(n_estimators=2).fit(X, y, sample_weight=WEIGHTS)
-    fast = ApproximateNeighborsRegressor(FrozenEstimator(reg), n_candidates=100).fit(X, y)
-    np.testing.assert_allclose(fast.predict(X_test), reg.predict(X_test), atol=1e-5)
-    found = fast.compare(X_test)
-    assert (found["recall"], found["weight"]) == (1, pytest.approx(1))
-    assert found["error"] < 1e-5
+    exact, fast = (
+        nona(n_estimators=2, n_neighbors=20, algorithm=algorithm).fit(X, y, sample_weight=WEIGHTS)
+        for algorithm in ("brute", "hnsw")
+    )
+    np.testing.assert_allclose(fast.predict(X_test), exact.predict(X_test), atol=1e-5)
 
 
 # -- wrong weights ------------------------------------------------------------------------------

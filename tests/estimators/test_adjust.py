@@ -32,15 +32,11 @@ def reg(plane):
 
 
 def identity(reg, X):
-    """Sum of weight times adjusted target over all rows, from the table; and how many rows."""
-    n_queries = len(reg.bank_) if X is None else len(X)
-    table = reg.explain(X, len(reg.bank_) - (X is None))
-    outputs = [c for c in table if c.startswith("adjusted_target")]
-    weights = table["weight"].to_numpy().reshape(n_queries, -1)[:, :-1]
-    sums = [
-        (weights * table[c].to_numpy().reshape(n_queries, -1)[:, :-1]).sum(axis=1) for c in outputs
-    ]
-    return np.squeeze(np.stack(sums, axis=1), 1) if len(sums) == 1 else np.stack(sums, axis=1)
+    """Sum of weight times adjusted target over all rows, from the table."""
+    table = reg.explain(X)
+    adjusted = table.filter(like="adjusted_target")
+    sums = adjusted.mul(table["weight"], axis=0).groupby(table["query"], sort=False).sum()
+    return np.squeeze(sums.to_numpy(), 1) if adjusted.shape[1] == 1 else sums.to_numpy()
 
 
 # -- the head ---------------------------------------------------------------------------------
@@ -342,6 +338,10 @@ def test_a_further_fit_starts_from_the_weights_not_from_the_reach(plane):
 # -- the table --------------------------------------------------------------------------------
 
 
+def columns_of(found):
+    return found.columns() | found.target_columns()
+
+
 def test_the_table_on_paper():
     """Targets 10 and 20, moved by 5 - 3 and 5 - 9; one of them named."""
     neighbors = Neighbors(
@@ -349,7 +349,7 @@ def test_the_table_on_paper():
     )
     evaluation = Evaluation(NONAHead(n_adjusted=1), neighbors, torch.tensor([[0.1, 5.0]]))
     names = {"queries": np.array(["house"]), "names": np.array(["sold", "let"])}
-    table = Explanation.of(evaluation, 1, **names).table()
+    table = columns_of(Explanation.of(evaluation, 1, **names))
     near = 1 / (1 + np.exp(-0.2))
     assert list(table["neighbor"]) == ["sold", "others"]
     assert list(table["query"]) == ["house", "house"]
@@ -367,20 +367,34 @@ def test_others_of_small_weight_are_reported():
         torch.tensor([0.995, 0.003, 0.002]).log(),
     )
     evaluation = Evaluation(NONAHead(), neighbors, torch.ones(1, 2))
-    others = Explanation.of(evaluation, 1).table().loc[1]
-    values = others[["weight", "target", "contribution"]].astype(float)
+    others = columns_of(Explanation.of(evaluation, 1))
+    values = [others[name][1] for name in ("weight", "target", "contribution")]
     np.testing.assert_allclose(values, [0.005, 7.4, 0.037], rtol=1e-4)
 
 
 def test_contributions_sum_to_the_prediction(reg, plane):
     X_test = plane[1]
-    for queries, k in ((X_test, 3), (X_test, 120), (None, 119)):
-        sums = reg.explain(queries, k).groupby("query")["contribution"].sum()
-        np.testing.assert_allclose(sums, reg.predict(queries), rtol=0, atol=1e-12)
-    table = reg.explain(X_test, 120)
-    nothing = table[table["neighbor"] == "others"]
-    assert (nothing["weight"] == 0).all()
-    assert nothing["target"].isna().all()
+    # "others" are the rest of a prediction; without them, weights are rounded to float32.
+    for queries, k, atol in ((X_test, 3, 1e-12), (X_test, 120, 1e-6), (None, None, 1e-6)):
+        sums = reg.explain(queries, k).groupby("query")[["weight", "contribution"]].sum()
+        np.testing.assert_allclose(sums["weight"], 1, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(sums["contribution"], reg.predict(queries), rtol=0, atol=atol)
+
+
+def test_every_row_with_weight_is_listed_unless_fewer_are_wanted(plane):
+    """A weighting that ends leaves each query as many rows as have weight."""
+    X, X_test, y, _ = plane
+    ends = nona(n_estimators=1, weighting="sparsemax").fit(X, y)
+    table = ends.explain(X_test)
+    sizes = ends.n_nonzero_weights(X_test)
+    assert table.groupby("query").size().tolist() == sizes.tolist()
+    assert (table["weight"] > 0).all()
+    assert len({*sizes}) > 1
+    k = int(np.median(sizes))
+    few = ends.explain(X_test, k)
+    with_others = few.groupby("query")["neighbor"].agg(lambda names: "others" in {*names})
+    assert with_others.tolist() == (sizes > k).tolist()
+    assert few.groupby("query").size().tolist() == np.minimum(sizes, k + 1).tolist()
 
 
 def test_rows_go_by_the_names_in_their_index(plane):
@@ -396,7 +410,7 @@ def test_rows_go_by_the_names_in_their_index(plane):
     assert set(reg.explain(None, 2)["query"]) == set(frame.index)
     reg.remove_neighbors(ids=list(range(1, 120)))
     [new] = reg.add_neighbors(queries[:1].reset_index(drop=True), [1.0])
-    assert set(reg.explain(queries, 2)["neighbor"]) == {"row 0", f"added {new}", "others"}
+    assert set(reg.explain(queries, 2)["neighbor"]) == {"row 0", f"added {new}"}
     assert b"row 1" not in pickle.dumps(reg)  # forgotten with its row
     by_number = nona(n_estimators=1).fit(X, y).explain(X_test, 2)
     assert list(by_number["query"][:3]) == [0, 0, 0]

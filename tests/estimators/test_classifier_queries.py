@@ -129,36 +129,58 @@ def one_hot(model, y):
 # -- explanations -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", [1, 4, N - 1])
+@pytest.mark.parametrize("k", [1, 4, N - 1, None])
 @pytest.mark.parametrize("own", [False, True])
 def test_contributions_sum_to_probabilities(fitted, animals, k, own):
     X, y, X_test, _ = animals
-    table = fitted.explain(None if own else X_test, k)
-    expected = side_by_side(fitted, None if own else X_test)
-    parts = table.filter(like="contribution").to_numpy().reshape(len(expected), k + 1, -1)
-    np.testing.assert_allclose(parts.sum(axis=1), expected, atol=1e-12)
-    assert (parts > -CLOSE).all()
-    assert list(table["query"][:: k + 1]) == (NAMES[:N] if own else NAMES[N:])
-    others = table["neighbor"] == "others"
-    named = table[~others]
-    labels = truth_of(fitted, X, y).loc[named["neighbor"].tolist()].to_numpy()
-    targets = named.filter(like="target").to_numpy()
+    queries = None if own else X_test
+    table = fitted.explain(queries, k)
+    added = table.filter(like="contribution")
+    lines = added.groupby(table["query"], sort=False)
+    assert [*lines.groups] == (NAMES[:N] if own else NAMES[N:])
+    # Without "network", the last digits are those of weights in float32.
+    np.testing.assert_allclose(lines.sum(), side_by_side(fitted, queries), atol=CLOSE)
+    named = table["neighbor"].isin(NAMES)
+    labels = truth_of(fitted, X, y).loc[table["neighbor"][named].tolist()].to_numpy()
+    targets = table[named].filter(like="target").to_numpy()
     np.testing.assert_array_equal(targets, labels.reshape(targets.shape))
-    # A row adds to its own classes, and to no others.
-    foreign = one_hot(fitted, labels) == 0
-    assert (parts[:, :k].reshape(foreign.shape)[foreign] == 0).all()
+    votes = one_hot(fitted, labels) * table["weight"][named].to_numpy()[:, None]
+    np.testing.assert_array_equal(added[named], votes)
+    n_named = named.groupby(table["query"], sort=False).sum()
+    most = N if k is None else k
+    np.testing.assert_array_equal(n_named, fitted.n_nonzero_weights(queries).clip(max=most))
+
+
+@pytest.mark.parametrize("k", [2, None])
+def test_the_network_is_what_the_votes_lack(fitted, animals, k):
+    """The rows that are listed, and "others", make the plain vote."""
+    X, y, X_test, _ = animals
+    table = fitted.explain(X_test, k)
+    added, of_network = table.filter(like="contribution"), table["neighbor"] == "network"
+    votes = fitted.neighbor_weights(X_test) @ one_hot(fitted, truth_of(fitted, X, y))
+    by_query = added[~of_network].groupby(table["query"], sort=False).sum()
+    np.testing.assert_allclose(by_query, votes, atol=CLOSE)
+    difference = side_by_side(fitted, X_test) - votes
+    if abs(difference).max() < CLOSE:
+        assert not of_network.any()
+        return
+    assert table["neighbor"].groupby(table["query"], sort=False).last().eq("network").all()
+    np.testing.assert_allclose(added[of_network], difference, atol=CLOSE)
+    assert (table["weight"][of_network] == 0).all()
+    assert table["weight"].groupby(table["query"]).sum().to_numpy() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_without_adjustments_a_row_adds_its_weight(all_fitted, animals, name):
+def test_plain_models_are_their_votes(all_fitted, animals, name):
     model, (_, y, X_test, _) = all_fitted[name], animals
-    table = model.explain(X_test, 5)
-    named = table["neighbor"] != "others"
-    added = table.filter(like="contribution").sum(axis=1)
-    np.testing.assert_allclose(added[named], table["weight"][named], atol=CLOSE)
+    assert {*model.explain(X_test)["neighbor"]} <= {*NAMES}
     for queries in (X_test, None):
         votes = model.neighbor_weights(queries) @ one_hot(model, y)
         np.testing.assert_allclose(model.predict_proba(queries), votes, atol=CLOSE)
+    model = all_fitted["adjusted"]
+    edited = copy.deepcopy(model).set_neighbor_targets(y)  # the network adds nothing to others
+    assert "network" in {*model.explain(X_test)["neighbor"]}
+    assert "network" not in {*edited.explain(X_test)["neighbor"]}
 
 
 def test_columns_are_named_after_outputs_and_classes(all_fitted, animals):
@@ -173,7 +195,8 @@ def test_columns_are_named_after_outputs_and_classes(all_fitted, animals):
         "contribution_long_yes",
     ]
     assert all_fitted["adjusted"].target_names_ == ("kind",)
-    assert one["target"][1] is None or one["target"].isna()[1]  # of the others
+    assert one["neighbor"].tolist()[:3] == [one["neighbor"][0], "others", "network"]
+    assert one["target"].isna().tolist()[:3] == [False, True, True]
 
 
 LETTERS = st.text("a_'\"\\", min_size=1, max_size=4)  # out of which names that collide are made
@@ -213,9 +236,10 @@ def test_labels_keep_their_own_values(animals):
     X, y, X_test, _ = animals
     labels = 2**53 + 1 + 2 * (y == "fox").astype(int)
     table = nona(max_iter=1).fit(X, labels).explain(X_test, 4)
-    named = table[table["neighbor"] != "others"]
-    assert named["target"].tolist() == labels[named["neighbor"]].tolist()
-    assert table["target"][table["neighbor"] == "others"].isna().all()
+    named = table["neighbor"].isin(NAMES)
+    rows = table[named]
+    assert rows["target"].tolist() == labels[rows["neighbor"]].tolist()
+    assert table["target"][~named].isna().all()
 
 
 # -- what a row does ----------------------------------------------------------------------------
@@ -278,7 +302,7 @@ def test_rows_come_and_go(fitted, animals):
     ids = model.add_neighbors(X_test, truth_of(model, X_test, truth))
     assert (ids == np.arange(N, N + Q)).all()
     assert (side_by_side(model, X_test) != before).any(axis=1).all()
-    assert {*model.explain(X_test, N)["neighbor"]} - {"others"} <= {*NAMES}
+    assert {*model.explain(X_test)["neighbor"]} - {"network"} <= {*NAMES}
     model.remove_neighbors(ids=ids)
     np.testing.assert_allclose(side_by_side(model, X_test), before, atol=1e-12)
     model.compress(20, X)
@@ -631,8 +655,8 @@ def test_images():
     votes = model.neighbor_weights(query) @ np.eye(4)[digits[:300]]
     np.testing.assert_allclose(model.predict_proba(query), votes, atol=CLOSE)  # adjust='auto'
     table = model.explain(model.embed(query), 3)
-    added = table.filter(like="contribution").to_numpy().reshape(3, 4, 4).sum(axis=1)
-    np.testing.assert_allclose(added, model.predict_proba(query))
+    added = table.filter(like="contribution").groupby(table["query"]).sum()
+    np.testing.assert_allclose(added, model.predict_proba(query), atol=CLOSE)
     assert model.transform(query).shape == (3, 32)
 
 
@@ -687,9 +711,9 @@ def test_predictions_are_those_of_the_model(animals, nesting):
     assert ours.classes_.tolist() == KINDS.tolist()
     assert ours.target_names_ == ("kind",)
     table = ours.explain(X_test, 3)
-    assert table["query"].tolist() == [name for name in NAMES[N:] for _ in range(4)]
-    parts = table.filter(like="contribution").to_numpy().reshape(Q, 4, 3)
-    np.testing.assert_allclose(parts.sum(axis=1), expected, atol=1e-12)
+    sums = table.filter(like="contribution").groupby(table["query"], sort=False).sum()
+    assert sums.index.tolist() == NAMES[N:]
+    np.testing.assert_allclose(sums, expected, atol=1e-12)
     inner = ours.estimator
     scaled = X_test
     for step in ours.steps:
@@ -832,17 +856,23 @@ def legend_of(ax):
 def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
     model, query = all_fitted["adjusted"], animals[2][:1]
     display = NeighborsDisplay.from_estimator(model, query, "fox", n_neighbors=6, ax=ax)
-    table = model.explain(query, 6)[:6]
-    added = table.filter(like="contribution").sum(axis=1)
+    table = model.explain(query, 6)
+    added = table.filter(like="contribution")[table["neighbor"] == "network"].to_numpy()[0]
+    table = table[:6]
     np.testing.assert_array_equal(display.weights, table["weight"])
-    np.testing.assert_allclose(display.contributions, added)
+    assert display.network == dict(zip(KINDS, added, strict=True))
     assert display.names.tolist() == table["neighbor"].tolist()
     assert display.targets.tolist() == table["target"].tolist()
     assert display.prediction == model.predict(query)[0]
-    filled, framed = ax.containers[:2]
-    np.testing.assert_allclose([bar.get_width() for bar in filled], added)
-    np.testing.assert_array_equal([bar.get_width() for bar in framed], table["weight"])
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == display.names.tolist()
+    rows, gains, losses = ax.containers[:3]
+    np.testing.assert_array_equal([bar.get_width() for bar in rows], table["weight"])
+    np.testing.assert_array_equal([bar.get_width() for bar in gains], added.clip(min=0))
+    np.testing.assert_array_equal([bar.get_width() for bar in losses], added.clip(max=0))
+    for bars, end in ((gains, added[added > 0].sum()), (losses, added[added < 0].sum())):
+        ends = [bar.get_x() + bar.get_width() for bar in bars]
+        assert max(ends, key=abs) == pytest.approx(end)  # side by side
+    labels = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert labels == [*display.names, "network"]
     probabilities = dict(zip(KINDS, model.predict_proba(query)[0], strict=True))
     first, *_ = legend_of(ax)
     assert first.startswith(f"{display.prediction}: {max(probabilities.values()):.0%}, predicted")
@@ -854,7 +884,7 @@ def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
         text.split(":")[0]: to_hex(handle.get_facecolor())
         for text, handle in zip(legend_of(ax), ax.get_legend().legend_handles, strict=True)
     }
-    for bar, label in zip(filled, display.targets, strict=True):
+    for bar, label in zip(rows, display.targets, strict=True):
         assert to_hex(bar.get_facecolor()) == colors[label]
 
 
@@ -867,10 +897,13 @@ def test_a_true_class_is_one_that_fit_saw(all_fitted, animals, ax):
 @pytest.mark.parametrize("output", [1, "long"])
 def test_one_of_several_outputs_is_drawn(all_fitted, animals, ax, output):
     model, query = all_fitted["outputs"], animals[2][:1]
-    display = NeighborsDisplay.from_estimator(model, query, "no", output=output, ax=ax)
-    table = model.explain(query, 10)[:10]
-    added = table.filter(like="contribution_long").sum(axis=1)
-    np.testing.assert_allclose(display.contributions, added)
+    display = NeighborsDisplay.from_estimator(
+        model, query, "no", output=output, n_neighbors=10, ax=ax
+    )
+    table = model.explain(query, 10)
+    added = table.filter(like="contribution_long")[table["neighbor"] == "network"]
+    assert [*display.network.values()] == added.to_numpy()[0].tolist()
+    table = table[:10]
     assert display.targets.tolist() == table["target_long"].tolist()
     assert display.prediction == model.predict(query)[0, 1]
     assert list(display.probabilities) == ["no", "yes"]

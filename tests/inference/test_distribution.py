@@ -221,9 +221,9 @@ def test_without_calibration_it_is_the_weighted_targets(plane):
 
 def test_without_calibration_it_is_the_adjusted_targets(raw, plane):
     X_test = plane[1]
-    table = raw.explain(X_test, len(raw.bank_))
+    table = raw.explain(X_test)
     weights, adjusted = (
-        table[name].to_numpy().reshape(len(X_test), -1)[:, :-1]
+        table.pivot(index="query", columns="neighbor", values=name).to_numpy()
         for name in ("weight", "adjusted_target")
     )
     mean, std = raw.predict(X_test, return_std=True)

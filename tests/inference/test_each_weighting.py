@@ -260,9 +260,9 @@ def test_classifiers_predict_weights_of_classes(name, n_estimators):
 @FITTED
 def test_adjusted_rows_add_up(name, n_estimators):
     reg = fitted(name, n_estimators, adjust="auto")
-    table = reg.explain(X_test, 4)
-    sums = table["contribution"].to_numpy().reshape(len(X_test), 5).sum(axis=1)
-    np.testing.assert_allclose(sums, reg.predict(X_test), atol=1e-5)
+    for k in (4, None):
+        sums = reg.explain(X_test, k).groupby("query")["contribution"].sum()
+        np.testing.assert_allclose(sums, reg.predict(X_test), atol=1e-5)
 
 
 @EACH

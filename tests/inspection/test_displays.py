@@ -156,6 +156,44 @@ def test_added_rows_without_a_name_keep_theirs(reg, plane, ax, n_named):
     assert display.names.tolist() == [names[i] if i < n_named else i for i in ids]
 
 
+def test_a_training_row_is_drawn_without_itself(reg, plane, ax):
+    X, _, y, _ = plane
+    display = NeighborsDisplay.from_estimator(reg, row=5, n_neighbors=4, ax=ax)
+    weights, ids = reg.kneighbors(None, 4)
+    np.testing.assert_allclose(display.weights, weights[5], rtol=1e-5)
+    np.testing.assert_array_equal(display.names, ids[5])
+    np.testing.assert_allclose(display.prediction, reg.predict(None)[5], rtol=1e-6)
+    assert display.y_true == y[5]
+    assert legend_of(ax) == LEGEND
+    assert 5 in NeighborsDisplay.from_estimator(reg, X[5:6], ax=ax).names
+    edited = copy.deepcopy(reg).remove_neighbors(ids=[2, 3])
+    without = NeighborsDisplay.from_estimator(edited, row=5, n_neighbors=500, ax=ax)
+    assert {*without.names} == {*range(120)} - {2, 3, 5}  # an id, whatever its place
+
+
+def test_a_training_row_goes_by_its_name(plane, ax):
+    X, _, y, _ = plane
+    frame = pd.DataFrame(X, columns=["a", "b"], index=["house", *range(2, 120), "house"])
+    reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0).fit(frame, y)
+    display = NeighborsDisplay.from_estimator(reg, row=7, ax=ax)
+    assert display.y_true == y[6]
+    assert 7 not in display.names
+    for row, n in (("house", 2), (120, 0), ([7], 0), (np.array([7]), 0)):
+        message = f"row must be the name of one row .*, got .*, the name of {n}"
+        with pytest.raises(ValueError, match=message):
+            NeighborsDisplay.from_estimator(reg, row=row, ax=ax)
+
+
+def test_all_rows_with_weight_are_drawn_if_they_are_few(plane, ax):
+    X, X_test, y, _ = plane
+    reg = NONARegressor(n_estimators=1, max_iter=1, weighting="sparsemax", random_state=0)
+    reg.fit(X, y)
+    sizes = reg.n_nonzero_weights(X_test)
+    few = int(sizes.argmin())
+    display = NeighborsDisplay.from_estimator(reg, X_test[few : few + 1], ax=ax)
+    assert len(display.weights) == min(64, sizes[few])
+
+
 def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     import matplotlib.pyplot as plt
@@ -167,7 +205,7 @@ def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
 
 def test_one_of_several_outputs_is_drawn(two_outputs, plane, ax):
     query = plane[1][:1]
-    display = NeighborsDisplay.from_estimator(two_outputs, query, output=1, ax=ax)
+    display = NeighborsDisplay.from_estimator(two_outputs, query, n_neighbors=10, output=1, ax=ax)
     table = two_outputs.explain(query, 10)[:10]
     np.testing.assert_array_equal(display.targets, table["target_1"])
     np.testing.assert_array_equal(display.adjusted_targets, table["adjusted_target_1"])
@@ -407,6 +445,13 @@ class TestIntervalDisplay:
         assert display.intervals.shape == (30, 2)
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(reg.predict(plane[1])))
 
+    def test_of_training_rows_without_themselves(self, reg, plane, ax):
+        display = IntervalDisplay.from_estimator(reg, ax=ax)
+        expected = reg.predict_quantiles(None, [0.05, 0.95])
+        np.testing.assert_allclose(display.intervals, expected)
+        np.testing.assert_array_equal(display.predictions, reg.predict(None))
+        np.testing.assert_array_equal(display.y_true, plane[2])
+
     @pytest.mark.parametrize("confidence", [0, 1, 90])
     def test_confidence_is_a_share(self, reg, plane, confidence):
         with pytest.raises(ValueError, match="confidence must lie between 0 and 1, got"):
@@ -506,8 +551,8 @@ PICTURES = {
     "neighbours": NeighborsDisplay(np.array([0.7, 0.3]), np.array([1.0, 2.0]), ["a", "b"], 1.3),
     "votes": NeighborsDisplay(
         *(np.array([0.7, 0.3]), np.array(["x", "y"]), ["a", "b"], "x"),
-        contributions=np.array([0.6, 0.3]),
         probabilities={"x": 0.65, "y": 0.35},
+        network={"x": -0.05, "y": 0.05},
     ),
     "embedding": EmbeddingDisplay(HELD, PREDICTED),
     "classes": EmbeddingDisplay(HELD, PREDICTED, classes=np.array([1.0, 2.0, 3.0])),
@@ -620,6 +665,8 @@ def test_what_is_no_estimator_is_refused(kind, plane):
         (EmbeddingDisplay, {"y": [1.0]}, "inconsistent numbers of samples: X has 30, y has 1"),
         (EmbeddingDisplay, {"max_rows": 1}, "max_rows must be an integer of at least 2, got 1"),
         (IntervalDisplay, {"y": np.full(30, np.nan)}, "Input y_true contains NaN"),
+        (IntervalDisplay, {"y": None}, "X and y must be given together, or neither, got y=None"),
+        (IntervalDisplay, {"X": None}, "X and y must be given together, or neither, got X=None"),
         (IntervalDisplay, {"confidence": "a"}, "confidence must lie between 0 and 1, got 'a'"),
     ],
 )
@@ -635,11 +682,14 @@ def test_bad_arguments_are_named(reg, plane, kind, changed, message):
         ({"y_true": "a"}, "y_true must be a number, got 'a'"),
         ({"n_neighbors": "a"}, "n_neighbors must be a positive integer, got 'a'"),
         ({"row_names": "abc"}, "row_names must be a list of names, got 'abc'"),
+        ({"row": 3}, "exactly one of X and row must be given, got both"),
+        ({"X": None}, "exactly one of X and row must be given, got neither"),
+        ({"X": None, "row": 3, "y_true": 1.0}, r"y_true must be None with row, .* got 1\.0"),
     ],
 )
 def test_bad_arguments_of_neighbors_are_named(reg, plane, changed, message):
     with pytest.raises(ValueError, match=message):
-        NeighborsDisplay.from_estimator(reg, plane[1][:1], **changed)
+        NeighborsDisplay.from_estimator(reg, **{"X": plane[1][:1], **changed})
 
 
 def test_one_row_is_no_picture(reg, plane):

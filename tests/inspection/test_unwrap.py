@@ -123,7 +123,7 @@ def test_predictions_are_those_of_the_model(houses, nesting):
     np.testing.assert_allclose(sums, expected, rtol=1e-9)
     assert ours.score(X_test, truth) == pytest.approx(r2_score(truth, expected))
     rows = ours.kneighbors(X_test, 3, return_distance=False)
-    named = table[table["neighbor"] != "others"]
+    named = table[~table["neighbor"].isin(["others", "transformation"])]
     np.testing.assert_allclose(named["target"], prices[rows.ravel()], rtol=1e-9)
     low, high = ours.predict_quantiles(X_test, [0.2, 0.8]).T
     assert (low < high).all()
@@ -263,18 +263,29 @@ def test_prices_come_back_in_prices(fitted, houses):
     drawn = np.exp(inner.sample_y(scaled, 4, random_state=1))
     np.testing.assert_allclose(ours.sample_y(X_test, 4, random_state=1), drawn)
 
-    table, plain = ours.explain(X_test, 3), inner.explain(scaled, 3)
-    np.testing.assert_array_equal(table["weight"], plain["weight"])
-    for column in ("target", "adjusted_target"):
-        np.testing.assert_allclose(table[column], np.exp(plain[column]))
-    named = table["neighbor"] != "others"
-    product = table["weight"] * table["adjusted_target"]
-    np.testing.assert_allclose(table["contribution"][named], product[named])
-    all_rows = ours.explain(X_test, N)
-    others = all_rows[all_rows["neighbor"] == "others"]
-    assert others["target"].isna().all()  # but a part of the prediction: exp of a mean of logs
-    sums = all_rows.groupby("query", sort=False)["contribution"].sum()
-    np.testing.assert_allclose(sums, ours.predict(X_test))
+    for k in (3, None):
+        table, plain = ours.explain(X_test, k), inner.explain(scaled, k)
+        mean_of_logs = table["neighbor"] == "transformation"
+        assert mean_of_logs.sum() == Q
+        weighted, rest = table[~mean_of_logs], table[mean_of_logs]
+        np.testing.assert_array_equal(weighted["weight"], plain["weight"])
+        for column in ("target", "adjusted_target"):
+            np.testing.assert_allclose(weighted[column], np.exp(plain[column]))
+        product = weighted["weight"] * weighted["adjusted_target"]
+        np.testing.assert_allclose(weighted["contribution"], product)
+        assert (rest["weight"] == 0).all()
+        assert (rest["contribution"] < 0).all()  # Jensen's inequality
+        sums = table.groupby("query", sort=False)["contribution"].sum()
+        np.testing.assert_allclose(sums, ours.predict(X_test), rtol=1e-6)
+
+
+def test_a_linear_transformation_leaves_nothing(houses):
+    X, prices, X_test, _ = houses
+    model = TransformedTargetRegressor(nona(), transformer=StandardScaler()).fit(X, prices)
+    table = unwrap(model).explain(X_test)
+    assert {*table["neighbor"]} <= {*NAMES}
+    sums = table.groupby("query", sort=False)["contribution"].sum()
+    np.testing.assert_allclose(sums, model.predict(X_test), rtol=1e-5)
 
 
 def test_standard_deviations_are_of_the_distribution_in_prices(fitted, houses):
@@ -414,10 +425,10 @@ def test_results_of_tables_are_tables(houses, inner):
         np.testing.assert_allclose(ours.predict(X_test, True)[0], expected)
         names = ours.explain(X_test, 2)["neighbor"].tolist()
         assert ours.explain(X_test, 2)["query"].tolist() == [
-            q for q in X_test.index for _ in "123"
+            q for q in X_test.index for _ in "1234"
         ]
         if inner == "pandas":  # the scaler passes its rows on with their names
-            assert {*names} <= {*NAMES, "others"}
+            assert {*names} <= {*NAMES, "others", "transformation"}
             assert ours.transform(X_test).index.tolist() == X_test.index.tolist()
         ours.add_neighbors(X_test, expected)
         assert ours.kneighbors(X_test, 1, False, return_names=True).shape == (Q, 1)
@@ -475,7 +486,9 @@ def test_the_size_of_a_neighbourhood(houses):
 def test_displays_draw_prices(fitted, houses):
     model, (_, prices, X_test, truth) = fitted[0], houses
     ours, ax = unwrap(model), lambda: Figure().subplots()
-    neighbors = NeighborsDisplay.from_estimator(model, X_test[:1], truth[0], ax=ax())
+    neighbors = NeighborsDisplay.from_estimator(
+        model, X_test[:1], truth[0], n_neighbors=10, ax=ax()
+    )
     np.testing.assert_allclose(neighbors.prediction, model.predict(X_test[:1])[0])
     ids = ours.kneighbors(X_test[:1], 10, return_distance=False)[0]
     np.testing.assert_allclose(neighbors.targets, prices[ids])

@@ -9,10 +9,10 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
+from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from nona_sklearn import (
-    ApproximateNeighborsRegressor,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -96,6 +96,44 @@ def test_each_estimator_agrees(estimator, y, tmp_path):
         assert_agrees(estimator, tmp_path, QUERIES[:n_queries])
 
 
+ON_RANKS = {"step": "s1", "on": "rank"}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
+        (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
+        *(
+            pytest.param(estimator, y, marks=pytest.mark.slow)
+            for estimator, y in [
+                (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
+                (NONARegressor(weighting="sparse_softmax", similarity="cosine", **QUICK), Y),
+                (NONARegressor(n_neighbors=5, softstep=ON_RANKS, **QUICK), Y),
+                (NONARegressor(n_neighbors=80, weighting="softpick", **QUICK), Y),
+                (SoftStepKNeighborsClassifier(9, softstep="s2", max_iter=2), Y > 100),
+            ]
+        ),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_weights_that_end_agree(estimator, y, tmp_path):
+    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
+    for n_queries in (1, 20):
+        assert_agrees(estimator, tmp_path, QUERIES[:n_queries])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [NONARegressor(n_neighbors=3, **QUICK), SoftStepKNeighborsRegressor(5, max_iter=2)],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_of_equally_near_rows_the_first_have_weight(estimator, tmp_path):
+    rows = np.tile(X[:20], (4, 1))
+    estimator = clone(estimator).fit(rows, Y)
+    assert_agrees(estimator, tmp_path, X[:20], k=3)
+
+
 def test_edited_banks_and_far_and_known_rows_agree(tmp_path):
     estimator = NONARegressor(n_estimators=2, max_iter=2, random_state=0).fit(X, Y)
     estimator.add_neighbors(QUERIES[:5], Y[:5])
@@ -167,14 +205,17 @@ class Extractor(nn.Linear):
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (
-            SoftStepKNeighborsRegressor(max_iter=2),
-            "softstep_on must be 'similarity' .* got 'rank'",
+        *(
+            (
+                SoftStepKNeighborsRegressor(max_iter=2, **step),
+                "softstep_on must be 'similarity' .* got 'rank'",
+            )
+            for step in ({"softstep": "s2"}, {"softstep_params": "pointwise"})
         ),
         (SoftStepKNeighborsRegressor(3, **SOFT), "n_neighbors must be None for an ONNX .* got 3"),
         *(
             (NONARegressor(weighting=name, **QUICK), f"weighting must look at one .* got '{name}'")
-            for name in ("sparse_softmax", "sparsemax", "entmax", "preconditioned")
+            for name in ("sparsemax", "entmax", "preconditioned")
         ),
     ],
     ids=str,
@@ -187,7 +228,7 @@ def test_what_cannot_be_exported_is_named(estimator, message, tmp_path):
 
 def test_bad_arguments_are_refused(tmp_path):
     path = tmp_path / "model.onnx"
-    for other in (TableEncoder(), ApproximateNeighborsRegressor(NONARegressor()), 3):
+    for other in (TableEncoder(), FrozenEstimator(NONARegressor()), 3):
         with pytest.raises(TypeError, match="estimator must be one of nona_sklearn with a bank"):
             export_onnx(other, path)
     with pytest.raises(ValueError, match="is not fitted"):

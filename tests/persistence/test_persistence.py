@@ -17,6 +17,7 @@ import tracemalloc
 import zoneinfo
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import dateutil.tz
 import numpy as np
@@ -29,12 +30,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes
+from sklearn.neighbors import KNeighborsTransformer
 from torch import nn
 
 import nona_sklearn
 from conftest import STORED_FILES
 from nona_sklearn import (
-    ApproximateNeighborsRegressor,
     FeatureExtractor,
     NONAClassifier,
     NONARegressor,
@@ -286,14 +287,33 @@ def test_the_encoder_of_tables_comes_back(tmp_path):
     assert list(loaded.get_feature_names_out()) == list(encoder.get_feature_names_out())
 
 
-def test_an_index_comes_back_unless_an_edit_left_it_behind(tmp_path):
-    estimator = ApproximateNeighborsRegressor(NONARegressor(**ONE), n_candidates=5).fit(X, Y)
+def test_graphs_come_back_unless_an_edit_left_them_behind(tmp_path):
+    faiss = pytest.importorskip("faiss")
+    estimator = NONARegressor(algorithm="hnsw", n_neighbors=5, **ONE).fit(X, Y)
+    graphs = estimator.bank_.neighbors.graphs()
+    for copied in (again(estimator, tmp_path), pickle.loads(pickle.dumps(estimator))):
+        np.testing.assert_array_equal(copied.bank_.neighbors.graphs(), graphs)
+        with patch.object(faiss, "IndexHNSWFlat", side_effect=AssertionError("built anew")):
+            assert_alike(copied, estimator, X)
+    secret = estimator.bank_.embeddings[17].numpy().tobytes()[:64]
+    assert secret in pickle.dumps(estimator)
+    estimator.remove_neighbors(ids=[17])
+    assert secret not in pickle.dumps(estimator)
     loaded = again(estimator, tmp_path)
-    assert loaded._index is not None
+    assert loaded.bank_.neighbors.graphs() is None
     assert_alike(loaded, estimator, X)
-    estimator.regressor_.remove_neighbors(ids=[0])
-    loaded = again(estimator, tmp_path)
-    assert loaded._index is None
+
+
+def test_a_transformer_is_passed_again(tmp_path):
+    transformer = KNeighborsTransformer(n_neighbors=9)
+    estimator = NONARegressor(algorithm=transformer, n_neighbors=5, **ONE).fit(X, Y)
+    path = tmp_path / "model.safetensors"
+    nona_sklearn.save(estimator, path)
+    with pytest.raises(TypeError, match=r"needs algorithm, .* it was KNeighborsTransformer"):
+        nona_sklearn.load(path)
+    passed = clone(transformer)
+    loaded = nona_sklearn.load(path, algorithm=passed)
+    assert loaded.algorithm is loaded.bank_.neighbors.algorithm is passed
     assert_alike(loaded, estimator, X)
 
 

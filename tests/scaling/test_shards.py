@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Timer
+from unittest.mock import patch
 
 import joblib
 import numpy as np
@@ -23,11 +24,10 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsTransformer
 
 from nona_sklearn import (
-    ApproximateNeighborsRegressor,
     Calibration,
     NONAClassifier,
     NONARegressor,
@@ -41,10 +41,12 @@ from nona_sklearn._estimators import inputs
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import shard_folder, shard_query
 from nona_sklearn._scaling import sharded as sharded_module
+from nona_sklearn.weighting import SparseSoftmax
 
 SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
 POINTWISE = {"step": "s2", "params": "pointwise"}
+ON_RANKS = {"step": "s1", "on": "rank"}
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((150, 4))
@@ -147,31 +149,89 @@ def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
     assert_same_quantiles(single, estimator, QUERIES, 0.47)
 
 
-@pytest.mark.parametrize("similarity", ["l2", "log_l2"])
-def test_an_approximate_regressor_has_an_index_in_each_shard(similarity, tmp_path):
-    pytest.importorskip("faiss")
-    inner = NONARegressor(n_estimators=2, similarity=similarity, **QUICK)
-    fast = ApproximateNeighborsRegressor(inner, n_candidates=20).fit(X, Y)
-    sharded = shards(fast, tmp_path)
-    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))  # few rows: recall is 1
-    assert_same(sharded.predict(None), fast.regressor_.predict(None))
+BOUNDED = [
+    (NONARegressor(n_estimators=2, n_neighbors=9, **QUICK), Y),
+    (NONARegressor(n_neighbors=5, **ONE), np.stack([Y, -Y], axis=1)),
+    (NONARegressor(n_neighbors=60, similarity="cosine", **ONE), Y),  # more than a shard has
+    (NONARegressor(adjust=False, similarity="dot", weighting=SparseSoftmax(7), **ONE), Y),
+    (NONARegressor(n_neighbors=8, similarity="l1", softstep=ON_RANKS, **ONE), Y),
+    (SoftStepKNeighborsRegressor(**QUICK), Y),
+    (SoftStepKNeighborsRegressor(n_neighbors=12, weighting="uniform", **QUICK), Y),
+    (NONAClassifier(n_estimators=2, n_neighbors=20, **QUICK), KIND),
+    (NONAClassifier(n_neighbors=6, **ONE), np.stack([KIND, KIND[::-1]], axis=1)),
+    (SoftStepKNeighborsClassifier(n_neighbors=12, **QUICK), KIND),
+]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"), BOUNDED, ids=lambda thing: str(thing)[:70] if hasattr(thing, "fit") else ""
+)
+def test_weights_that_end_are_those_of_the_whole_bank(estimator, y, tmp_path):
+    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
+    sharded = shards(estimator, tmp_path)
+    for queries in (QUERIES, None):
+        if hasattr(estimator, "classes_"):
+            ours, theirs = (e.predict_proba(queries) for e in (sharded, estimator))
+            for each, expected in zip(np.atleast_3d(ours), np.atleast_3d(theirs), strict=True):
+                assert_same(each, expected)
+        else:
+            assert_same(sharded.predict(queries), estimator.predict(queries))
+            ours, theirs = (e.predict_quantiles(queries) for e in (sharded, estimator))
+            assert_same(ours, theirs)
+        for k in (1, 7, 149):
+            ours, theirs = (e.kneighbors(queries, k) for e in (sharded, estimator))
+            assert_same_rows(ours, theirs)
+            assert all(len({*row}) == k for row in ours[1].tolist())
+
+
+def test_equally_near_rows_of_several_shards_are_taken_in_the_order_of_their_ids(tmp_path):
+    twins = np.tile(X[:30], (5, 1))
+    estimator = NONARegressor(n_neighbors=3, **ONE).fit(twins, Y)
+    sharded = shards(estimator, tmp_path, 5)
+    assert_same(sharded.predict(X[:30]), estimator.predict(X[:30]))
+    ids = np.sort(sharded.kneighbors(X[:30], 3)[1], axis=1)
+    np.testing.assert_array_equal(ids, np.arange(30)[:, None] + [0, 30, 60])
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("algorithm", ["kd_tree", "hnsw", KNeighborsTransformer(n_neighbors=60)])
+def test_each_shard_is_searched_by_the_algorithm(algorithm, n_jobs, tmp_path):
+    if algorithm == "hnsw":
+        pytest.importorskip("faiss")
+    fitted = NONARegressor(n_estimators=2, n_neighbors=9, algorithm=algorithm, **QUICK).fit(X, Y)
+    external = {} if isinstance(algorithm, str) else {"algorithm": clone(algorithm)}
+    sharded = shards(fitted, tmp_path, n_jobs=n_jobs, **external)
+    assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))  # few rows: recall is 1
+    assert_same(sharded.predict(None), fitted.predict(None))
     ids = sharded.add_neighbors(QUERIES[-2:], [50.0, 60.0])
-    fast.regressor_.add_neighbors(QUERIES[-2:], [50.0, 60.0])
-    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
+    fitted.add_neighbors(QUERIES[-2:], [50.0, 60.0])
+    assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))
     sharded.remove_neighbors(ids=[*ids, 3])
-    fast.regressor_.remove_neighbors(ids=[*ids, 3])
-    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
-    again = ShardedNeighbors(tmp_path / "bank", n_jobs=1)
-    assert_same(again.predict(QUERIES), fast.predict(QUERIES))
+    fitted.remove_neighbors(ids=[*ids, 3])
+    assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))
+    again = ShardedNeighbors(tmp_path / "bank", **external)
+    assert_same(again.predict(QUERIES), fitted.predict(QUERIES))
 
 
-def test_an_index_of_a_frozen_regressor_can_be_sharded(tmp_path):
-    pytest.importorskip("faiss")
-    frozen = FrozenEstimator(NONARegressor(**ONE).fit(X, Y))
-    fast = ApproximateNeighborsRegressor(frozen, n_candidates=20).fit(X, Y)
-    sharded = shards(fast, tmp_path)
-    assert_same(sharded.predict(QUERIES), fast.predict(QUERIES))
-    assert len(fast.regressor_.bank_) == 150
+def test_graphs_of_shards_are_read_not_built(tmp_path):
+    faiss = pytest.importorskip("faiss")
+    fitted = NONARegressor(n_neighbors=9, algorithm="hnsw", **ONE).fit(X, Y)
+    sharded = shards(fitted, tmp_path)
+    with patch.object(faiss, "IndexHNSWFlat", side_effect=AssertionError("built anew")):
+        assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))
+
+
+def test_each_shard_is_read_once_for_weights_that_end(tmp_path, monkeypatch):
+    fitted = NONARegressor(n_neighbors=9, **ONE).fit(X, Y)
+    sharded, n_read = shards(fitted, tmp_path), []
+    read = shard_query.evaluate_shard
+    monkeypatch.setattr(
+        shard_query, "evaluate_shard", lambda *args: n_read.append(args[0]) or read(*args)
+    )
+    for method in (sharded.predict, sharded.predict_quantiles, sharded.kneighbors):
+        method(QUERIES)
+        assert len(n_read) == 4
+        n_read.clear()
 
 
 def test_quantiles_of_0_and_1_lie_among_the_values(tmp_path):
@@ -504,7 +564,7 @@ def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    for what in ("write", "Shard.of", "Folder.write"):
+    for what in ("write", "Folder.put", "Folder.write"):
         with monkeypatch.context() as patched:
             patched.setattr(f"nona_sklearn._scaling.shard_folder.{what}", interrupt)
             with pytest.raises(KeyboardInterrupt):

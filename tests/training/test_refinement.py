@@ -1,13 +1,15 @@
-"""Refinement after training: numbers of neighbours and shrinkage."""
+"""Refinement after training: numbers of neighbours, and shrinkage."""
 
 import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nona_sklearn import ClassHead, NONAHead
+from nona_sklearn import ClassHead, NONAHead, SoftStep
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training.refinement import (
     TOLERANCE,
     TOLERANCE_OF_CLASSES,
@@ -58,6 +60,45 @@ def test_each_number_is_tried_with_the_shrinkage_that_suits_it():
 
     fit_n_neighbors(head, [3, 5], lambda: losses().mean(), losses)
     assert (head.n_neighbors, head.shrinkage) == (3, max(SHRINKAGES))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    of_classes=st.booleans(),
+    similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
+    weighting=st.sampled_from(["softmax", "entmax", "preconditioned", "softpick"]),
+    step=st.none()
+    | st.builds(SoftStep, st.sampled_from(["s1", "s2"]), st.just("global"), st.just("rank")),
+    n_neighbors=st.integers(1, 12),
+    shrinkage=st.sampled_from([0.0, 0.4]),
+    leaves_out=st.booleans(),
+    prior=st.booleans(),
+)
+def test_the_nearest_are_searched_once_for_all_numbers(
+    seed, of_classes, similarity, weighting, step, n_neighbors, shrinkage, leaves_out, prior
+):
+    """Also after the number has been lowered."""
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(30, 5, generator=generator)
+    values = torch.randn(30, 2, generator=generator)
+    options = (similarity, step, weighting, True, n_neighbors, 2)
+    head = NONAHead(*options)
+    if of_classes:
+        head = ClassHead(*options, prior=torch.tensor([0.3, 0.7]))
+        values = torch.eye(2)[torch.randint(2, (30,), generator=generator)]
+    head.shrinkage, head.mean_residual = shrinkage, (0.5, -1.0)
+    log_prior = torch.randn(30, generator=generator) if prior else None
+    neighbors, query = Neighbors(embeddings, values, log_prior), embeddings[:9] + 0.1
+    labels = torch.arange(30)
+    exclusion = Exclusion(labels[:9], labels) if leaves_out else None
+    evaluation = Evaluation(head, neighbors, query, exclusion)
+    head.eval()
+    evaluation.mean()
+    for k in (n_neighbors, (n_neighbors + 1) // 2):  # found already
+        head.n_neighbors = k
+        with torch.no_grad():
+            expected = evaluation.attend().double()
+        torch.testing.assert_close(evaluation.mean(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_noise_is_averaged_over_more_neighbours_than_a_trend():

@@ -51,8 +51,8 @@ class IntervalDisplay(Display):
     def from_estimator(
         cls,
         estimator,
-        X,
-        y,
+        X=None,
+        y=None,
         *,
         confidence=0.9,
         ax=None,
@@ -65,8 +65,9 @@ class IntervalDisplay(Display):
         Parameters
         ----------
         estimator : fitted regressor or model around one, as :func:`unwrap` takes it
-        X, y : array-like of shapes (n_queries, n_features) and (n_queries,)
-            Queries, and their true targets.
+        X, y : array-like of shapes (n_queries, n_features) and (n_queries,), optional
+            Queries, and their true targets. Without both: the bank's rows, each without itself
+            (leave-one-out).
         confidence : float, default=0.9
             Share of the targets that the intervals should hold; the others are, in equal shares,
             below and above.
@@ -79,16 +80,19 @@ class IntervalDisplay(Display):
         Raises
         ------
         ValueError
-            If `confidence` is not between 0 and 1, there are several outputs, or the estimator
-            is a classifier.
+            If `confidence` is not between 0 and 1, only one of `X` and `y` is given, there are
+            several outputs, or the estimator is a classifier.
         """
         check_regressor(estimator, "predict_proba")
         model = unwrap(estimator).snapshot()
         _check_confidence(confidence)
+        if (X is None) != (y is None):
+            missing = "X" if X is None else "y"
+            raise ValueError(f"X and y must be given together, or neither, got {missing}=None")
         predictions, outside = model.predict(X), (1 - confidence) / 2
         check_one_output(predictions.shape)
         return cls.from_predictions(
-            y,
+            model.neighbor_targets() if y is None else y,
             predictions,
             model.predict_quantiles(X, [outside, 1 - outside]),
             confidence=confidence,

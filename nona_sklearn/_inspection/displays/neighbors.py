@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from ..._estimators.queries import own_row
 from ..._utils.validation import check_integer
 from ..unwrap import unwrap
 from .base import Display, class_colors
 
+MOST_ROWS = 64  # to be drawn if their number is not given
 MOST_NAMES = 40  # of rows that have room side by side
 LONGEST_NAME = 40  # of a row, in characters
+LEAST_SHOWN = 0.01  # of the longest bar: a class in the network's, to be in the legend
 LARGEST_DOT, LEAST_DOT = 120, 6  # areas, in square points: the heaviest row's, a visible one's
 UNDER_LABEL = 32  # points from the axes, of any height, to a legend under their label
 
@@ -22,8 +25,9 @@ class NeighborsDisplay(Display):
 
     For numbers: a dot for each neighbour's target. A larger dot has more weight. A dotted line
     leads to an open dot, the target adjusted to the query. For classes: a bar for each
-    neighbour, in the colour of its class. The frame is its weight, the filled part is what it
-    adds to the probability of its class.
+    neighbour, in the colour of its class, as long as its weight, which it adds to the probability
+    of the class. A last bar is what the network itself adds to the classes, to the right, and
+    takes from them, to the left.
 
     Parameters
     ----------
@@ -35,10 +39,10 @@ class NeighborsDisplay(Display):
         The targets adjusted to the query; None: they are not adjusted.
     target_name : str, default="target"
         Name of the target.
-    contributions : ndarray of shape (n_neighbors,), optional
-        For classes: what each neighbour adds to the probability of its own class.
     probabilities : dict, optional
         For classes: the probability of each label. None: targets are numbers.
+    network : dict, optional
+        For classes: what the network itself adds to the probability of each label. None: nothing.
 
     Examples
     --------
@@ -46,8 +50,12 @@ class NeighborsDisplay(Display):
     >>> from nona_sklearn import NeighborsDisplay, NONARegressor
     >>> X, y = load_diabetes(return_X_y=True)
     >>> reg = NONARegressor(random_state=0).fit(X[:400], y[:400])
-    >>> len(NeighborsDisplay.from_estimator(reg, X[400:401], y[400]).weights)
+    >>> display = NeighborsDisplay.from_estimator(reg, X[400:401], y[400], n_neighbors=10)
+    >>> len(display.weights)
     10
+    >>> without_itself = NeighborsDisplay.from_estimator(reg, row=7, n_neighbors=10)
+    >>> 7 in without_itself.names
+    False
     """
 
     weights: np.ndarray
@@ -57,36 +65,41 @@ class NeighborsDisplay(Display):
     y_true: Any = None
     adjusted_targets: np.ndarray | None = None
     target_name: str = "target"
-    contributions: np.ndarray | None = None
     probabilities: dict | None = None
+    network: dict | None = None
 
     @classmethod
     def from_estimator(
         cls,
         estimator,
-        X,
+        X=None,
         y_true=None,
         *,
+        row=None,
         output=None,
-        n_neighbors=10,
+        n_neighbors=None,
         row_names=None,
         ax=None,
         scatter_kwargs=None,
         bar_kwargs=None,
     ):
-        """Find the neighbours of one query with a fitted estimator, and draw them.
+        """Find the neighbours of a query, or of a training row, and draw them.
 
         Parameters
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
-        X : array-like of shape (1, n_features)
-            The query.
+        X : array-like of shape (1, n_features), optional
+            The query. A row of the bank is its own nearest neighbour: use `row` instead.
         y_true : float or label, optional
             Its true target; of classes, one that was in the `y` given to fit.
+        row : int or label, optional
+            Instead of `X`: a row of the bank, by its name in the index of its DataFrame, or by its
+            id where rows have no names. It is predicted without itself, and its target is drawn.
         output : int or str, optional
             The output to draw, by its number or its name in `y`; needed if there are several.
-        n_neighbors : int, default=10
-            Number of neighbours to draw; all, if the bank holds fewer.
+        n_neighbors : int, optional
+            Largest number of neighbours to draw. None: all that have weight, or the 64 heaviest
+            if there are more.
         row_names : array-like of shape (n_samples,), optional
             Names of the rows given to fit, and of added ones if it is longer. Other rows have
             the names of :meth:`~nona_sklearn.NONARegressor.explain`: from the index of their
@@ -100,34 +113,40 @@ class NeighborsDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` is not one row, `y_true` is no number or not a class given to fit, or there are
-            several outputs and `output` is none of them.
+            If `X` is not one row, `row` is not the name of one row, both or none of them are
+            given, `y_true` is no number or not a class given to fit, or is given with `row`, or
+            there are several outputs and `output` is none of them.
         """
         model = unwrap(estimator).snapshot()
+        _check_one_of(X, y_true, row)
+        X = X if row is None else own_row(model.estimator, row)
         predictions = model.predict(X)
         if len(predictions) != 1:
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
         number, name = _choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
-        n_neighbors = min(check_integer("n_neighbors", n_neighbors), len(bank))
-        explanation = model.explanation(X, n_neighbors)
-        names = explanation.names[0]
+        wanted = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
+        found = model.explanation(X, min(wanted, len(bank) - (row is not None)))
+        lines = found.of_rows
+        names = bank.names_of(found.positions[lines])
         if row_names is not None:
             given = np.asarray(row_names)
             if given.ndim != 1:
                 raise ValueError(f"row_names must be a list of names, got {row_names!r:.100}")
-            ids = bank.ids.cpu().numpy()[explanation.positions[0]]
+            ids = bank.ids.cpu().numpy()[found.positions[lines]]
             renamed = ids < len(given)
             names = names.astype(object)
             names[renamed] = given[ids[renamed]]
+        if row is not None:
+            y_true = model.neighbor_targets()[bank.positions(X.ids.cpu().numpy())].flat[number]
         if is_classifier(model.estimator):
-            data = _class_data(model, X, explanation, number)
+            data = _class_data(model, X, found, number)
             _check_class(y_true, data["probabilities"])
         else:
-            data = _number_data(explanation, number)
+            data = _number_data(found, number)
             _check_number(y_true)
         data |= {"names": names, "prediction": predictions.flat[number], "target_name": name}
-        display = cls(explanation.weights[0, :-1], y_true=y_true, **data)
+        display = cls(found.weights[lines], y_true=y_true, **data)
         return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
 
     def plot(self, ax=None, *, scatter_kwargs=None, bar_kwargs=None):
@@ -140,6 +159,9 @@ class NeighborsDisplay(Display):
         named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # as many as have room
         ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
         ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest is on top
+        if self.network is not None:
+            ax.set_yticks([*named, n_rows], [*ax.get_yticklabels(), "network"], fontsize="small")
+            ax.set_ylim(n_rows + 0.6, -0.6)
         ax.set_title(f"{n_rows} heaviest neighbours ({share:.0%} of the weight)")
         return self
 
@@ -149,22 +171,35 @@ class NeighborsDisplay(Display):
         return name if self.probabilities is not None else f"{name}   {self.weights[i]:.1%}"
 
     def _draw_classes(self, ax, bars):
-        labels, place = list(self.probabilities), np.arange(len(self.weights))
+        labels = list(self.probabilities)
         colors = dict(zip(labels, class_colors(len(labels)), strict=True))
         own = [colors[label] for label in self.targets]
-        ax.barh(place, self.contributions, **{"color": own, **bars})
-        ax.barh(place, self.weights, color="none", edgecolor="0.2")
+        ax.barh(np.arange(len(self.weights)), self.weights, **{"color": own, **bars})
+        if self.network is not None:
+            self._draw_network(ax, [*colors.values()], bars)
         notes = [("predicted", self.prediction), ("true", self.y_true)]
         for label in self._legend_labels():
             texts = [f"{label}: {self.probabilities.get(label, 0):.0%}"]
             texts += [note for note, which in notes if label == which]
             ax.barh(0, 0, color=colors.get(label, "white"), label=", ".join(texts))
-        ax.set(xlabel="weight (frame), contribution (filled)", ylabel="neighbour")
-        ax.legend(title=self.target_name, fontsize="small", loc="lower right")
+        ax.set(xlabel="weight, or what the network adds", ylabel="neighbour")
+        ax.legend(title=self.target_name, fontsize="small", loc="best")
+
+    def _draw_network(self, ax, colors, bars):
+        """A bar under the neighbours: classes side by side, those that lose to the left of 0."""
+        added, place = np.array([*self.network.values()]), np.full(len(colors), len(self.weights))
+        for sign in (1, -1):
+            lengths = np.maximum(sign * added, 0)
+            starts = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
+            ax.barh(place, sign * lengths, left=sign * starts, **{"color": colors, **bars})
+        ax.axvline(0, color="0.2", linewidth=0.8)
 
     def _legend_labels(self):
         """The classes that are drawn, predicted or true, the most probable first."""
         shown = dict.fromkeys([*self.targets, self.prediction])
+        added = self.network or {}
+        longest = max(self.weights.max(), *map(abs, added.values()), 0)
+        shown |= dict.fromkeys(c for c in added if abs(added[c]) > LEAST_SHOWN * longest)
         if self.y_true is not None:
             shown[self.y_true] = None
         return sorted(shown, key=lambda label: -self.probabilities.get(label, 0))
@@ -206,26 +241,38 @@ def _choose_output(model, n_outputs, output):
     return number, names[number] if names else plain
 
 
-def _number_data(explanation, number):
+def _number_data(found, number):
     """What is drawn of neighbours with numbers as targets."""
-    targets = explanation.targets[0, :-1, number]
-    adjusted = explanation.adjusted[0, :-1, number]
+    targets = found.targets[found.of_rows, number]
+    adjusted = found.adjusted[found.of_rows, number]
     moved = not np.array_equal(targets, adjusted)
     return {"targets": targets, "adjusted_targets": adjusted if moved else None}
 
 
-def _class_data(model, X, explanation, number):
+def _class_data(model, X, found, number):
     """What is drawn of neighbours with classes as targets."""
     targets = model.estimator.targets_
     classes, columns = targets.classes[number], targets.places[number]
-    codes = explanation.targets[0, :-1, columns].argmax(axis=1)
     probabilities = model.predict_proba(X)
     own = probabilities[number] if targets.several else probabilities
+    labels = classes.tolist()
+    network = found.contributions[found.weights == 0, columns]  # one line, or none
     return {
-        "targets": classes[codes],
-        "contributions": explanation.contributions[0, :-1, columns][np.arange(len(codes)), codes],
-        "probabilities": dict(zip(classes.tolist(), own[0], strict=True)),
+        "targets": classes[found.targets[found.of_rows, columns].argmax(axis=1)],
+        "probabilities": dict(zip(labels, own[0], strict=True)),
+        "network": dict(zip(labels, network[0], strict=True)) if len(network) else None,
     }
+
+
+def _check_one_of(X, y_true, row):
+    """Refuse a query and a row at once, or neither, and a target of a row, which is known."""
+    if (X is None) == (row is None):
+        both = "neither" if X is None else "both"
+        raise ValueError(f"exactly one of X and row must be given, got {both}")
+    if row is not None and y_true is not None:
+        raise ValueError(
+            f"y_true must be None with row, whose target is known, got {y_true!r:.100}"
+        )
 
 
 def _check_number(y_true):

@@ -1,0 +1,233 @@
+"""Features of queries and of their neighbours, side by side, and the columns that differ most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._data.columns import Column, plain_values, read_columns
+from .._data.embedded import Embedded
+from .._data.names import are_row_numbers, free_name, index_of
+from .._data.tables import as_array, is_frame, names_of_columns, select_columns
+from .._inference.bank import NeighborBank
+from .._inference.explanation import Explanation
+from .._utils.frames import table
+from .._utils.validation import is_missing
+
+MOST_NAMED = 3  # columns in which a row differs most from the query
+UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
+ORDERED = "number", "duration", "date"  # kinds of columns with differences
+SHOWN = 5  # rows or columns in a message
+
+
+def explanation_table(fitted: Any, found: Explanation, X: Any, features: Any) -> Any:
+    """Table of an explanation of queries `X`, beside the features if they are given.
+
+    These are the table of the rows given to fit, and of added ones if it is longer. Each query is
+    then a first line, and "differs" a column that names the features that differ most.
+    """
+    if features is None:
+        return table(fitted._explained(found))
+    rows, queries = _rows_and_queries(fitted.bank_, X, features)
+    found = found.with_queries()
+    columns = fitted._explained(found)
+    shown: dict[str, np.ndarray] = {}
+    differences = []
+    for row, query in zip(rows, queries, strict=True):
+        name = free_name(row.name, {*columns, "differs", *shown})
+        shown[name] = _beside(found, row.shown, query.shown)
+        differences.append(_differences(found, row.read, query.read))
+    return table(columns | {"differs": _name_largest(found, differences, [*shown])} | shown)
+
+
+def _rows_and_queries(
+    bank: NeighborBank, X: Any, features: Any
+) -> tuple[list[_Feature], list[_Feature]]:
+    """The features of the bank's rows, and those of the queries."""
+    features = _checked("features", features)
+    kept = _rows_of_bank(bank, features)
+    rows = [feature[kept] for feature in _read(features)]
+    if X is None:
+        return rows, rows
+    zones = [feature.read.time_zone for feature in rows]
+    return rows, _read(_as_ordered(_checked("X", X), features), zones)
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """A column of a table: its values as they are given, and as they are compared."""
+
+    name: str
+    shown: np.ndarray
+    read: Column
+
+    def __getitem__(self, rows: np.ndarray) -> _Feature:
+        """Select some of the rows."""
+        return _Feature(self.name, self.shown[rows], self.read[rows])
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+
+def _checked(parameter: str, X: Any) -> Any:
+    """A frame, or an array of two axes."""
+    if isinstance(X, Embedded):
+        raise ValueError(f"{parameter} must be a table where features are given, got embeddings")
+    if is_frame(X, parameter):
+        return X
+    array = as_array(X)
+    if array.ndim != 2:
+        raise ValueError(
+            f"{parameter} must be a table of shape (n_samples, n_features) where features are "
+            f"given, got shape {array.shape}"
+        )
+    return array.astype(object) if array.dtype.kind in "UST" else array
+
+
+def _as_ordered(X: Any, features: Any) -> Any:
+    """The queries, with their columns in the order of the features."""
+    if is_frame(X) and is_frame(features):
+        names, own = names_of_columns(features), names_of_columns(X)
+        if {*names} == {*own}:
+            return select_columns(X, names)
+        missing = [name for name in own if name not in names]
+        strange = [name for name in names if name not in own]
+        raise ValueError(
+            f"features must have the columns of X: lacking [{_some(missing)}], and not in X "
+            f"[{_some(strange)}]"
+        )
+    if X.shape[1] != features.shape[1]:
+        raise ValueError(
+            f"features must have the columns of X, {X.shape[1]}, got {features.shape[1]}"
+        )
+    return X
+
+
+def _read(X: Any, time_zones: list[str | None] | None = None) -> list[_Feature]:
+    """Read the columns of a table; dates in the time zones of another table."""
+    named = is_frame(X)
+    pairs = zip(read_columns(X, time_zones), plain_values(X), strict=True)
+    return [
+        _Feature(str(column.name) if named else f"x{column.name}", shown, column)
+        for column, shown in pairs
+    ]
+
+
+def _rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
+    """Positions of the bank's rows in a table, (n,): by their names if both have any, or ids."""
+    ids, labels = bank.ids.cpu().numpy(), index_of(features)
+    if bank.names is None or labels is None:
+        return _rows_of_ids(ids, len(features), int(bank.next_id))
+    names = bank.names.tolist()
+    if ids.max() < len(labels) and labels[ids].tolist() == names:
+        return ids
+    places = {label: i for i, label in enumerate(labels.tolist())}
+    lacking = [name for name in names if name not in places]
+    if lacking and are_row_numbers(labels):
+        return _rows_of_ids(ids, len(features), int(bank.next_id))
+    if lacking:
+        raise ValueError(
+            f"features must have a row for each name in the bank, it lacks {_some(lacking)}"
+        )
+    if len(places) < len(labels):
+        repeated = [label for i, label in enumerate(labels) if places[label] != i]
+        raise ValueError(
+            "features must have the rows given to fit in their order, or a different name for "
+            f"each row, got several rows called {_some(repeated)}"
+        )
+    return np.array([places[name] for name in names])
+
+
+def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
+    """The ids, each the number of a row that is there, of a table of the rows that were given."""
+    if lacking := ids[ids >= n_rows].tolist():
+        raise ValueError(
+            "features must have the rows given to fit and then the added ones: it has "
+            f"{n_rows} rows, and lacks those of the ids {_some(lacking)}"
+        )
+    if n_rows > n_given:
+        raise ValueError(
+            "features must have the rows given to fit and then the added ones, "
+            f"{n_given} in all, got {n_rows}"
+        )
+    return ids
+
+
+def _some(values: list) -> str:
+    """The first of some values, in a message."""
+    shown = ", ".join(map(repr, values[:SHOWN]))
+    return shown if len(values) <= SHOWN else f"{shown} and {len(values) - SHOWN} more"
+
+
+# -- lines -------------------------------------------------------------------------------------
+
+
+def _beside(found: Explanation, rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """A feature in each line, (m,): of the row or of the query, a gap in other lines."""
+    kinds, n_lines = {rows.dtype.kind, queries.dtype.kind}, len(found.positions)
+    if "f" in kinds <= {*"fiu"}:
+        column = np.full(n_lines, np.nan)
+    elif kinds in ({"M"}, {"m"}):
+        column = np.full(n_lines, "NaT", np.result_type(rows, queries))
+    else:  # integers, too: float64 does not represent all of them
+        column = np.full(n_lines, None, dtype=object)
+    column[found.of_rows] = rows[found.positions[found.of_rows]]
+    column[found.first_lines] = queries
+    return column
+
+
+def _differences(found: Explanation, rows: Column, queries: Column) -> np.ndarray:
+    """Differences of a feature between each row and its query, (number of rows,).
+
+    Those of numbers are relative to their spread in the bank. Unequal categories, or a gap and a
+    value, differ by `UNEQUAL`.
+    """
+    lines = found.of_rows
+    ordered = rows.kind == queries.kind and rows.kind in ORDERED
+    values, own = map(_as_numbers if ordered else _as_categories, (rows, queries))
+    theirs, own = values[found.positions[lines]], own[found.of_query[lines]]
+    if not ordered:
+        return UNEQUAL * np.not_equal(theirs, own, dtype=object).astype(bool)
+    gaps = np.isnan(theirs).astype(int) + np.isnan(own)
+    spread = _spread(values[~np.isnan(values)])
+    differences = abs(theirs - own) / spread if spread else UNEQUAL * (theirs != own)
+    return np.select([gaps == 1, gaps == 2], [UNEQUAL, 0.0], differences)
+
+
+def _spread(values: np.ndarray) -> float:
+    """Interquartile range of numbers, or their standard deviation where that is 0."""
+    if not len(values):
+        return 0.0
+    return np.subtract(*np.quantile(values, [0.75, 0.25])) or values.std()
+
+
+def _as_numbers(column: Column) -> np.ndarray:
+    """Values of an ordered column as float64, NaN for gaps."""
+    if column.kind != "date":
+        return column.values
+    moments = column.values.astype(np.int64).astype(np.float64)
+    return np.where(np.isnat(column.values), np.nan, moments)
+
+
+def _as_categories(column: Column) -> np.ndarray:
+    """Values of any column as objects, None for gaps."""
+    values = column.values.astype(object)
+    values[[is_missing(value) for value in values]] = None
+    return values
+
+
+def _name_largest(
+    found: Explanation, differences: list[np.ndarray], names: list[str]
+) -> np.ndarray:
+    """Names of the features in which each row differs most from its query, (m,)."""
+    each = np.stack(differences, axis=1)
+    order = np.argsort(-each, axis=1, kind="stable")[:, :MOST_NAMED]
+    nothing = len(names)
+    largest = np.where(np.take_along_axis(each, order, axis=1) > 0, order, nothing)
+    kinds, kind_of_row = np.unique(largest, axis=0, return_inverse=True)  # many rows share a text
+    texts = [", ".join(names[j] for j in kind if j != nothing) for kind in kinds]
+    column = np.full(len(found.positions), None, dtype=object)
+    column[found.of_rows] = np.array(texts, dtype=object)[kind_of_row.ravel()]
+    return column

@@ -1,0 +1,517 @@
+"""Indexes of a bank: they find the rows that can be among a query's nearest.
+
+An index holds the compared columns of one network's embeddings. The exact indexes find the k
+nearest by the similarity in float64, and of equally near rows those with the smallest numbers.
+The only file that imports faiss.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.neighbors import BallTree, KDTree
+from torch import Tensor
+
+from .._utils.chunks import spans
+from .._utils.threads import cached_property
+from ..ranking import largest, nearest_first
+from ..similarity import SIMILARITIES
+
+KNOWN = "l2", "log_l2", "l1", "dot", "cosine"
+#: Names of algorithms, each with the similarities whose nearest rows it finds. The first two also
+#: find those by another similarity that is registered.
+ALGORITHMS = {
+    "auto": KNOWN,
+    "brute": KNOWN,
+    "kd_tree": ("l2", "log_l2", "l1", "cosine"),
+    "ball_tree": ("l2", "log_l2", "l1", "cosine"),
+    "hnsw": ("l2", "log_l2", "cosine"),
+}
+MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as fast
+TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
+MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
+BLOCK_PAIRS = 2**22  # pairs of queries and rows at a time
+CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
+N_LINKS = 32  # of each row in a graph: faiss's usual choice
+
+
+def make_index(
+    algorithm: Any,
+    similarity: str,
+    embeddings: np.ndarray | Tensor,
+    graph: np.ndarray | None = None,
+) -> Index:
+    """Build an index of some rows' compared columns.
+
+    Parameters
+    ----------
+    algorithm : str or transformer
+        A name in :data:`ALGORITHMS`, or an object that follows the convention of
+        :class:`sklearn.neighbors.KNeighborsTransformer`.
+    similarity : str
+        Name of the similarity by which rows are near.
+    embeddings : float32 ndarray or Tensor of shape (n, d)
+        The rows.
+    graph : uint8 ndarray, optional
+        With 'hnsw', :meth:`GraphIndex.serialized` of an earlier index of these rows.
+    """
+    rows = torch.as_tensor(embeddings)
+    if len(rows) == 0:
+        return TiledIndex(similarity, rows)
+    if not isinstance(algorithm, str):
+        return TransformerIndex(algorithm, similarity, rows)
+    check_algorithm(algorithm, similarity)
+    if similarity not in KNOWN:
+        return FunctionIndex(similarity, rows)
+    if algorithm == "auto" and similarity in ALGORITHMS["kd_tree"]:
+        algorithm = "kd_tree" if rows.shape[1] <= MOST_DIMENSIONS_OF_TREE else "brute"
+    if algorithm == "hnsw":
+        return GraphIndex(similarity, rows, graph)
+    if algorithm in TREES:
+        return TreeIndex(algorithm, similarity, rows)
+    return TiledIndex(similarity, rows)
+
+
+def check_algorithm(algorithm: Any, similarity: str) -> None:
+    """Refuse an algorithm that does not exist, lacks its library or cannot find nearest rows.
+
+    Raises
+    ------
+    ValueError
+        If it cannot do the similarity.
+    TypeError
+        If it is an object without ``fit`` and ``transform``.
+    ImportError
+        If it needs faiss, which is not installed.
+    """
+    if not isinstance(algorithm, str):
+        lacking = [name for name in ("fit", "transform") if not hasattr(algorithm, name)]
+        if lacking or isinstance(algorithm, type):
+            raise TypeError(
+                "algorithm must be a name or a fitted or unfitted transformer such as "
+                f"KNeighborsTransformer, got {algorithm!r}"
+            )
+        return
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm must be one of {[*ALGORITHMS]}, got {algorithm!r}")
+    if algorithm not in ("auto", "brute") and similarity not in ALGORITHMS[algorithm]:
+        able = ", ".join(map(repr, ALGORITHMS[algorithm]))
+        raise ValueError(
+            f"algorithm={algorithm!r} needs a similarity of {able}, got similarity={similarity!r}"
+        )
+    if algorithm == "hnsw":
+        import_faiss()
+
+
+# -- the order of a similarity -----------------------------------------------------------------
+
+
+def exact_keys(similarity: str, query: Tensor, rows: Tensor) -> Tensor:
+    """Keys (q, m) in float64 that sort rows (q, m, d) from the nearest, for queries (q, d)."""
+    query, rows = query.double()[:, None], rows.double()
+    if similarity in ("l2", "log_l2"):
+        return (query - rows).square_().sum(dim=2)
+    if similarity == "l1":
+        return (query - rows).abs_().sum(dim=2)
+    if similarity == "cosine":
+        query, rows = _unit(query), _unit(rows)
+    return -(query * rows).sum(dim=2)
+
+
+def _unit(z: Tensor) -> Tensor:
+    """Rows at length one in float64; rows of zeros stay."""
+    z = z.double()
+    length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    return z / torch.where(length > 0, length, 1.0)
+
+
+def _on_sphere(z: Tensor, side: int) -> Tensor:
+    """Rows (n, d) as points (n, d + 2) whose Euclidean distances sort as cosines do, in float64.
+
+    The cosine with a row of zeros is 0. Such a row becomes a unit vector that is orthogonal to
+    all others: of the queries (side 0) along one further axis, of the neighbours along another.
+    """
+    z = _unit(z)
+    further = z.new_zeros(len(z), 2)
+    further[:, side] = (z == 0).all(dim=1).double()
+    return torch.cat([z, further], dim=1)
+
+
+def _smallest(keys: Tensor, rows: Tensor, k: int) -> Tensor:
+    """Of rows (q, m) those with the k smallest keys, (q, k), ties by row number."""
+    rows, order = rows.sort(dim=1)
+    nearest = keys.gather(1, order).argsort(dim=1, stable=True)[:, :k]
+    return rows.gather(1, nearest)
+
+
+# -- indexes -----------------------------------------------------------------------------------
+
+
+class Index(ABC):
+    """Finds candidates among rows (n, d) of one network's compared columns.
+
+    A query's own row, or its group, is excluded by the caller, who requests as many further
+    candidates as there are rows to exclude.
+    """
+
+    def __init__(self, similarity: str, rows: Tensor):
+        self.similarity, self.rows = similarity, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def query(self, query: np.ndarray | Tensor, k: int) -> Tensor:
+        """Find the nearest rows of some queries.
+
+        Parameters
+        ----------
+        query : float32 ndarray or Tensor of shape (q, d)
+            Compared columns of the queries.
+        k : int
+            Number of rows; all, if there are fewer.
+
+        Returns
+        -------
+        int64 Tensor of shape (q, min(k, n))
+            Positions of the rows, in any order.
+        """
+        query, k = torch.as_tensor(query), min(int(k), len(self))
+        if k == 0 or len(query) == 0:
+            return torch.zeros(len(query), k, dtype=torch.long, device=query.device)
+        found = [self._nearest(query[block], k) for block in spans(len(query), self._block(k))]
+        return torch.cat(found).to(query.device)
+
+    def similarities(self, query: Tensor, positions: Tensor) -> Tensor:
+        """Similarities (q, m) of some rows of each query, in the query's dtype.
+
+        They are computed in float64 from the differences, and do not depend on other queries.
+        """
+        return torch.cat(
+            [
+                self._similarities(query[block], positions[block])
+                for block in spans(len(query), self._block(positions.shape[1]))
+            ]
+            or [query.new_zeros(positions.shape)]
+        )
+
+    def _similarities(self, query: Tensor, positions: Tensor) -> Tensor:
+        rows = self.rows[positions].double()
+        similarity = SIMILARITIES[self.similarity](query[:, None].double(), rows)[:, 0]
+        limits = torch.finfo(query.dtype)
+        if self.similarity == "log_l2":  # equal rows are as similar as the query's dtype allows
+            similarity = similarity.clamp_max(-math.log(limits.tiny))
+        return similarity.clamp(-limits.max, limits.max).to(query.dtype)
+
+    def _block(self, k: int) -> int:
+        """Number of queries at a time."""
+        return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
+
+    @abstractmethod
+    def _nearest(self, query: Tensor, k: int) -> Tensor:
+        """Positions (q, k) of the nearest of at least k rows."""
+
+    def _keys(self, query: Tensor, rows: Tensor) -> Tensor:
+        """Exact keys of some rows (q, m) of each query."""
+        return exact_keys(self.similarity, query, self.rows[rows])
+
+
+class ExactIndex(Index):
+    """An index that finds candidates by inexact keys, the largest of the nearest rows.
+
+    A row outside the candidates has at most the smallest key of a candidate. Where such a key
+    leaves doubt that this row is farther than the k-th nearest candidate, all rows with keys
+    that large are compared exactly.
+    """
+
+    def _nearest(self, query: Tensor, k: int) -> Tensor:
+        prepared = self._prepare(query)
+        m = min(k + MARGIN, len(self))
+        rows, least = self._candidates(prepared, m)
+        keys = self._keys(query, rows)
+        nearest = _smallest(keys, rows, k)
+        if m < len(self):
+            needed = self._least_key(query, keys.kthvalue(k, dim=1).values)
+            for i in (~(least < needed)).nonzero()[:, 0].tolist():  # of NaN, too
+                near = self._reaching(prepared, i, needed[i])
+                nearest[i] = _smallest(self._keys(query[i : i + 1], near), near, k)[0]
+        return nearest
+
+    @abstractmethod
+    def _prepare(self, query: Tensor) -> Any:
+        """What the inexact keys of a block of queries are computed from."""
+
+    @abstractmethod
+    def _candidates(self, prepared: Any, m: int) -> tuple[Tensor, Tensor]:
+        """Rows (q, m) with the largest inexact keys, and the smallest of these keys, (q,)."""
+
+    @abstractmethod
+    def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
+        """The least inexact key, (q,), of any row whose exact key is at most `exact` (q,)."""
+
+    @abstractmethod
+    def _reaching(self, prepared: Any, i: int, least: Tensor) -> Tensor:
+        """Rows (1, m) whose inexact key for the i-th query is at least `least`."""
+
+
+class TiledIndex(ExactIndex):
+    """Compares each query with all rows, by one matrix product in float32.
+
+    The key of a row z for a query q is ``q @ z``, for distances ``q @ z - z @ z / 2`` in
+    coordinates around the rows' mean, over a power of two that keeps it in float32's range. For
+    l1 it is the negative distance.
+    """
+
+    @cached_property
+    def keys_of(self) -> Any:
+        """What computes the keys of a block of queries."""
+        return _KEYS[self.similarity](self.rows)
+
+    def _block(self, k: int) -> int:
+        fitting = BLOCK_PAIRS // max(1, len(self))
+        return min(super()._block(k), max(16, fitting))
+
+    def _prepare(self, query: Tensor) -> Tensor:
+        return self.keys_of(query)
+
+    def _candidates(self, prepared: Tensor, m: int) -> tuple[Tensor, Tensor]:
+        keys, rows = largest(prepared, m)
+        return rows, keys[:, -1]
+
+    def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
+        return self.keys_of.least(query, exact).float()
+
+    def _reaching(self, prepared: Tensor, i: int, least: Tensor) -> Tensor:
+        return (~(prepared[i] < least)).nonzero().T
+
+
+def _rounding() -> float:
+    """Relative rounding of a product in float32, in which torch may be told to round more."""
+    return 2.0**-24 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8
+
+
+class _SquareKeys:
+    """``q @ z - z @ z / 2``: half of ``q @ q`` minus the squared distance."""
+
+    def __init__(self, rows: Tensor):
+        n, d = rows.shape
+        self.center = rows.mean(dim=0, dtype=torch.float64)
+        self.scale = _power_of_two((torch.stack(rows.aminmax(dim=0)) - self.center).abs().max())
+        self.side = rows.new_empty(n, d + 1, dtype=torch.float32)
+        for block in spans(n, 2**16):
+            z = self._around_center(rows[block])
+            self.side[block, :d] = z
+            self.side[block, d] = -z.double().square().sum(dim=1) / 2
+
+    def _around_center(self, z: Tensor) -> Tensor:
+        return ((z - self.center) / self.scale).float()
+
+    def __call__(self, query: Tensor) -> Tensor:
+        query = self._around_center(query)
+        return torch.cat([query, torch.ones_like(query[:, :1])], dim=1) @ self.side.T
+
+    def least(self, query: Tensor, exact: Tensor) -> Tensor:
+        square = ((query - self.center) / self.scale).square().sum(dim=1)
+        exact = exact / self.scale.square()
+        # A row as near has at most this length, plus the query's:
+        length = 2 * square.sqrt() + exact.sqrt()
+        return (square - exact) / 2 - _slack(query.shape[1], length.square())
+
+
+class _ProductKeys:
+    """``q @ z``, of unit vectors for the cosine."""
+
+    def __init__(self, rows: Tensor, unit: bool = False):
+        self.unit = unit
+        self.scale = _power_of_two(rows.abs().max())
+        self.side = self._scaled(rows, self.scale)
+        self.length = torch.linalg.vector_norm(self.side.double(), dim=1).max()
+
+    def _scaled(self, z: Tensor, scale: Tensor) -> Tensor:
+        return (_unit(z) if self.unit else z.double() / scale).float()
+
+    def __call__(self, query: Tensor) -> Tensor:
+        scale = _power_of_two(query.abs().amax(dim=1, keepdim=True))
+        return self._scaled(query, scale) @ self.side.T
+
+    def least(self, query: Tensor, exact: Tensor) -> Tensor:
+        scale = _power_of_two(query.abs().amax(dim=1, keepdim=True))
+        length = torch.linalg.vector_norm(self._scaled(query, scale).double(), dim=1)
+        if not self.unit:
+            exact = exact / (scale[:, 0] * self.scale)
+        return -exact - _slack(query.shape[1], length * self.length)
+
+
+class _ManhattanKeys:
+    """The negative distance, a sum of differences."""
+
+    def __init__(self, rows: Tensor):
+        self.rows = rows
+
+    def __call__(self, query: Tensor) -> Tensor:
+        return -torch.cdist(query, self.rows, p=1.0)
+
+    def least(self, query: Tensor, exact: Tensor) -> Tensor:
+        return -exact - _slack(query.shape[1], exact)
+
+
+def _power_of_two(largest_number: Tensor) -> Tensor:
+    """A power of two above a number, in float64: to divide by it rounds nothing."""
+    return 2.0 ** torch.frexp(largest_number).exponent.double()
+
+
+def _slack(d: int, magnitude: Tensor) -> Tensor:
+    """A bound of the rounding of a sum of d products of a magnitude in float32."""
+    return (d + 4) * (_rounding() * magnitude + torch.finfo(torch.float32).tiny)
+
+
+_KEYS: dict[str, Any] = {
+    "l2": _SquareKeys,
+    "log_l2": _SquareKeys,
+    "l1": _ManhattanKeys,
+    "dot": _ProductKeys,
+    "cosine": lambda rows: _ProductKeys(rows, unit=True),
+}
+
+
+class FunctionIndex(Index):
+    """Compares each query with all rows, by a similarity of one's own that is registered."""
+
+    def _block(self, k: int) -> int:
+        return max(1, BLOCK_PAIRS // max(1, len(self)))
+
+    def _of_all(self, query: Tensor) -> Tensor:
+        return SIMILARITIES[self.similarity](query, self.rows)
+
+    def _nearest(self, query: Tensor, k: int) -> Tensor:
+        return nearest_first(self._of_all(query), None, k)[:, :k]
+
+    def _similarities(self, query: Tensor, positions: Tensor) -> Tensor:
+        return self._of_all(query).gather(1, positions)
+
+
+class TreeIndex(ExactIndex):
+    """A tree of scikit-learn: fast where rows have few dimensions. Its keys are -distance."""
+
+    def __init__(self, algorithm: str, similarity: str, rows: Tensor):
+        super().__init__(similarity, rows)
+        metric = "manhattan" if similarity == "l1" else "euclidean"
+        self.tree = TREES[algorithm](self._points(rows, 1), metric=metric)
+
+    def _points(self, z: Tensor, side: int) -> np.ndarray:
+        z = z.cpu()
+        return (_on_sphere(z, side) if self.similarity == "cosine" else z.double()).numpy()
+
+    def _prepare(self, query: Tensor) -> np.ndarray:
+        return self._points(query, 0)
+
+    def _candidates(self, prepared: np.ndarray, m: int) -> tuple[Tensor, Tensor]:
+        distance, rows = self.tree.query(prepared, m)
+        rows, distance = torch.from_numpy(rows), torch.from_numpy(distance)
+        return rows.to(self.rows.device), -distance[:, -1].to(self.rows.device)
+
+    def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
+        slack = 4 * (query.shape[1] + 4) * torch.finfo(torch.float64).eps
+        if self.similarity == "l1":
+            return -exact * (1 + slack)
+        squares = exact * (1 + slack)
+        if self.similarity == "cosine":  # 2 - 2 cos, from the negative cosine
+            squares = (2 + 2 * exact).clamp_min(0) + slack
+        return -squares.sqrt()
+
+    def _reaching(self, prepared: np.ndarray, i: int, least: Tensor) -> Tensor:
+        [rows] = self.tree.query_radius(prepared[i : i + 1], -float(least))
+        return torch.from_numpy(rows)[None].to(self.rows.device)
+
+
+class GraphIndex(Index):
+    """A graph (HNSW) by faiss, which leads to approximately nearest rows of large banks.
+
+    Beside the rows it takes 256 bytes for each. `graph` is one that was built before.
+    """
+
+    def __init__(self, similarity: str, rows: Tensor, graph: np.ndarray | None = None):
+        super().__init__(similarity, rows)
+        faiss = import_faiss()
+        if graph is None:
+            points = self._points(rows, 1)
+            self.graph = faiss.IndexHNSWFlat(points.shape[1], N_LINKS)
+            self.graph.add(points)
+        else:
+            self.graph = faiss.deserialize_index(graph)
+            if self.graph.ntotal != len(rows):
+                raise ValueError(
+                    f"graph must be of the bank's {len(rows)} rows, got one of {self.graph.ntotal}"
+                )
+
+    def _points(self, z: Tensor, side: int) -> np.ndarray:
+        points = _on_sphere(z.cpu(), side) if self.similarity == "cosine" else z.cpu()
+        return np.ascontiguousarray(points.float().numpy())
+
+    def serialized(self) -> np.ndarray:
+        """Give the graph as an array of bytes."""
+        return import_faiss().serialize_index(self.graph)
+
+    def _nearest(self, query: Tensor, k: int) -> Tensor:
+        """Among many duplicates a graph may lead to fewer than k rows: then search exactly."""
+        points = self._points(query, 0)
+        self.graph.hnsw.efSearch = 2 * k  # rows that the search keeps in sight
+        _, rows = self.graph.search(points, k)
+        short = (rows < 0).any(axis=1)
+        if short.any():
+            every = import_faiss().downcast_index(self.graph.storage)
+            rows[short] = every.search(points[short], k)[1]
+        return torch.from_numpy(rows)
+
+
+class TransformerIndex(Index):
+    """Neighbours by a transformer that follows the convention of KNeighborsTransformer.
+
+    It is cloned and fitted to the rows. ``transform`` of queries returns a sparse matrix with
+    the distances of each query's neighbours. The number of neighbours, `n_neighbors` of the
+    transformer, bounds k; in a small bank it is the number of rows, or one less where the
+    transformer adds one to it (``mode='distance'``).
+    """
+
+    def __init__(self, transformer: Any, similarity: str, rows: Tensor):
+        super().__init__(similarity, rows)
+        self.transformer = clone(transformer)
+        n_neighbors = self.transformer.get_params(deep=False).get("n_neighbors")
+        if n_neighbors is not None and n_neighbors >= len(rows):
+            one_more = getattr(self.transformer, "mode", "distance") == "distance"
+            self.transformer.set_params(n_neighbors=max(1, len(rows) - one_more))
+        self.transformer.fit(rows.cpu().numpy())
+
+    def _block(self, k: int) -> int:
+        return max(1, BLOCK_PAIRS // max(1, k))
+
+    def _nearest(self, query: Tensor, k: int) -> Tensor:
+        graph = self.transformer.transform(query.cpu().numpy()).tocsr()
+        counts = np.diff(graph.indptr)
+        if counts.min(initial=k) < k:
+            raise ValueError(
+                f"algorithm={self.transformer!r} finds {counts.min()} neighbors of a query, "
+                f"{k} are needed: set its n_neighbors higher"
+            )
+        by_distance = np.lexsort((graph.data, np.repeat(np.arange(len(counts)), counts)))
+        places = by_distance[graph.indptr[:-1, None] + np.arange(k)]
+        return torch.from_numpy(graph.indices[places].astype(np.int64))
+
+
+def import_faiss() -> Any:
+    """Import faiss, or raise an error that names the extra with it."""
+    try:
+        with warnings.catch_warnings():
+            # Of names in numpy and of SWIG's types: as errors they could even end the process.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import faiss
+    except ImportError as error:
+        raise ImportError(
+            "algorithm='hnsw' needs faiss: install nona_sklearn with the extra 'approximate'"
+        ) from error
+    return faiss

@@ -1,0 +1,268 @@
+"""Exact indexes return the k nearest rows, whatever the numbers; graphs most of them."""
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsTransformer, RadiusNeighborsTransformer
+
+from nona_sklearn._inference.index import (
+    ALGORITHMS,
+    GraphIndex,
+    TiledIndex,
+    TransformerIndex,
+    TreeIndex,
+    check_algorithm,
+    make_index,
+)
+
+pytestmark = pytest.mark.numeric
+EXACT = [
+    (algorithm, similarity)
+    for algorithm in ("auto", "brute", "kd_tree", "ball_tree")
+    for similarity in ALGORITHMS[algorithm]
+]
+exact_indexes = pytest.mark.parametrize(("algorithm", "similarity"), EXACT)
+
+
+def oracle(similarity, query, rows, k):
+    """The k nearest rows of each query in float64, one pair at a time, ties by row number."""
+    query, rows = (np.asarray(each, np.float64) for each in (query, rows))
+    if similarity == "cosine":
+        query, rows = (
+            z / np.where((norm := np.linalg.norm(z, axis=1, keepdims=True)) > 0, norm, 1)
+            for z in (query, rows)
+        )
+    keys = {
+        "l2": lambda q: np.square(q - rows).sum(axis=1),
+        "l1": lambda q: np.abs(q - rows).sum(axis=1),
+        "dot": lambda q: -(q * rows).sum(axis=1),
+    }
+    keys |= {"log_l2": keys["l2"], "cosine": keys["dot"]}
+    return np.array([np.argsort(keys[similarity](q), kind="stable")[:k] for q in query])
+
+
+def assert_nearest(algorithm, similarity, query, rows, k):
+    found = make_index(algorithm, similarity, rows).query(query, k)
+    assert found.dtype == torch.int64
+    expected = oracle(similarity, query, rows, k)
+    np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(expected, axis=1))
+
+
+def normal(*shape, seed=0):
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+@exact_indexes
+@pytest.mark.parametrize("d", [1, 2, 33])
+def test_random_rows(algorithm, similarity, d):
+    for n, k in [(1000, 10), (1000, 999), (17, 16), (1, 1)]:
+        assert_nearest(algorithm, similarity, normal(50, d, seed=1), normal(n, d), k)
+
+
+@exact_indexes
+def test_ties_go_to_the_smaller_row_number(algorithm, similarity):
+    """Small whole numbers, whose sums are exact: many distances are equal."""
+    random = np.random.RandomState(0)
+    if similarity == "cosine":  # multiples by powers of two have the same unit vector
+        base = random.randint(-2, 3, (30, 3)).astype(np.float32)
+        rows = base[random.randint(0, 30, 500)] * 2.0 ** random.randint(0, 3, (500, 1))
+        rows = rows.astype(np.float32)
+    else:
+        rows = random.randint(0, 3, (500, 3)).astype(np.float32)
+    for k in (1, 7, 100):
+        assert_nearest(algorithm, similarity, rows[:60], rows, k)
+
+
+@exact_indexes
+def test_duplicates(algorithm, similarity):
+    rows = normal(3, 4)[np.random.RandomState(0).randint(0, 3, 400)]
+    assert_nearest(algorithm, similarity, normal(20, 4, seed=1), rows, 10)
+    assert_nearest(algorithm, similarity, rows[:20], rows, 150)
+    assert_nearest(algorithm, similarity, rows[:20], rows[:1].repeat(400, axis=0), 10)
+
+
+@exact_indexes
+@pytest.mark.parametrize("offset", [1e4, 1e7])
+def test_rows_far_from_the_origin(algorithm, similarity, offset):
+    """float32 products of such rows have no digits of their distances left."""
+    if similarity == "cosine":
+        offset = 1e4  # at 1e7, cosines differ by less than the rounding of float64
+    rows, query = normal(800, 5) + np.float32(offset), normal(30, 5, seed=1) + np.float32(offset)
+    assert_nearest(algorithm, similarity, query, rows, 10)
+
+
+@exact_indexes
+def test_clusters_that_are_small_beside_their_distance(algorithm, similarity):
+    centers = 1e3 * normal(4, 6)
+    rows = centers[np.arange(800) % 4] + 1e-3 * normal(800, 6, seed=1)
+    query = centers[np.arange(40) % 4] + 1e-3 * normal(40, 6, seed=2)
+    assert_nearest(algorithm, similarity, query, rows, 10)
+
+
+@exact_indexes
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-15, 1e15, 1e30, 1e38])
+def test_scales(algorithm, similarity, scale):
+    rows, query = (
+        np.float32(scale) * np.clip(each, -3, 3)
+        for each in (normal(500, 4), normal(20, 4, seed=1))
+    )
+    assert_nearest(algorithm, similarity, query, rows, 10)
+
+
+@exact_indexes
+def test_queries_far_beyond_the_rows(algorithm, similarity):
+    query = normal(20, 4, seed=1) * np.geomspace(1e-38, 1e37, 20, dtype=np.float32)[:, None]
+    assert_nearest(algorithm, similarity, query, normal(500, 4), 10)
+
+
+@exact_indexes
+def test_one_far_row_does_not_blur_the_others(algorithm, similarity):
+    rows = normal(500, 4)
+    rows[7] *= 1e20
+    assert_nearest(algorithm, similarity, normal(20, 4, seed=1), rows, 10)
+
+
+@exact_indexes
+def test_more_neighbors_than_rows(algorithm, similarity):
+    found = make_index(algorithm, similarity, normal(5, 3)).query(normal(4, 3, seed=1), 9)
+    assert np.sort(found, axis=1).tolist() == [list(range(5))] * 4
+
+
+@exact_indexes
+def test_no_queries(algorithm, similarity):
+    assert make_index(algorithm, similarity, normal(5, 3)).query(normal(0, 3), 2).shape == (0, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
+def test_cosine_with_a_vector_of_zeros_is_zero(algorithm):
+    rows = np.float32([[-1, 0], [0, 0], [0, -3], [1, 1], [0, 0], [0.1, -0.1]])
+    index = make_index(algorithm, "cosine", rows)
+    opposite = np.float32([[-1, -1]])
+    assert set(index.query(-opposite, 5)[0].tolist()) == {3, 5, 1, 4, 0}  # 1, then 0 thrice
+    assert set(index.query(opposite, 2)[0].tolist()) == {0, 2}
+    assert set(index.query(opposite, 4)[0].tolist()) == {0, 2, 1, 4}  # 0.71 twice, then 0
+    assert set(index.query(0 * opposite, 4)[0].tolist()) == {0, 1, 2, 3}  # all 0: by number
+
+
+@exact_indexes
+def test_a_result_does_not_depend_on_the_other_queries(algorithm, similarity):
+    index = make_index(algorithm, similarity, normal(3000, 8).round(1))
+    query = normal(100, 8, seed=1).round(1)
+    together = index.query(query, 6).sort(dim=1).values
+    alone = torch.cat([index.query(query[i : i + 1], 6) for i in range(100)]).sort(dim=1).values
+    torch.testing.assert_close(together, alone, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("similarity", ALGORITHMS["brute"])
+def test_products_that_torch_rounds_more(similarity):
+    """Where torch may multiply in bfloat16, results stay."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert_nearest("brute", similarity, normal(50, 33, seed=1), normal(3000, 33), 10)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_auto_takes_a_tree_in_few_dimensions_only():
+    assert isinstance(make_index("auto", "l2", normal(9, 2)), TreeIndex)
+    assert isinstance(make_index("auto", "dot", normal(9, 2)), TiledIndex)
+    assert isinstance(make_index("auto", "l2", normal(9, 33)), TiledIndex)
+
+
+# -- a graph -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("similarity", ALGORITHMS["hnsw"])
+def test_a_graph_finds_most_of_the_nearest(similarity):
+    pytest.importorskip("faiss")
+    rows, query = normal(2000, 8), normal(100, 8, seed=1)
+    index = make_index("hnsw", similarity, rows)
+    found, expected = index.query(query, 20), oracle(similarity, query, rows, 20)
+    shared = [len({*a} & {*b}) / 20 for a, b in zip(found.tolist(), expected, strict=True)]
+    assert np.mean(shared) > 0.9
+    again = GraphIndex(similarity, index.rows, index.serialized())
+    assert torch.equal(again.query(query, 20), found)
+
+
+def test_a_graph_of_duplicates_leads_to_enough_rows():
+    pytest.importorskip("faiss")
+    rows = normal(3, 4)[np.arange(600) % 3]
+    found = make_index("hnsw", "l2", rows).query(rows[:9], 250)
+    assert all(len({*each}) == 250 and min(each) >= 0 for each in found.tolist())
+
+
+def test_a_graph_of_cosines_has_rows_of_zeros_aside():
+    pytest.importorskip("faiss")
+    rows = np.float32([[-1, 0], [0, 0], [0, -3], [1, 1]])
+    found = make_index("hnsw", "cosine", rows).query(np.float32([[1, 1]]), 2)
+    assert set(found[0].tolist()) == {3, 1}
+
+
+# -- a transformer -----------------------------------------------------------------------------
+
+
+def test_a_transformer_is_cloned_and_finds_its_neighbors():
+    transformer = KNeighborsTransformer(n_neighbors=10)
+    rows, query = normal(300, 3), normal(20, 3, seed=1)
+    index = make_index(transformer, "l2", rows)
+    assert isinstance(index, TransformerIndex)
+    assert not hasattr(transformer, "n_features_in_")
+    for k in (4, 10, 11):  # one more than n_neighbors, as the convention has it
+        expected = np.sort(oracle("l2", query, rows, k), axis=1)
+        np.testing.assert_array_equal(np.sort(index.query(query, k), axis=1), expected)
+    with pytest.raises(ValueError, match=r"(?s)n_neighbors=10.* finds 11 .* 12 are needed"):
+        index.query(query, 12)
+
+
+@pytest.mark.parametrize("mode", ["distance", "connectivity"])
+def test_a_transformer_of_more_neighbors_than_rows(mode):
+    index = make_index(KNeighborsTransformer(mode=mode, n_neighbors=50), "l2", normal(5, 3))
+    found = index.query(normal(4, 3, seed=1), 5)
+    assert np.sort(found, axis=1).tolist() == [list(range(5))] * 4
+
+
+def test_a_transformer_with_numbers_of_neighbors_that_differ():
+    rows, query = normal(300, 2), normal(20, 2, seed=1)
+    index = make_index(RadiusNeighborsTransformer(radius=2.5), "l2", rows)
+    expected = np.sort(oracle("l2", query, rows, 6), axis=1)
+    np.testing.assert_array_equal(np.sort(index.query(query, 6), axis=1), expected)
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "similarity"),
+    [("kd_tree", "dot"), ("ball_tree", "dot"), ("hnsw", "dot"), ("hnsw", "l1")],
+)
+def test_an_algorithm_that_cannot_do_the_similarity(algorithm, similarity):
+    with pytest.raises(ValueError, match=f"algorithm='{algorithm}' .*similarity='{similarity}'"):
+        check_algorithm(algorithm, similarity)
+
+
+@pytest.mark.parametrize("algorithm", ["annoy", "", "Brute"])
+def test_unknown_algorithms(algorithm):
+    with pytest.raises(ValueError, match=f"algorithm must be one of .* got '{algorithm}'"):
+        check_algorithm(algorithm, "l2")
+
+
+@pytest.mark.parametrize("algorithm", [3, None, KNeighborsTransformer])
+def test_objects_that_are_no_transformer(algorithm):
+    with pytest.raises(TypeError, match=r"algorithm must be a name or .* transformer"):
+        check_algorithm(algorithm, "l2")
+
+
+def test_without_faiss_the_error_names_the_extra(monkeypatch):
+    imported = builtins.__import__
+
+    def without_faiss(name, *arguments, **options):
+        if name == "faiss":
+            raise ImportError(name)
+        return imported(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_faiss)
+    with pytest.raises(ImportError, match="extra 'approximate'"):
+        check_algorithm("hnsw", "l2")
