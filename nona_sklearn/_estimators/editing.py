@@ -13,12 +13,14 @@ from .._data.class_weight import weigh_values
 from .._data.names import Names, target_names_of
 from .._data.sample_weight import check_sample_weight, log_prior
 from .._inference.bank import NeighborBank
+from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._utils.snapshots import EDITING, snapshot
 from .._utils.validation import check_ids, check_lengths, check_n_neighbors, check_some_left
 from .queries import embedded
 
-COMPRESSION_PAIRS = 2**28  # of queries and rows, which a compression walks over many times
+#: Pairs of queries and rows for a compression: that are searched, or whose weights are held.
+SEARCHED_PAIRS, WEIGHED_PAIRS = 2**31, 2**25
 
 Change = Callable[[NeighborBank], NeighborBank]
 
@@ -101,8 +103,11 @@ def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
 
     def compress(bank: NeighborBank) -> NeighborBank:
         check_n_neighbors(n_neighbors, len(bank))
-        some = _sample(bank) if query is None else query
-        evaluation = bank.evaluate(fitted.network_.head, some)
+        # A row by itself is a query as well: queries that are like it need it.
+        own = bank.embeddings if query is None else query
+        evaluation = bank.evaluate(fitted.network_.head, own)
+        if query is None:
+            evaluation = evaluation[_sample(evaluation)]
         return bank.keep(evaluation.representatives(int(n_neighbors)))
 
     return compress
@@ -119,10 +124,11 @@ def checked_values(fitted: Any, y: Any, n_rows: int) -> Tensor:
     return values.to(bank.targets.device)
 
 
-def _sample(bank: NeighborBank) -> Tensor:
-    """Embeddings of the bank's rows; where these are many, of a random sample of them."""
-    rows = np.random.RandomState(0).permutation(len(bank))
-    return bank.embeddings[rows[: COMPRESSION_PAIRS // len(bank)]]
+def _sample(evaluation: Evaluation) -> np.ndarray:
+    """Some of the queries at random, all unless they are many."""
+    n_rows = len(evaluation.neighbors)
+    pairs = WEIGHED_PAIRS if evaluation.bounds(n_rows) is None else SEARCHED_PAIRS
+    return np.random.RandomState(0).permutation(len(evaluation))[: max(1, pairs // n_rows)]
 
 
 def in_order_of(target_names, y):

@@ -107,10 +107,10 @@ def contributions_of(ax):
 
 
 def test_writes_the_contributions_beside_the_rows(reg, plane, ax):
-    _, X_test, y, _ = plane
+    _, X_test, _, _ = plane
     table, prediction = reg.explain(X_test[:1]), reg.predict(X_test[:1])[0]
     NeighborsDisplay.from_estimator(reg, X_test[:1], n_neighbors=5, ax=ax)
-    written, label = contributions_of(ax)
+    written, _ = contributions_of(ax)
     rounding = 0.005 * table["contribution"].abs().max()  # three digits of the largest
     np.testing.assert_allclose(written, table["contribution"][:5], atol=rounding)
     assert f"({table['weight'][:5].sum():.0%} of the weight)" in ax.get_title()
