@@ -16,7 +16,6 @@ IMAGES = HERE.parent / "docs" / "images"
 BENCHMARKS = {
     "ablation": ["pandas", "pyarrow"],
     "accuracy": ["pandas", "pyarrow"],
-    "approximate": ["pandas", "faiss"],
     "as_softmax": ["pandas", "pyarrow", "transformers"],
     "bank_edits": ["pandas", "matplotlib"],
     "classes": ["pandas"],
@@ -35,6 +34,7 @@ BENCHMARKS = {
     "real_data": ["pandas", "pyarrow"],
     "saving": ["onnxruntime", "onnxscript"],
     "scaling": [],
+    "search": ["faiss"],
     "shards": ["distributed"],
     "synthetic": [],
     "weightings": ["pandas", "pyarrow", "matplotlib"],

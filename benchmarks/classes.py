@@ -35,11 +35,14 @@ from .rivals import (
     tuned_neighbors,
 )
 from .scores import (
+    ALL_ROWS,
+    compare_with_all_rows,
     is_complete,
     judge_classes,
     mean_over_splits,
     print_ranked,
     print_seconds,
+    print_weights,
     relative_error,
     score,
 )
@@ -74,6 +77,7 @@ def make_models(seed, X):
         "dense head": DenseHeadClassifier(random_state=seed),
         "SoftStep k-NN": SoftStepKNeighborsClassifier(random_state=seed),
         "NONA": NONAClassifier(random_state=seed),
+        ALL_ROWS: NONAClassifier(n_neighbors=None, random_state=seed),
         "NONA, adjust=False": NONAClassifier(adjust=False, random_state=seed),
     }
     if find_spec("pytabkit"):
@@ -138,6 +142,7 @@ def report(results, sets):
         table = table.assign(mean=table.mean(axis=1, skipna=False))
         print(f"\n{title}")
         print(table.sort_values("mean", ascending=name != "auc").round(3).to_string())
+    print_weights(results, sets)
     print_seconds(results, sets)
     return loss, error
 
@@ -161,6 +166,9 @@ def check(results, loss, error):
         assert relative_error(loss, "CatBoost")["NONA"] <= 1.05  # we aim at .97
         mean_error = error.mean(axis=1)
         assert mean_error["NONA"] <= mean_error["CatBoost"]
+    ratio, _, n_rows = compare_with_all_rows(results, "log_loss", real_data.CLASSES)
+    assert ratio <= 1.01
+    assert n_rows <= 64
 
 
 def add_arguments(parser):
@@ -174,5 +182,5 @@ def run(args):
     sets, how = (["made up"], measure_quickly) if args.quick else (args.sets, measure)
     results = complete_splits("classes.csv", args, sets, how)
     loss, error = report(results, sets if args.quick else real_data.CLASSES)
-    if not args.quick and is_complete(loss.reindex(["NONA"]), real_data.CLASSES):
+    if not args.quick and is_complete(loss.reindex(["NONA", ALL_ROWS]), real_data.CLASSES):
         check(results, loss, error)

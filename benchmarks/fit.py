@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -280,6 +281,40 @@ def compare_many_rows(n):
     return ratio, after
 
 
+def compare_with_all_rows(n, n_seeds, **params):
+    """Default fits to n rows × 20, of weights that end and of all rows, on one core.
+
+    Returns
+    -------
+    ratio : float
+        Geometric mean over the seeds of the first's processor time over the second's.
+    chance : float
+        Its standard error: two fits end after different numbers of epochs.
+    """
+    seconds, epochs = np.empty((2, n_seeds, 2))
+    for seed in range(n_seeds):
+        X, y = make_friedman1(n, 20, noise=1.0, random_state=seed)
+        for i, n_neighbors in enumerate(("auto", None)):
+            reg = NONARegressor(n_neighbors=n_neighbors, random_state=seed, **params)
+            with threads(1):
+                seconds[seed, i] = timed(partial(reg.fit, X, y), time.process_time)
+            epochs[seed, i] = reg.n_iter_
+    ratio, chance = geometric_mean(seconds[:, 0] / seconds[:, 1])
+    of_epoch, _ = geometric_mean(seconds[:, 0] / seconds[:, 1] * epochs[:, 1] / epochs[:, 0])
+    print(
+        f"Default fits to {n:,} × 20, over fits with n_neighbors=None, {n_seeds} seeds, one core"
+    )
+    print(f"  seconds {ratio:.2f} ×, standard error {chance:.2f}; of an epoch {of_epoch:.2f} ×")
+    return ratio, chance
+
+
+def geometric_mean(ratios):
+    """The geometric mean of ratios, and its standard error."""
+    logs = np.log(ratios)
+    mean = np.exp(logs.mean())
+    return mean, mean * logs.std(ddof=1) / np.sqrt(len(logs))
+
+
 def compare_commits(commit, names, **limits):
     """Default fits to tables, one core: this package beside a commit's; returns the ratios."""
     root = Path(__file__).parents[1]
@@ -324,6 +359,7 @@ print(np.sqrt(np.mean(error**2)) / data["y_test"].std())
 #: Prints seconds of a process's first fit.
 FIRST_FIT = """
 import time
+from functools import partial
 import numpy as np
 from nona_sklearn import NONARegressor
 X = np.random.default_rng(0).standard_normal((60, 4))
@@ -332,7 +368,7 @@ NONARegressor(n_estimators=1, max_iter=2).fit(X, X[:, 0])
 print(time.perf_counter() - start)
 """
 
-TABLES = ("start", "loop", "rows", "realmlp", "threads", "search", "many")
+TABLES = ("start", "loop", "rows", "neighbors", "realmlp", "threads", "search", "many")
 
 
 def add_arguments(parser):
@@ -347,6 +383,7 @@ def run_quickly():
     compare_imports(dict.fromkeys(IMPORTS, "import sys"), repeats=1)
     compare_with_bare_loop(300, n_epochs=2, repeats=1)
     compare_sizes(100)
+    compare_with_all_rows(100, n_seeds=2, **short)
     compare_threads(100, **short)
     print_ratios("Ratios", {"one": 1.0, "two": 2.0}, "one")
 
@@ -369,6 +406,9 @@ def run(args):
         assert compare_with_bare_loop(20_000, n_epochs=5, repeats=3) <= 1.25
     if "rows" in args.tables:
         assert compare_sizes(20_000) <= 1.5
+    if "neighbors" in args.tables:
+        ratio, chance = compare_with_all_rows(6_000, n_seeds=5)
+        assert ratio <= 1 + chance
     if "threads" in args.tables:
         alone, beside = compare_threads(6_000)
         assert alone <= 0.65  # we aim at .6

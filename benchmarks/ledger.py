@@ -33,9 +33,21 @@ def complete(path, keys, cases, measure):
         if values in done:
             continue
         row = pd.DataFrame([dict(zip(keys, values, strict=True)) | measure(*values)])
-        row.to_csv(path, mode="a", index=False, header=not path.exists())
+        append(path, row)
         print(row.round(4).to_string(index=False, header=False), flush=True)
     return pd.read_csv(path)
+
+
+def append(path, row):
+    """Append a row to a CSV file; earlier rows are empty in columns that are new."""
+    if not path.exists():
+        row.to_csv(path, index=False)
+        return
+    held = pd.read_csv(path, dtype=str, keep_default_na=False)  # numbers as they were written
+    columns = [*held, *row.columns.difference(held.columns, sort=False)]
+    if len(columns) > held.shape[1]:
+        held.reindex(columns=columns, fill_value="").to_csv(path, index=False)
+    row.reindex(columns=columns).to_csv(path, mode="a", index=False, header=False)
 
 
 def complete_splits(name, args, sets, measure):

@@ -44,6 +44,7 @@ def make_model(similarity, step, batch_size, embedding_dim, seed):
         similarity=similarity,
         softstep=None if step == "none" else {"step": step, "params": "pointwise"},
         weighting=Softmax(learn_temperature=False),
+        n_neighbors=None,
         neighbor_pool="batch",
         batch_size=batch_size,
         learning_rate_init=0.001,

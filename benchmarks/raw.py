@@ -21,7 +21,15 @@ from . import real_data
 from .ledger import complete_splits
 from .quick import shorten
 from .rivals import boosted, catboosted, make_encoder, tuned_neighbors
-from .scores import is_complete, print_tables, relative_error, score
+from .scores import (
+    ALL_ROWS,
+    compare_with_all_rows,
+    is_complete,
+    print_tables,
+    print_weights,
+    relative_error,
+    score,
+)
 from .timing import timed
 
 BASELINE = "HistGradientBoosting"
@@ -53,6 +61,7 @@ def make_models(seed, X):
         PREPARED: make_pipeline(make_encoder(), NONARegressor(random_state=seed)),
         "SoftStep k-NN": SoftStepKNeighborsRegressor(random_state=seed),
         "NONA": NONARegressor(random_state=seed),
+        ALL_ROWS: NONARegressor(n_neighbors=None, random_state=seed),
     }
 
 
@@ -93,7 +102,9 @@ def measure_quickly(set_name, model_name, seed):
 
 def report(results):
     """Print the tables; returns the mean normalised RMSE, models by sets."""
-    return print_tables(results, results.set.unique(), BASELINE)
+    scores = print_tables(results, results.set.unique(), BASELINE)
+    print_weights(results, results.set.unique())
+    return scores
 
 
 def preparation_share():
@@ -103,7 +114,7 @@ def preparation_share():
     return preparing / timed(lambda: NONARegressor(random_state=0).fit(X, y))
 
 
-def check(scores):
+def check(results, scores):
     """Assert what the documentation states: ahead of others, and as good as prepared columns."""
     nona = scores.loc["NONA"]
     relative = relative_error(scores.dropna(), BASELINE)
@@ -114,6 +125,9 @@ def check(scores):
         assert relative["NONA"] <= relative["CatBoost"]  # we aim at .95 of it
     assert np.exp(np.log(prepared).mean()) <= 1.005
     assert (prepared <= 1.02).all()  # chance: two fits differ by up to 5 % on one split
+    ratio, chance, n_rows = compare_with_all_rows(results, "nrmse", real_data.RAW)
+    assert ratio <= 1.003 + chance
+    assert n_rows <= 20
     share = preparation_share()
     print(f"Preparing 100,000 x 30: {share:.1%} of a fit")
     assert share < 0.05
@@ -128,6 +142,7 @@ def add_arguments(parser):
 def run(args):
     """Run what is missing, print the tables, check the claims."""
     sets, how = (["made up"], measure_quickly) if args.quick else (args.sets, measure)
-    scores = report(complete_splits("raw.csv", args, sets, how))
-    if not args.quick and is_complete(scores.reindex(["NONA"]), real_data.RAW):
-        check(scores)
+    results = complete_splits("raw.csv", args, sets, how)
+    scores = report(results)
+    if not args.quick and is_complete(scores.reindex(["NONA", ALL_ROWS]), real_data.RAW):
+        check(results, scores)

@@ -3,8 +3,18 @@
 import numpy as np
 from scipy.stats import friedmanchisquare, studentized_range
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.pipeline import Pipeline
 
 from .timing import timed
+
+ALL_ROWS = "NONA, n_neighbors=None"  # the papers' estimator: every row of the bank has weight
+#: Columns that describe the weights behind a prediction, and the titles of their tables.
+WEIGHTS = {
+    "n_nonzero_weights": "Rows with weight",
+    "effective_n_neighbors": "Effective number of neighbours, 1 / sum of squared weights",
+    "perplexity": "Perplexity of the weights",
+}
+N_WEIGHED = 1000  # test rows whose weights are described
 
 
 def judge_numbers(model, X, y):
@@ -16,7 +26,54 @@ def score(model, X_train, X_test, y_train, y_test, judge=judge_numbers):
     """Fit on one split: the scores of the test rows by `judge`, and seconds for the fit."""
     seconds = timed(lambda: model.fit(X_train, y_train))
     judgement = judge(model, X_test, y_test)
-    return {"n_train": len(y_train), **judgement, "seconds": seconds}
+    weights = describe_weights(model, X_test[:N_WEIGHED])
+    return {"n_train": len(y_train), **judgement, "seconds": seconds, **weights}
+
+
+def describe_weights(model, X):
+    """Compute :data:`WEIGHTS` of a fitted estimator of ours: medians over queries.
+
+    Parameters
+    ----------
+    model : estimator
+        If it is a pipeline, its last step counts.
+    X : array-like of shape (n_queries, n_features)
+        Queries.
+
+    Returns
+    -------
+    dict of str to float
+        Empty for other estimators.
+    """
+    if isinstance(model, Pipeline):
+        X, model = model[:-1].transform(X), model[-1]
+    if not hasattr(model, "bank_"):
+        return {}
+    weights = model.neighbor_weights(X)
+    numbers = (
+        np.diff(weights.indptr),
+        1 / weights.power(2).sum(axis=1),
+        perplexity(weights),
+    )
+    return {name: float(np.median(each)) for name, each in zip(WEIGHTS, numbers, strict=True)}
+
+
+def perplexity(weights):
+    """Exponential of the entropy of each row's weights.
+
+    Parameters
+    ----------
+    weights : sparse CSR array of shape (n_queries, n_neighbors)
+        Each row sums to 1.
+
+    Returns
+    -------
+    ndarray of shape (n_queries,)
+        k, if k weights are equal and the others 0.
+    """
+    logs = weights.copy()
+    logs.data = np.log(logs.data)
+    return np.exp(-weights.multiply(logs).sum(axis=1))
 
 
 def judge_classes(model, X, y):
@@ -129,6 +186,70 @@ def print_tables(results, sets, baseline):
     print_ranked("nRMSE", scores, baseline)
     print_seconds(results, sets)
     return scores
+
+
+def print_weights(results, sets):
+    """Print :data:`WEIGHTS` of the models that have weights, and their medians over the sets."""
+    for column, title in WEIGHTS.items():
+        if column not in results:  # a file that was written before they were
+            continue
+        table = mean_over_splits(results.dropna(subset=column), column, sets)
+        print(f"\n{title}, median over test rows")
+        print(table.assign(median=table.median(axis=1)).round(1).to_string())
+
+
+def compare_with_all_rows(results, column, sets):
+    """Print what the end of the weights changes: an error, and the rows behind a prediction.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Columns set, model, seed, `column` and those of :data:`WEIGHTS`.
+    column : str
+        The error.
+    sets : iterable of str
+        The sets that count.
+
+    Returns
+    -------
+    ratio : float
+        Error of NONA relative to :data:`ALL_ROWS`, see :func:`paired_ratio`.
+    chance : float
+        Its standard error.
+    n_rows : float
+        Rows with weight in NONA's predictions: median over test rows, and then over sets.
+    """
+    results = results[results.set.isin(sets)]
+    ratio, chance = paired_ratio(results, column, "NONA", ALL_ROWS)
+    n_rows = mean_over_splits(results, "n_nonzero_weights", sets).T["NONA"].median()
+    print(f"NONA / {ALL_ROWS}: {ratio:.4f}, standard error {chance:.4f}; {n_rows:.0f} rows")
+    return ratio, chance, n_rows
+
+
+def paired_ratio(results, column, name, other):
+    """Error of a model relative to another's on the same splits, and what chance does to it.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Columns set, model, seed and `column`.
+    column : str
+        The error.
+    name, other : str
+        The models; splits count on which both were run.
+
+    Returns
+    -------
+    ratio : float
+        Geometric mean over the splits of a set, and then over the sets.
+    chance : float
+        Its standard error. The sets are given; splits and initial weights are random.
+    """
+    errors = results.pivot_table(index=["set", "seed"], columns="model", values=column)
+    of_sets = np.log(errors[name] / errors[other]).dropna().groupby("set")
+    ratio = np.exp(of_sets.mean().mean())
+    variance = (of_sets.var() / of_sets.count()).mean() / len(of_sets)
+    return ratio, ratio * np.sqrt(variance)
 
 
 def print_seconds(results, sets):

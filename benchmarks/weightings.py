@@ -105,7 +105,13 @@ def measure(set_name, label, condition, seed, max_train=MAX_TRAIN, quick=False, 
         X, y = CONDITIONS[condition](X, y, rng)
     weighting, step = MODELS[label]
     estimator = NONAClassifier if real_data.has_classes(y) else NONARegressor
-    model = estimator(weighting=weighting, softstep=step, n_estimators=1, random_state=seed)
+    model = estimator(
+        weighting=weighting,
+        softstep=step,
+        n_neighbors=None,  # each ends as it does by itself
+        n_estimators=1,
+        random_state=seed,
+    )
     if quick:
         shorten(model)
     seconds = timed(lambda: model.fit(X, y))

@@ -2,8 +2,8 @@
 Adjusted neighbours of a house price
 ====================================
 
-A prediction is a mean of real prices. Each price is first moved by what sets its house apart from
-the house in question: here, how much larger it is and how old.
+A prediction is a mean of a few real prices. Each price is first moved by what sets its house apart
+from the house in question: here, how much larger it is and how old.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ price = 1.6 * houses["area"] + 0.9 * (houses["built"] - 1920) + of_district
 price += rng.normal(scale=12, size=n_houses)
 
 reg = NONARegressor(n_estimators=1, random_state=0).fit(houses[1:], price[1:])
-table = reg.explain(houses[:1], n_neighbors=8).iloc[:8]
+table = reg.explain(houses[:1])  # every row with weight
 
 place = np.arange(len(table))
 figure, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
@@ -45,7 +45,7 @@ ax.scatter(
 ax.axvline(reg.predict(houses[:1])[0], color="black", linestyle="--", label="prediction")
 ax.set_yticks(place, table["neighbor"])
 ax.invert_yaxis()
-ax.set(xlabel="price (thousand dollars)", title="The eight houses that weigh most")
+ax.set(xlabel="price (thousand dollars)", title="All houses behind one prediction")
 ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), markerscale=0.6)
 
 # %%

@@ -2,7 +2,7 @@
 A classifier's boundary, and the rows behind one prediction
 ===========================================================
 
-Probabilities are weights of neighbours. The rows that weigh most for one query are drawn larger.
+Neighbours vote with their weights. All rows that have weight for one query are circled.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,8 @@ from nona_sklearn import NONAClassifier
 X, y = make_moons(300, noise=0.25, random_state=0)
 clf = NONAClassifier(n_estimators=1, random_state=0).fit(X, y)
 query = np.array([[0.6, 0.35]])
-weights, rows = clf.kneighbors(query, n_neighbors=20)
+n_rows = int(clf.n_nonzero_weights(query)[0])
+weights, rows = clf.kneighbors(query, n_neighbors=n_rows)
 
 figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 boundary = DecisionBoundaryDisplay.from_estimator(

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.stats import entropy
+from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
 
 from benchmarks import __main__ as command
 from benchmarks import scores
@@ -129,6 +133,57 @@ def test_shares_of_classes_are_calibrated_and_rank_nothing():
             "calibration_error": 0,
         }
     )
+
+
+def test_the_perplexity_of_equal_weights_is_their_number():
+    weights = sparse.csr_array([[0.25] * 4, [0, 0.5, 0.5, 0], [1, 0, 0, 0]])
+    np.testing.assert_allclose(scores.perplexity(weights), [4, 2, 1])
+
+
+def test_weights_are_described_by_medians_behind_a_pipeline_too():
+    class Halves(BaseEstimator):
+        bank_ = None
+
+        def fit(self, X, y):
+            return self
+
+        def neighbor_weights(self, X):
+            assert np.array_equal(X, [[0.0], [1.0], [1.0]])
+            return sparse.csr_array([[1, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]])
+
+    X = np.array([[2.0], [4.0], [4.0]])
+    model = make_pipeline(MinMaxScaler(), Halves()).fit(X, X[:, 0])
+    assert scores.describe_weights(model, X) == pytest.approx(dict.fromkeys(scores.WEIGHTS, 2))
+    assert scores.describe_weights(DummyClassifier().fit(X, [0, 1, 1]), X) == {}
+
+
+def test_a_ratio_of_errors_on_paper():
+    """Logarithms of the ratios: 0 and 2 on one set, 1 and 1 on another."""
+    pd = pytest.importorskip("pandas")
+    one, few = np.ones(4), np.exp([0, 2, 1, 1])
+    results = pd.DataFrame(
+        {
+            "set": list("aabb") * 2,
+            "seed": [0, 1] * 4,
+            "model": ["other"] * 4 + ["NONA"] * 4,
+            "error": np.concatenate([one, few]),
+        }
+    )
+    ratio, chance = scores.paired_ratio(results, "error", "NONA", "other")
+    assert ratio == pytest.approx(np.e)
+    # The mean of the first set has variance 2 / 2, that of the second 0; theirs a quarter of both.
+    assert chance == pytest.approx(np.e / 2)
+
+
+def test_results_of_earlier_versions_get_new_columns(tmp_path):
+    pd = pytest.importorskip("pandas")
+    from benchmarks import ledger
+
+    path = tmp_path / "results.csv"
+    path.write_text('model,nrmse\n"k-NN, tuned",0.10\n')
+    ledger.append(path, pd.DataFrame([{"model": "NONA", "nrmse": 0.5, "n_rows": 3}]))
+    ledger.append(path, pd.DataFrame([{"model": "MLP", "nrmse": 0.25}]))
+    assert path.read_text() == ('model,nrmse,n_rows\n"k-NN, tuned",0.10,\nNONA,0.5,3\nMLP,0.25,\n')
 
 
 def test_a_split_has_a_fifth_of_each_class():

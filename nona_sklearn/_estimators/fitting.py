@@ -86,7 +86,7 @@ def _initial_networks(
 
 def _in_units_of_targets(head: Any, targets: Any) -> None:
     """State a head's mean residual in units of the bank's targets, not of what it learned."""
-    if getattr(head, "shrinks", False):
+    if getattr(head, "shrinkage", 0):
         encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
         center = targets.restore(torch.zeros_like(encoded)[None])[0]
         head.mean_residual = tuple((center + targets.unit * encoded).tolist())

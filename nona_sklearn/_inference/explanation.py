@@ -78,13 +78,9 @@ class Explanation:
         if k is None:
             k = max(evaluation.support_sizes().tolist(), default=1)
         weights, positions, adjusted = evaluation.heaviest(k)
+        weights, left = _share_out(weights)
         targets = evaluation.neighbors.columns[positions]
         adjusted = targets if votes else adjusted
-        left = 1 - weights.sum(dim=1, keepdim=True)
-        left = torch.where(left > NEGLIGIBLE, left, 0.0)
-        # The weights are rounded to float32: without others, they must sum to 1.
-        weights = torch.where(left > 0, weights, weights / weights.sum(dim=1, keepdim=True))
-
         listed = weights > 0
         of_query, where = _array(listed.nonzero()[:, 0]), _array(positions[listed])
         found = cls(
@@ -98,7 +94,7 @@ class Explanation:
             queries=np.arange(len(evaluation)) if queries is None else queries,
             taken=taken,
             target_names=target_names,
-        )._with_others(evaluation, _array(left[:, 0]), votes)
+        )._with_others(evaluation, _array(left), votes)
         return found._with_network(evaluation) if votes else found
 
     def _with_others(self, evaluation: Evaluation, left: np.ndarray, votes: bool) -> Explanation:
@@ -217,6 +213,14 @@ class Explanation:
             for name, values in named
             for end, column in zip(ends, values.T, strict=True)
         }
+
+
+def _share_out(weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (q, k), and what they leave to all others, (q,); without others, they sum to 1."""
+    total = weights.sum(dim=1, keepdim=True)
+    left = torch.where(1 - total > NEGLIGIBLE, 1 - total, 0.0)
+    # What is left by rounding to float32 belongs to the neighbours themselves.
+    return torch.where(left > 0, weights, weights / total), left[:, 0]
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -39,6 +39,7 @@ MARGIN = 3  # candidates beyond the k-th: they show whether another row could be
 BLOCK_PAIRS = 2**22  # pairs of queries and rows at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
+LEAST_IN_SIGHT = 32  # rows that the search of a graph keeps in sight
 
 
 def make_index(
@@ -70,7 +71,8 @@ def make_index(
     if similarity not in KNOWN:
         return FunctionIndex(similarity, rows)
     if algorithm == "auto" and similarity in ALGORITHMS["kd_tree"]:
-        algorithm = "kd_tree" if rows.shape[1] <= MOST_DIMENSIONS_OF_TREE else "brute"
+        few = rows.shape[1] <= MOST_DIMENSIONS_OF_TREE and rows.device.type == "cpu"
+        algorithm = "kd_tree" if few else "brute"
     if algorithm == "hnsw":
         return GraphIndex(similarity, rows, graph)
     if algorithm in TREES:
@@ -460,7 +462,7 @@ class GraphIndex(Index):
     def _nearest(self, query: Tensor, k: int) -> Tensor:
         """Among many duplicates a graph may lead to fewer than k rows: then search exactly."""
         points = self._points(query, 0)
-        self.graph.hnsw.efSearch = 2 * k  # rows that the search keeps in sight
+        self.graph.hnsw.efSearch = max(2 * k, LEAST_IN_SIGHT)
         _, rows = self.graph.search(points, k)
         short = (rows < 0).any(axis=1)
         if short.any():

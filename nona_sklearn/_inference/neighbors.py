@@ -86,7 +86,8 @@ class Neighbors:
         algorithm = self.algorithm if isinstance(self.algorithm, str) else id(self.algorithm)
         key = "indexes", algorithm, *(own.similarity for own, _, _ in parts)
         if key not in self.cache:
-            graphs = self.cache.get("graphs") or [None] * len(parts)
+            read = self.cache.pop("graphs", None) if algorithm == "hnsw" else None
+            graphs = read or [None] * len(parts)
             self.cache[key] = [
                 make_index(self.algorithm, own.similarity, own.metric_part(z), graph)
                 for (own, _, z), graph in zip(parts, graphs, strict=True)

@@ -121,30 +121,20 @@ class NetworkRows:
 
     # -- means -----------------------------------------------------------------------------
 
-    def average(
-        self, values: Tensor, weights: Tensor | None = None, queries: Tensor | slice = slice(None)
-    ) -> Tensor:
-        """Weighted means (q, c) of the bank's values (n, c), of all or some of the queries."""
-        weights = self.weights if weights is None else weights
-        if isinstance(self.rows, slice):
-            return weights @ values
-        return torch.einsum("qm,qmc->qc", weights, values[self.rows[queries]])
-
     def mean(self) -> Tensor:
         """Adjusted weighted means of the values, (q, c)."""
-        return self._prediction(self.average(self._summands))
+        return self._prediction(_average(self.weights, self._summands(self.rows)))
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q, c), not adjusted."""
-        return self.average(self.neighbors.columns)
+        return _average(self.weights, self.neighbors.columns[self.rows])
 
-    @property
-    def _summands(self) -> Tensor:
-        """What predictions are means of, (n, c'): values and, if they are adjusted, g."""
-        columns = self.neighbors.columns
+    def _summands(self, rows: Tensor | slice) -> Tensor:
+        """What predictions are means of, (..., c'): values and, if they are adjusted, g."""
+        values = self.neighbors.columns[rows]
         if not self.adjusts:
-            return columns
-        return torch.cat([columns, self._adjustments(self.neighbors.embeddings)], dim=1)
+            return values
+        return torch.cat([values, self._adjustments(self.neighbors.embeddings, rows)], dim=-1)
 
     def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """Predictions (q, c) from means of the summands, by weights whose sum is 1 or 0."""
@@ -172,14 +162,14 @@ class NetworkRows:
         values = self.neighbors.columns[rows]
         if not self.adjusts:
             return values.reshape(-1, *values.shape[-2:])
-        theirs = self._adjustments(self.neighbors.embeddings)[rows]
+        theirs = self._adjustments(self.neighbors.embeddings, rows)
         own, attenuation = self.query_adjustments[:, None], self.attenuation[:, :, None]
         return self.head.adjusted_mean(values, theirs, 1.0, own, attenuation)
 
-    def _adjustments(self, embeddings: Tensor) -> Tensor:
-        """Adjustments g of rows, (n, c), in units of the values."""
+    def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Adjustments g of rows, (..., c), in units of the values."""
         assert self.adjustment_scale is not None
-        return self.adjustment_scale * self.head.adjustments(embeddings).double()
+        return self.adjustment_scale * self.head.adjustments(embeddings)[rows].double()
 
     @cached_property
     def query_adjustments(self) -> Tensor:
@@ -220,8 +210,7 @@ class NetworkRows:
         A query's only neighbour is kept.
         """
         queries, columns = leaving.nonzero(as_tuple=True)
-        summands = self._summands
-        means = [summands.new_zeros(0, self.neighbors.columns.shape[1])]
+        means = [self.neighbors.columns[:0]]
         for pairs in spans(len(queries), max(1, LEAVE_ONE_OUT_PAIRS // leaving.shape[1])):
             query, column = queries[pairs], columns[pairs, None]
             weights = self.weigh(query, column)
@@ -229,7 +218,8 @@ class NetworkRows:
             weights = torch.where(
                 total > 0, weights, torch.zeros_like(weights).scatter_(1, column, 1.0)
             )
-            mean = self.average(summands, weights, query)
+            rows = self.rows if isinstance(self.rows, slice) else self.rows[query]
+            mean = _average(weights, self._summands(rows))
             means.append(self._prediction(mean, query))
         return torch.cat(means)
 
@@ -253,9 +243,8 @@ class NetworkClassRows(NetworkRows):
         """Share of the classes' frequencies in each probability."""
         return self.head.share_of_prior(self.neighbors.adjustment_scale)
 
-    @property
-    def _summands(self) -> Tensor:
-        return self.neighbors.columns  # `h` depends on the query alone
+    def _summands(self, rows: Tensor | slice) -> Tensor:
+        return self.neighbors.columns[rows]  # `h` depends on the query alone
 
     @cached_property
     def masses(self) -> Tensor:
@@ -296,6 +285,13 @@ class NetworkClassRows(NetworkRows):
             for c in range(labels.shape[2]):
                 still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[..., c])
                 yield still / left - mean[:, output][:, c, None]
+
+
+def _average(weights: Tensor, values: Tensor) -> Tensor:
+    """Weighted means (q, c) of each query's values (q, m, c), or of all values (m, c)."""
+    if values.ndim == 2:
+        return weights @ values
+    return (weights[:, None] @ values)[:, 0]
 
 
 def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .._inference.evaluation import Evaluation
 from ..attention import ClassHead, NONAHead
+from ..attention.head import refine_one
 
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few parameters need few
@@ -43,11 +44,12 @@ def refine(
     With `choose_n_neighbors`, that of the head is chosen first, and the others for it.
     """
     head, truth = head_of(evaluation), (values.double(), *weights)
-    candidates = [k for k in N_NEIGHBORS if k <= len(evaluation.neighbors)]
+    bank = evaluation.neighbors
+    candidates = [k for k in N_NEIGHBORS if k <= len(bank)]
     if choose_n_neighbors and candidates:
-        head.n_neighbors = candidates[-1]
+        head.n_neighbors = candidates[-1]  # so that a first search finds enough for all
     if head.shrinks:
-        head.fit_mean_residual(evaluation.neighbors.columns, evaluation.neighbors.embeddings)
+        head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
 
     def whole_loss() -> Tensor:
         return loss(evaluation.mean(), *truth)
@@ -76,11 +78,16 @@ def fit_n_neighbors(
 
     `loss` returns the head's loss, `losses_of_parts` those of parts of the rows, (p,). Within
     chance is a mean excess of at most one standard error, or of a small share of the best loss,
-    if that is more. Each number is tried with the shrinkage that suits it.
+    if that is more. Each number is tried with the shrinkage or smoothing that suits it.
     """
-    found = []
+    of_noise, found = list(head.noise_refinements()), []
+
+    def refine_noise() -> None:
+        for set_to, values in of_noise:
+            refine_one(set_to, values, loss)
+
     for head.n_neighbors in candidates:
-        head.refine_shrinkage(loss)
+        refine_noise()
         found.append(losses_of_parts())
     each = torch.stack(found)  # (len(candidates), p)
     excess = each - each[each.mean(dim=1).argmin()]
@@ -88,7 +95,7 @@ def fit_n_neighbors(
     tolerance = TOLERANCE_OF_CLASSES if isinstance(head, ClassHead) else TOLERANCE
     allowed = chance.clamp_min(tolerance * each.mean(dim=1).min())
     head.n_neighbors = candidates[int((excess.mean(dim=1) <= allowed).int().argmax())]
-    head.refine_shrinkage(loss)
+    refine_noise()
 
 
 def head_of(evaluation: Evaluation) -> NONAHead:

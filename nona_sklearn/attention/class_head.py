@@ -72,8 +72,7 @@ class ClassHead(NONAHead):
             start = torch.tensor(START_SMOOTHING).logit()
             self.logit_smoothing: Tensor = nn.Parameter(start)
 
-    def refinements(self) -> Iterator[Refinement]:
-        yield from super().refinements()
+    def noise_refinements(self) -> Iterator[Refinement]:
         if hasattr(self, "logit_smoothing"):
             yield multiples_of(self.logit_smoothing, SMOOTHING_MULTIPLES)
 

@@ -166,6 +166,10 @@ class NONAHead(nn.Module):
             yield from self.step.refinements()
         if hasattr(self, "log_temperature"):
             yield multiples_of(self.log_temperature, self.temperature_multiples)
+        yield from self.noise_refinements()
+
+    def noise_refinements(self) -> Iterator[Refinement]:
+        """Yield those that make up for the noise in a mean of few neighbours."""
         if self.shrinks:
             yield self._set_shrinkage, SHRINKAGES
 
@@ -175,16 +179,14 @@ class NONAHead(nn.Module):
         for set_to, candidates in self.refinements():
             refine_one(set_to, candidates, loss)
 
-    def refine_shrinkage(self, loss: Callable[[], Tensor]) -> None:
-        """Set the shrinkage alone to the value of the lowest loss, if there may be any."""
-        if self.shrinks:
-            refine_one(self._set_shrinkage, SHRINKAGES, loss)
-
     @torch.no_grad()
-    def fit_mean_residual(self, targets: Tensor, embeddings: Tensor) -> None:
+    def fit_mean_residual(
+        self, targets: Tensor, embeddings: Tensor, log_prior: Tensor | None = None
+    ) -> None:
         """Set :attr:`mean_residual` by all rows: targets (n, c), with their embeddings (n, d)."""
         residuals = targets - self.adjustments(embeddings).to(targets)
-        self.mean_residual = tuple(residuals.mean(dim=0).tolist())
+        logits = targets.new_zeros(len(targets)) if log_prior is None else log_prior.to(targets)
+        self.mean_residual = tuple((logits.softmax(dim=0) @ residuals).tolist())
 
     @property
     def shrinks(self) -> bool:

@@ -59,7 +59,11 @@ def test_an_algorithm_that_cannot_do_the_similarity(kind, algorithm, similarity)
         (NONARegressor, {"n_neighbors": None}, "n_neighbors=None, .*weighting='softmax'"),
         (NONARegressor, {"weighting": "preconditioned"}, "weighting='preconditioned'"),
         (NONAClassifier, {"softstep": "s1", "n_neighbors": 5}, "softstep='s1'"),
-        (SoftStepKNeighborsRegressor, {"softstep": "s2"}, "n_neighbors=None, softstep='s2'"),
+        (
+            SoftStepKNeighborsRegressor,
+            {"softstep": "s2", "n_neighbors": None},
+            "n_neighbors=None, softstep='s2'",
+        ),
         (
             SoftStepKNeighborsClassifier,
             {"softstep_on": "similarity", "n_neighbors": 9},

@@ -135,7 +135,7 @@ def test_weightings_that_end_may_be_capped_further(kind, weighting):
 def test_all_rows_may_have_weight():
     X, y = data(NONARegressor, n_rows=30)
     assert make(NONARegressor, n_neighbors=30).fit(X, y).n_neighbors_ == 30
-    assert make(NONARegressor).fit(X, y).n_neighbors_ is None
+    assert make(NONARegressor, n_neighbors=None).fit(X, y).n_neighbors_ is None
 
 
 # -- a chosen number --------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_auto_chooses_a_number_for_each_network(kind):
 
 @OF_NONA
 def test_auto_without_validation_rows_is_the_number_of_training(kind):
-    X, y = data(kind)
+    X, y = data(kind, n_outputs=2)
     estimator = make(kind, n_neighbors="auto", early_stopping=False).fit(X, y)
     start = START_N_NEIGHBORS if kind is NONARegressor else START_N_NEIGHBORS_OF_CLASSES
     assert [head.n_neighbors for head in heads(estimator)] == [start, start]
@@ -178,7 +178,7 @@ def test_auto_is_at_most_all_rows(kind):
 )
 def test_auto_leaves_weights_that_end_by_themselves(params):
     X, y = data(NONARegressor)
-    as_they_are = make(NONARegressor, **params).fit(X, y)
+    as_they_are = make(NONARegressor, n_neighbors=None, **params).fit(X, y)
     auto = make(NONARegressor, n_neighbors="auto", **params).fit(X, y)
     np.testing.assert_array_equal(auto.predict(X), as_they_are.predict(X))
 

@@ -161,7 +161,8 @@ def test_names_of_lines_that_rows_have():
     table = clf.explain(X[N:], 1, features=X[:N])
     assert table["neighbor"][0] == "query'"
     assert table["neighbor"][3] == "network''"
-    assert {*clf.explain(X[N:])["neighbor"]} == {*X.index[:N], "network''"}
+    lines = {*clf.explain(None)["neighbor"]}
+    assert "network''" in lines <= {*X.index[:N], "network''"}
 
 
 def test_arrays_and_polars():

@@ -16,6 +16,7 @@ from nona_sklearn._inference.index import (
     check_algorithm,
     make_index,
 )
+from nona_sklearn.similarity import SIMILARITIES
 
 pytestmark = pytest.mark.numeric
 EXACT = [
@@ -164,6 +165,42 @@ def test_products_that_torch_rounds_more(similarity):
         assert_nearest("brute", similarity, normal(50, 33, seed=1), normal(3000, 33), 10)
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("similarity", ALGORITHMS["brute"])
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e15])
+def test_similarities_are_the_definitions(similarity, scale):
+    """Of equal rows, too: with 'log_l2' they are as near as float32 allows."""
+    rows = torch.from_numpy(scale * normal(40, 5)).float()
+    query = torch.cat([rows[:5], torch.from_numpy(scale * normal(20, 5, seed=1)).float()])
+    positions = torch.arange(40).repeat(25, 1).flip(1)
+    found = make_index("brute", similarity, rows).similarities(query, positions)
+    expected = SIMILARITIES[similarity](query, rows).gather(1, positions)
+    assert found.dtype == torch.float32
+    atol = 1e-6 * expected.abs().max().item()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=atol)
+    assert torch.equal(found[:5].argmax(dim=1), expected[:5].argmax(dim=1))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "brute"])
+def test_a_registered_similarity_of_ones_own(algorithm, monkeypatch):
+    def overlap(query, neighbors):
+        return (query[:, None] == neighbors).sum(dim=2).to(query.dtype)
+
+    monkeypatch.setitem(SIMILARITIES, "overlap", overlap)
+    rows = torch.from_numpy(np.random.RandomState(0).randint(0, 3, (200, 4))).float()
+    index = make_index(algorithm, "overlap", rows)
+    similarity = overlap(rows[:9], rows)
+    order = similarity.argsort(dim=1, descending=True, stable=True)[:, :7]
+    assert torch.equal(index.query(rows[:9], 7), order)
+    assert torch.equal(index.similarities(rows[:9], order), similarity.gather(1, order))
+    with pytest.raises(ValueError, match=r"algorithm='kd_tree' .*similarity='overlap'"):
+        check_algorithm("kd_tree", "overlap")
+
+
+def test_no_rows():
+    for algorithm in ("auto", "kd_tree", "ball_tree"):
+        assert make_index(algorithm, "l2", normal(0, 3)).query(normal(4, 3), 2).shape == (4, 0)
 
 
 def test_auto_takes_a_tree_in_few_dimensions_only():

@@ -116,7 +116,8 @@ def test_blocks_of_pairs_have_the_same_result(monkeypatch):
 @pytest.mark.parametrize("weighting", ["sparsemax", "sparse_softmax", "softmax"])
 def test_number_of_nonzero_weights(weighting, plane):
     X, X_test, y, _ = plane
-    reg = NONARegressor(weighting=weighting, n_estimators=2, max_iter=2, random_state=0).fit(X, y)
+    params = {"n_neighbors": None, "n_estimators": 2, "max_iter": 2, "random_state": 0}
+    reg = NONARegressor(weighting=weighting, **params).fit(X, y)
     for queries in (X_test, None):
         found = reg.n_nonzero_weights(queries)
         np.testing.assert_array_equal(found, np.diff(reg.neighbor_weights(queries).indptr))

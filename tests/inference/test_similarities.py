@@ -1,4 +1,4 @@
-"""Similarities of a tile are the definitions, and the nearest rows those of all tiles."""
+"""Similarities of a tile are the definitions, and the nearest rows those of all parts."""
 
 import math
 from itertools import pairwise
@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nona_sklearn._inference.index import make_index
 from nona_sklearn._inference.nearest import find_nearest, merge
 from nona_sklearn._inference.neighbors import Exclusion
 from nona_sklearn._inference.similarities import (
@@ -30,25 +31,23 @@ def numbers(*shape, seed=0):
 # -- candidates ------------------------------------------------------------------------------
 
 
-def tiles(draw, n):
+def parts_of(draw, n):
     cuts = draw(st.sets(st.integers(1, n - 1), max_size=6))
     return [slice(a, b) for a, b in pairwise([0, *sorted(cuts), n])]
 
 
 @given(st.data(), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
-def test_the_nearest_are_the_first_in_order_whatever_the_tiles(data, k, share):
-    """On a grid of whole numbers, where many rows are equally near; also of banks in parts."""
+def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
+    """On a grid of whole numbers, where many rows are equally near."""
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
     query, bank = (torch.randint(3, (n, 2), generator=generator).float() for n in (4, 12))
     excluded = torch.rand(4, 12, generator=generator) < share
-    given_tiles = tiles(data.draw, 12)
 
-    def found(rows, tiles):
-        similarities = similarity_computer("l2", bank[rows]).bind(query)
-        pairs = tuple(excluded[:, rows].nonzero().unbind(dim=1))
-        return find_nearest(similarities, tiles, pairs, k)
+    def found(rows):
+        index = make_index(data.draw(st.sampled_from(["brute", "kd_tree"])), "l2", bank[rows])
+        return find_nearest(index, query, excluded[:, rows].nonzero().unbind(dim=1), k)
 
-    whole = found(slice(0, 12), given_tiles)
+    whole = found(slice(0, 12))
     admitted = SIMILARITIES["l2"](query, bank).masked_fill(excluded, -math.inf)
     order = admitted.argsort(dim=1, descending=True, stable=True)[:, :k]
     expected = order.masked_fill(admitted.gather(1, order) == -math.inf, 12)
@@ -56,8 +55,9 @@ def test_the_nearest_are_the_first_in_order_whatever_the_tiles(data, k, share):
     assert torch.equal(whole.similarity, admitted.gather(1, order))
     assert torch.equal(whole.n_admitted, (~excluded).sum(dim=1, keepdim=True))
 
-    parts = [found(rows, [slice(0, rows.stop - rows.start)]) for rows in given_tiles]
-    merged = merge(parts, [*(rows.start for rows in given_tiles), 12]).first(k)
+    parts = parts_of(data.draw, 12)
+    merged = merge([found(rows) for rows in parts], [*(rows.start for rows in parts), 12])
+    merged = merged.first(k)
     for name in ("positions", "similarity", "n_admitted"):
         assert torch.equal(getattr(merged, name), getattr(whole, name)), name
 

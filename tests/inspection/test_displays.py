@@ -40,6 +40,12 @@ def reg(plane):
 
 
 @pytest.fixture(scope="module")
+def dense(plane):
+    """Weights of all rows."""
+    return NONARegressor(n_neighbors=None, max_iter=5, random_state=0).fit(plane[0], plane[2])
+
+
+@pytest.fixture(scope="module")
 def two_outputs(plane):
     return NONARegressor(max_iter=1).fit(plane[0], np.column_stack([plane[2]] * 2))
 
@@ -95,6 +101,26 @@ def test_legend_lies_below_the_axis_label(reg, plane, height):
     assert 0 < label.y0 - legend.y1 < label.height
 
 
+def contributions_of(ax):
+    (right,) = ax.child_axes
+    return [float(label.get_text()) for label in right.get_yticklabels()], right.get_ylabel()
+
+
+def test_writes_the_contributions_beside_the_rows(reg, plane, ax):
+    _, X_test, _, _ = plane
+    table, prediction = reg.explain(X_test[:1]), reg.predict(X_test[:1])[0]
+    NeighborsDisplay.from_estimator(reg, X_test[:1], n_neighbors=5, ax=ax)
+    written, _ = contributions_of(ax)
+    rounding = 0.005 * table["contribution"].abs().max()  # three digits of the largest
+    np.testing.assert_allclose(written, table["contribution"][:5], atol=rounding)
+    assert f"({table['weight'][:5].sum():.0%} of the weight)" in ax.get_title()
+    whole, axes = len(table), Figure().subplots()
+    NeighborsDisplay.from_estimator(reg, X_test[:1], n_neighbors=whole, ax=axes)
+    total = float(contributions_of(axes)[1].split()[1])
+    assert axes.get_title() == f"all {whole} neighbours"
+    np.testing.assert_allclose(total, prediction, atol=rounding)
+
+
 def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     _, X_test, y, _ = plane
     plain = copy.deepcopy(reg).set_neighbor_targets(y)  # nothing is adjusted from then on
@@ -106,13 +132,13 @@ def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     np.testing.assert_array_equal(dots.get_offsets(), np.column_stack([display.targets, places]))
 
 
-def test_names_and_small_banks(reg, plane, ax):
+def test_names_and_small_banks(dense, plane, ax):
     names = [f"house {i}" for i in range(120)]
     display = NeighborsDisplay.from_estimator(
-        reg, plane[1][:1], n_neighbors=500, row_names=names, ax=ax
+        dense, plane[1][:1], n_neighbors=500, row_names=names, ax=ax
     )
     assert sorted(display.names) == sorted(names)
-    assert "100% of the weight" in ax.get_title()
+    assert ax.get_title() == "all 120 neighbours"
     labels = labels_of(ax)
     assert len(labels) == 40  # every third
     shares = [f"{n}   {w:.1%}" for n, w in zip(display.names, display.weights, strict=True)]
@@ -143,8 +169,8 @@ def test_names_survive_the_removal_of_rows(reg, plane, ax):
 
 
 @pytest.mark.parametrize("n_named", [0, 120, 121, 122])
-def test_added_rows_without_a_name_keep_theirs(reg, plane, ax, n_named):
-    edited = copy.deepcopy(reg)
+def test_added_rows_without_a_name_keep_theirs(dense, plane, ax, n_named):
+    edited = copy.deepcopy(dense)
     edited.remove_neighbors(ids=np.arange(50))
     edited.add_neighbors(plane[1][:2], plane[3][:2])
     names = [f"house {i}" for i in range(n_named)]
@@ -156,7 +182,7 @@ def test_added_rows_without_a_name_keep_theirs(reg, plane, ax, n_named):
     assert display.names.tolist() == [names[i] if i < n_named else i for i in ids]
 
 
-def test_a_training_row_is_drawn_without_itself(reg, plane, ax):
+def test_a_training_row_is_drawn_without_itself(reg, dense, plane, ax):
     X, _, y, _ = plane
     display = NeighborsDisplay.from_estimator(reg, row=5, n_neighbors=4, ax=ax)
     weights, ids = reg.kneighbors(None, 4)
@@ -166,7 +192,7 @@ def test_a_training_row_is_drawn_without_itself(reg, plane, ax):
     assert display.y_true == y[5]
     assert legend_of(ax) == LEGEND
     assert 5 in NeighborsDisplay.from_estimator(reg, X[5:6], ax=ax).names
-    edited = copy.deepcopy(reg).remove_neighbors(ids=[2, 3])
+    edited = copy.deepcopy(dense).remove_neighbors(ids=[2, 3])
     without = NeighborsDisplay.from_estimator(edited, row=5, n_neighbors=500, ax=ax)
     assert {*without.names} == {*range(120)} - {2, 3, 5}  # an id, whatever its place
 
@@ -338,10 +364,10 @@ class TestWeightingDisplay:
         assert np.isnan(curve.get_ydata()[6:]).all()  # nothing has no logarithm
         assert dot.get_xydata()[0].tolist() == [display.distances[0, 5], display.weights[0, 5]]
 
-    def test_the_first_of_several_networks(self, reg, plane, ax):
+    def test_the_first_of_several_networks(self, dense, plane, ax):
         """Of weights that count rows twice, and of adjusted ones."""
         X, X_test, *_ = plane
-        weighted = copy.deepcopy(reg)
+        weighted = copy.deepcopy(dense)
         weighted.add_neighbors(X[:5], np.zeros(5), sample_weight=np.full(5, 2.0))
         display = WeightingDisplay.from_estimator(weighted, X_test[:2], n_neighbors=999, ax=ax)
         np.testing.assert_allclose(display.weights.sum(axis=1), 1, rtol=1e-5)

@@ -16,6 +16,7 @@ MOST_NAMES = 40  # of rows that have room side by side
 LONGEST_NAME = 40  # of a row, in characters
 LEAST_SHOWN = 0.01  # of the longest bar: a class in the network's, to be in the legend
 LARGEST_DOT, LEAST_DOT = 120, 6  # areas, in square points: the heaviest row's, a visible one's
+ROUNDING = 1e-5  # of weights in float32 that sum to 1
 UNDER_LABEL = 32  # points from the axes, of any height, to a legend under their label
 
 
@@ -24,7 +25,8 @@ class NeighborsDisplay(Display):
     """The neighbours behind one prediction, the heaviest on top, beside the prediction.
 
     For numbers: a dot for each neighbour's target. A larger dot has more weight. A dotted line
-    leads to an open dot, the target adjusted to the query. For classes: a bar for each
+    leads to an open dot, the target adjusted to the query. Its contribution to the
+    prediction, weight times adjusted target, is on the right. For classes: a bar for each
     neighbour, in the colour of its class, as long as its weight, which it adds to the probability
     of the class. A last bar is what the network itself adds to the classes, to the right, and
     takes from them, to the left.
@@ -155,20 +157,37 @@ class NeighborsDisplay(Display):
             self._draw_numbers(ax, dots)
         else:
             self._draw_classes(ax, bars)
-        n_rows, share = len(self.weights), self.weights.sum()
+        n_rows = len(self.weights)
         named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # as many as have room
         ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
         ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest is on top
         if self.network is not None:
             ax.set_yticks([*named, n_rows], [*ax.get_yticklabels(), "network"], fontsize="small")
             ax.set_ylim(n_rows + 0.6, -0.6)
-        ax.set_title(f"{n_rows} heaviest neighbours ({share:.0%} of the weight)")
+        if self.probabilities is None:
+            self._write_contributions(ax, named)
+        ax.set_title(self._title())
         return self
+
+    def _title(self):
+        n_rows, share = len(self.weights), self.weights.sum()
+        if share > 1 - ROUNDING:
+            return f"all {n_rows} neighbours"
+        return f"{n_rows} heaviest neighbours ({share:.0%} of the weight)"
 
     def _row_label(self, i):
         name = str(self.names[i])
         name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
         return name if self.probabilities is not None else f"{name}   {self.weights[i]:.1%}"
+
+    def _write_contributions(self, ax, named):
+        """Write to the right what rows add to the prediction: weight times adjusted target."""
+        adjusted = self.targets if self.adjusted_targets is None else self.adjusted_targets
+        added = self.weights * adjusted
+        texts = [f"{value:.{_decimals(added)}f}" for value in (*added[named], added.sum())]
+        right = ax.secondary_yaxis("right")
+        right.set_yticks(named, texts[:-1], fontsize="small")
+        right.set_ylabel(f"contribution, {texts[-1]} in all")
 
     def _draw_classes(self, ax, bars):
         labels = list(self.probabilities)
@@ -226,6 +245,12 @@ class NeighborsDisplay(Display):
         legend = ax.legend(loc="upper center", **below, ncols=2, fontsize="small")
         for handle in legend.legend_handles[: 1 + (self.adjusted_targets is not None)]:
             handle.set_sizes([LARGEST_DOT / 2])
+
+
+def _decimals(values):
+    """Decimals with which the largest of some values has three digits, at least."""
+    largest = np.abs(values).max()
+    return max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0
 
 
 def _choose_output(model, n_outputs, output):
