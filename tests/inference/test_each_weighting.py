@@ -512,7 +512,7 @@ def test_bad_weightings_are_refused_before_training(kind, params, message, monke
 def test_uniform_needs_a_step(kind, monkeypatch):
     monkeypatch.setattr(ensemble, "train_network", None)
     with pytest.raises(ValueError, match="weighting='uniform' needs a step or n_neighbors"):
-        kind(weighting="uniform").fit(X, y > 0)
+        kind(weighting="uniform", n_neighbors=None).fit(X, y > 0)
 
 
 def test_as_many_neighbours_as_rows_are_enough():
