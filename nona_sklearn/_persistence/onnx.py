@@ -176,13 +176,20 @@ def _weigh_nearest(
 ) -> Tensor:
     """Where weights end, those of the nearest rows alone, of equally near ones the first."""
     n_rows = similarity.shape[1]
-    most = head.most_weighed(n_rows)
+    of_all = head.step is not None and head.step.on == "similarity"  # it needs the farthest, too
+    most = head.max_neighbors if of_all else head.most_weighed(n_rows)
     if most is None:
         return NONAHead.weigh(head, similarity, query, neighbors, None, log_prior)
-    nearest, positions = similarity.topk(most, dim=1)
+    nearest, positions = similarity.topk(min(most, n_rows), dim=1)
     prior = None if log_prior is None else log_prior[positions]
-    n_admitted = torch.full_like(positions[:, :1], n_rows)
-    weights = NONAHead.weigh(head, nearest, query, neighbors, None, prior, n_admitted)
+    if of_all:
+        assert head.step is not None
+        log_step = head.step(similarity, query).gather(1, positions)
+        measure = log_step if prior is None else log_step + prior
+        weights = head.weighting.weigh(head.scale(nearest), measure)
+    else:
+        n_admitted = torch.full_like(positions[:, :1], n_rows)
+        weights = NONAHead.weigh(head, nearest, query, neighbors, None, prior, n_admitted)
     return torch.zeros_like(similarity).scatter(1, positions, weights)
 
 
@@ -216,7 +223,9 @@ def _constant(value: int | None, _: int) -> int | None:
     return value
 
 
-def _weigh(weighting: Weighting, s: Tensor, log_measure: Tensor | None, between: object) -> Tensor:
+def _weigh(
+    weighting: Weighting, s: Tensor, log_measure: Tensor | None, between: object = None
+) -> Tensor:
     """Without exclusions, the nearest neighbour always has weight: no row is empty."""
     nearest = s.amax(dim=1, keepdim=True)
     logits = weighting.log_weight(s, nearest)
@@ -325,9 +334,4 @@ def _check_exportable(estimator: NeighborEstimator) -> None:
         raise ValueError(
             "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
             "of rows, set by n_neighbors, got 'rank'"
-        )
-    if any(head.max_neighbors is not None for head in heads):
-        raise ValueError(
-            "n_neighbors must be None for an ONNX graph with a step on similarities, got "
-            f"{estimator.n_neighbors!r}"
         )

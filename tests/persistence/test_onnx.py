@@ -104,6 +104,7 @@ ON_RANKS = {"step": "s1", "on": "rank"}
     [
         (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
         (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
+        (SoftStepKNeighborsRegressor(8, **SOFT), Y),
         *(
             pytest.param(estimator, y, marks=pytest.mark.slow)
             for estimator, y in [
@@ -111,6 +112,7 @@ ON_RANKS = {"step": "s1", "on": "rank"}
                 (NONARegressor(weighting="sparse_softmax", similarity="cosine", **QUICK), Y),
                 (NONARegressor(n_neighbors=5, softstep=ON_RANKS, **QUICK), Y),
                 (NONARegressor(n_neighbors=80, weighting="softpick", **QUICK), Y),
+                (NONARegressor(n_neighbors=9, softstep="s2", **QUICK), Y),
                 (SoftStepKNeighborsClassifier(9, softstep="s2", max_iter=2), Y > 100),
             ]
         ),
@@ -207,12 +209,11 @@ class Extractor(nn.Linear):
     [
         *(
             (
-                SoftStepKNeighborsRegressor(max_iter=2, **step),
+                SoftStepKNeighborsRegressor(None, max_iter=2, **step),
                 "softstep_on must be 'similarity' .* got 'rank'",
             )
             for step in ({"softstep": "s2"}, {"softstep_params": "pointwise"})
         ),
-        (SoftStepKNeighborsRegressor(3, **SOFT), "n_neighbors must be None for an ONNX .* got 3"),
         *(
             (NONARegressor(weighting=name, **QUICK), f"weighting must look at one .* got '{name}'")
             for name in ("sparsemax", "entmax", "preconditioned")
