@@ -116,6 +116,9 @@ def outside_nearest(
     tensor([[ True, False, False, False]])
     """
     k, n = n_neighbors + ties, similarity.shape[1]  # with the first that is too far
+    if n_neighbors >= n:
+        none = torch.zeros_like(similarity, dtype=torch.bool)
+        return none if excluded is None else excluded
     while True:
         nearest = nearest_first(similarity, excluded, k)[:, :k]  # (q, k)
         far = torch.zeros_like(nearest, dtype=torch.bool)

@@ -304,18 +304,19 @@ class _SquareKeys:
         n, d = rows.shape
         self.center = rows.mean(dim=0, dtype=torch.float64)
         self.scale = _power_of_two((torch.stack(rows.aminmax(dim=0)) - self.center).abs().max())
-        self.side = rows.new_empty(n, d + 1, dtype=torch.float32)
+        # In columns, which a product with one query reads in half the time.
+        self.side = rows.new_empty(d + 1, n, dtype=torch.float32)
         for block in spans(n, 2**16):
             z = self._around_center(rows[block])
-            self.side[block, :d] = z
-            self.side[block, d] = -z.double().square().sum(dim=1) / 2
+            self.side[:d, block] = z.T
+            self.side[d, block] = -z.double().square().sum(dim=1) / 2
 
     def _around_center(self, z: Tensor) -> Tensor:
         return ((z - self.center) / self.scale).float()
 
     def __call__(self, query: Tensor) -> Tensor:
         query = self._around_center(query)
-        return torch.cat([query, torch.ones_like(query[:, :1])], dim=1) @ self.side.T
+        return torch.cat([query, torch.ones_like(query[:, :1])], dim=1) @ self.side
 
     def least(self, query: Tensor, exact: Tensor) -> Tensor:
         square = ((query - self.center) / self.scale).square().sum(dim=1)

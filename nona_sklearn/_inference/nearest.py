@@ -50,6 +50,8 @@ class Candidates:
     @classmethod
     def concatenate(cls, blocks: list[Candidates]) -> Candidates:
         """Concatenate blocks of queries."""
+        if len(blocks) == 1:
+            return blocks[0]
         names = [name for name, tensor in vars(blocks[0]).items() if tensor is not None]
         return cls(**{name: torch.cat([getattr(b, name) for b in blocks]) for name in names})
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
@@ -79,6 +80,10 @@ class NetworkRows:
             excluded = excluded.scatter(1, leaving, True)
         similarity = self.candidates.similarity[queries].masked_fill(excluded, 0.0)  # no NaN
         rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
+        n_columns, most = similarity.shape[1], self.head.n_neighbors
+        if not isinstance(rows, slice) and leaving is None and most is not None:
+            # Nearest first, so that the others need not be ranked to have no weight.
+            similarity, excluded, rows = similarity[:, :most], excluded[:, :most], rows[:, :most]
         log_prior = self.neighbors.log_prior
         weights = self.head.weigh(
             similarity,
@@ -88,7 +93,8 @@ class NetworkRows:
             None if log_prior is None else log_prior[rows].to(similarity),
             n_admitted,
         ).double()
-        return weights / _or_one(weights.sum(dim=1, keepdim=True))
+        weights = weights / _or_one(weights.sum(dim=1, keepdim=True))
+        return F.pad(weights, (0, n_columns - weights.shape[1]))
 
     def _compared(self, rows: Tensor | slice) -> Tensor:
         """Compared columns of rows, for a weighting that may compare them with each other."""
