@@ -16,9 +16,9 @@ X, y = load_diabetes(return_X_y=True, scaled=False)
 X_train, X_test, y_train, y_test = X[:300], X[300:], y[:300], y[300:]
 
 figure, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
-markers = {1: "v", 3: "<", 10: "s", 30: "D", 100: "o", None: ">", "auto": "*"}
+markers = {5: "v", 15: "<", 50: "s", None: "o", "auto": "*"}
 for n_neighbors, marker in markers.items():
-    reg = NONARegressor(n_neighbors=n_neighbors, n_estimators=1, random_state=0)
+    reg = NONARegressor(n_neighbors=n_neighbors, n_estimators=3, random_state=0)
     reg.fit(X_train, y_train)
     n_rows = reg.n_nonzero_weights(X_test).mean()
     error = root_mean_squared_error(y_test, reg.predict(X_test))

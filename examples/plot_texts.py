@@ -28,12 +28,13 @@ queries = ["lovely garden and great view", "noisy room, poor breakfast"]
 words = make_pipeline(TfidfVectorizer(), TruncatedSVD(12, random_state=0))
 vectors = words.fit_transform(texts)
 reg = NONARegressor(adjust=False, n_estimators=1, random_state=0).fit(vectors, stars)
-weights, rows = reg.kneighbors(words.transform(queries), n_neighbors=4)
+n_rows = int(reg.n_nonzero_weights(words.transform(queries)).max())
+weights, rows = reg.kneighbors(words.transform(queries), n_neighbors=n_rows)
 predictions = reg.predict(words.transform(queries))
 
 figure, axes = plt.subplots(2, 1, figsize=(9, 4.6), layout="constrained")
 for ax, query, star, weight, row in zip(axes, queries, predictions, weights, rows, strict=True):
-    ax.barh(range(4), weight, color="#56B4E9")
+    ax.barh(range(n_rows), weight, color="#56B4E9")
     for place, i in enumerate(row):
         ax.text(0.005, place, f"{stars[i]} of 5 stars: {texts[i]}", va="center")
     ax.invert_yaxis()
