@@ -39,7 +39,7 @@ MARGIN = 3  # candidates beyond the k-th: they show whether another row could be
 BLOCK_PAIRS = 2**22  # pairs of queries and rows at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
-LEAST_IN_SIGHT = 32  # rows that the search of a graph keeps in sight
+LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
 
 
 def make_index(
