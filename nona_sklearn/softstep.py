@@ -250,7 +250,7 @@ class SoftStep(nn.Module):
     Notes
     -----
     Arguments of a call: similarities (q, n); queries (q, d), which pointwise parameters need;
-    `excluded`, bool (q, n), as for :func:`scale_similarity`; and for a step on ranks `n_admitted`,
+    `excluded`, bool (q, n), as for `scale_similarity`; and for a step on ranks `n_admitted`,
     (q, 1), the number of admitted neighbours where only the nearest are given, nearest first.
 
     Examples

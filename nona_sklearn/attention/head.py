@@ -183,7 +183,7 @@ class NONAHead(nn.Module):
     def fit_mean_residual(
         self, targets: Tensor, embeddings: Tensor, log_prior: Tensor | None = None
     ) -> None:
-        """Set :attr:`mean_residual` by all rows: targets (n, c), with their embeddings (n, d)."""
+        """Set `mean_residual` by all rows: targets (n, c), with their embeddings (n, d)."""
         residuals = targets - self.adjustments(embeddings).to(targets)
         logits = targets.new_zeros(len(targets)) if log_prior is None else log_prior.to(targets)
         self.mean_residual = tuple((logits.softmax(dim=0) @ residuals).tolist())
@@ -392,7 +392,7 @@ class NONAHead(nn.Module):
         own: Tensor,
         attenuation: Tensor | float,
     ) -> Tensor:
-        """Predictions from weighted means, as :func:`~.functional.adjusted_mean` has them."""
+        """Predictions from weighted means, as `functional.adjusted_mean` has them."""
         mean_residual = plain.new_tensor(self.mean_residual)
         return adjusted_mean(
             *(plain, expected, total, own, attenuation), self.shrinkage, mean_residual
