@@ -824,6 +824,7 @@ def test_validation_rows_determine_how_sure_a_network_may_be(make):
     apart, anything = rng.normal(size=(2, 400, 2))
     apart[:, 0] += 10 * y
     params = {"max_iter": 1, "learning_rate_init": 1e-9, "validation_fraction": 0.5}
+    params["n_neighbors"] = None  # which would be chosen as well
     (start,), (sure,), (unsure,) = (
         heads_of(make(early_stopping=stops, **params).fit(X, y))
         for X, stops in ((apart, False), (apart, True), (anything, True))
@@ -839,7 +840,8 @@ def test_validation_rows_determine_how_sure_a_network_may_be(make):
 def test_the_temperature_of_classes_is_learned_and_used(iris):
     X, X_test, y, _ = iris
     start, learned = (
-        nona(early_stopping=False, learning_rate_init=rate).fit(X, y) for rate in (1e-9, 0.01)
+        nona(early_stopping=False, learning_rate_init=rate, n_neighbors=None).fit(X, y)
+        for rate in (1e-9, 0.01)
     )
     (before,), (after,) = heads_of(start), heads_of(learned)
     assert abs(after.log_temperature - before.log_temperature) > 1e-3

@@ -39,7 +39,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators import base
 from nona_sklearn._inference import evaluation as evaluation_module
-from nona_sklearn._inference import tiles as tiles_module
+from nona_sklearn._inference import similarities
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import evaluate_rows, fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
@@ -924,9 +924,9 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
 def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     X, X_test, y, _ = plane
     reg, prepared = nona(n_estimators=2).fit(X, y), []
-    prepare = tiles_module.EuclideanComputer._prepare
+    prepare = similarities.EuclideanComputer._prepare
     monkeypatch.setattr(
-        tiles_module.EuclideanComputer,
+        similarities.EuclideanComputer,
         "_prepare",
         lambda self, rows: prepared.append(rows) or prepare(self, rows),
     )
