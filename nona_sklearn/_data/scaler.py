@@ -9,6 +9,7 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from .._utils.storable import storable
 
+LARGEST = 1e300  # so that no square root of its square is infinite
 BOUND = 3.0  # of a scaled value's size
 LEAST_BULK = 2.0**-900  # relative to the largest number, so that none becomes infinite
 
@@ -45,7 +46,9 @@ class SmoothClipScaler(RobustScaler):
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Scale `X`, shape (n_samples, n_features), into (-3, 3)."""
-        scaled = super().transform(X)
+        with np.errstate(over="ignore"):
+            scaled = super().transform(X)
+        scaled = scaled.clip(-LARGEST, LARGEST)
         return scaled / np.hypot(1, scaled / BOUND)
 
 

@@ -26,6 +26,8 @@ from ..softstep import SoftStep
 from ..weighting import make_weighting
 from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
 from .parameters import (
+    LEAST_ROWS,
+    N_NEIGHBORS,
     OF_CLASSES,
     OF_EXTRACTORS,
     OF_TABLES,
@@ -102,6 +104,12 @@ class Architecture:
         weighting = make_weighting(self.estimator.weighting)
         return weighting.n_neighbors is None and not weighting.ends
 
+    def candidates(self, n_networks: int) -> list[int]:
+        """Numbers of neighbours of which each network's is chosen after training."""
+        if not self.chooses_n_neighbors:
+            return []
+        return [k for k in N_NEIGHBORS if k * n_networks >= LEAST_ROWS]
+
     def n_neighbors_of_each(self, n_networks: int, n_rows: int) -> list[int | None]:
         """The number of neighbours with which each network is trained; None: all."""
         most = self.estimator.n_neighbors
@@ -132,7 +140,6 @@ class Architecture:
             max_iter=estimator.max_iter,
             n_iter_no_change=self.setting("n_iter_no_change"),
             device=self.device,
-            choose_n_neighbors=self.chooses_n_neighbors,
             verbose=int(estimator.verbose),
             **options,
             **self.training_options,

@@ -74,7 +74,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             text, when predictions are for new groups. In training no row is a neighbour of its
             own group, and a group is all training or all validation. None: each row by itself.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the losses and as a neighbour: a row of weight 2 equals two.
+            Weight of each row in the losses and as a neighbour: a row of weight 2 equals two,
+            but takes one place among `n_neighbors`.
             Rows of weight 0 are ignored and do not join the bank; the others keep their numbers
             in `X`. The scaling of the features is invariant to weights. None: all are equal.
 

@@ -45,9 +45,10 @@ def fit_networks(
     fraction = estimator.validation_fraction if estimator.early_stopping else None
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
+    of_data = {"loss": targets.loss, "n_neighbors": architecture.candidates(n_networks)}
     trained = train_networks(
         _initial_networks(estimator, architecture, data.sample.X, targets, seeds),
-        *(data.sample, splits, seeds, replace(config, loss=targets.loss)),
+        *(data.sample, splits, seeds, replace(config, **of_data)),
         *(estimator.max_time, getattr(estimator, "n_jobs", None)),
     )
     networks = [network for network, _ in trained]

@@ -83,11 +83,11 @@ class NONARegressor(NeighborRegressor):
 
     n_neighbors : int, 'auto' or None, default='auto'
         Largest number of rows behind a prediction, the nearest to the query, of all networks
-        together: each has its share. 'auto': the fewest, of some numbers from 3 to 100 for each
-        network, whose validation loss is within chance of the best; without validation rows, 10
-        for each, of classes 32. It leaves a `weighting` or `softstep` as it is that ends by
-        itself: 'entmax', 'sparsemax', 'softpick', 's1' and those with a number of their own. None:
-        all rows, as in the papers.
+        together: each has its share. 'auto': the fewest, of some numbers up to 100 for each
+        network, whose validation loss is within chance of the best, but at least 10 in all;
+        without validation rows, 10 for each, of classes 32. It leaves a `weighting` or
+        `softstep` as it is that ends by itself: 'entmax', 'sparsemax', 'softpick', 's1' and
+        those with a number of their own. None: all rows, as in the papers.
 
     algorithm : {'auto', 'brute', 'kd_tree', 'ball_tree', 'hnsw'} or transformer, default='auto'
         How a query's nearest rows are found, where weights end after some of them. 'brute'

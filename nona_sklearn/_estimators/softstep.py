@@ -56,7 +56,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     ----------
     n_neighbors : int, 'auto' or None, default='auto'
         Largest number of rows behind a prediction, the nearest to the query. 'auto': with 's1',
-        the step's own; else the fewest, of some numbers from 3 to 100, whose validation loss is
+        the step's own; else the fewest, of some numbers from 10 to 100, whose validation loss is
         within chance of the best, or without validation rows the leave-one-out loss. None: all
         rows that the step keeps.
 

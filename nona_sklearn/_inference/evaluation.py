@@ -264,7 +264,7 @@ class Evaluation:
             for (head, query, z), own in zip(parts, candidates, strict=True):
                 if found is not None:
                     own = own[queries]
-                if found is not None or precise:
+                if (found is not None or precise) and not _resolves_similarity(head):
                     own = replace(own, similarity=own.similarity.double())
                 neighbors = replace(self.neighbors, embeddings=z)
                 networks.append(_rows_of(head)(head, query[queries], neighbors, own, excluded))
@@ -372,6 +372,11 @@ class Evaluation:
                 for head, _, embeddings in parts
             ]
         return cache[similarities]
+
+
+def _resolves_similarity(head: NONAHead) -> bool:
+    """Whether weights depend on how finely similarities are rounded: on what is equally near."""
+    return head.step is not None and head.step.on == "similarity"
 
 
 def _rows_of(head: NONAHead) -> type[NetworkRows]:

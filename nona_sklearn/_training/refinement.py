@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from ..attention.head import refine_one
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few parameters need few
 
-N_NEIGHBORS = (3, 5, 7, 10, 14, 20, 30, 50, 70, 100)  # tried after training
 #: Share of the best loss by which that of fewer neighbours may be higher, if no less than chance:
 #: of few validation rows, one standard error is too little to tell them apart.
 TOLERANCE, TOLERANCE_OF_CLASSES = 0.035, 0.02
@@ -36,17 +35,18 @@ def refine(
     loss: nn.Module,
     values: Tensor,
     *weights: Tensor,
-    choose_n_neighbors: bool = False,
+    n_neighbors: Sequence[int] = (),
 ) -> None:
     """Choose the refinements of a head by the training's loss on rows with these true values.
 
     `evaluation` is as for :func:`fit_trust_radius`; `weights` are further arguments of the loss.
-    With `choose_n_neighbors`, that of the head is chosen first, and the others for it.
+    Of the numbers `n_neighbors`, ascending, that of the head is chosen first, and the others for
+    it.
     """
     head, truth = head_of(evaluation), (values.double(), *weights)
     bank = evaluation.neighbors
-    candidates = [k for k in N_NEIGHBORS if k <= len(bank)]
-    if choose_n_neighbors and candidates:
+    candidates = [k for k in n_neighbors if k <= len(bank)]
+    if candidates:
         head.n_neighbors = candidates[-1]  # so that a first search finds enough for all
     if head.shrinks:
         head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
@@ -54,7 +54,7 @@ def refine(
     def whole_loss() -> Tensor:
         return loss(evaluation.mean(), *truth)
 
-    if choose_n_neighbors and candidates:
+    if candidates:
         parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
 
         def losses_of_parts() -> Tensor:

@@ -54,8 +54,8 @@ class TrainingConfig:
     refine_on_training : bool, default=False
         Whether, without validation rows, training rows, each without itself, refine what
         depends on the whole bank: a space with few parameters does not memorise them.
-    choose_n_neighbors : bool, default=False
-        Whether the head's number of neighbours is chosen after training, too.
+    n_neighbors : sequence of int, default=()
+        Numbers of neighbours of which the head's is chosen after training; none: it stays.
     max_accumulation : int, default=1
         Largest number of batches in a step (:class:`~.batches.AdaptiveAccumulation`). More than
         1 needs a loss with a method `n_ignored`. The steps of an epoch are
@@ -78,7 +78,7 @@ class TrainingConfig:
     extractor: FeatureExtractor | None = None
     average: bool = False
     refine_on_training: bool = False
-    choose_n_neighbors: bool = False
+    n_neighbors: Sequence[int] = ()
     max_accumulation: int = 1
     threshold_mode: str = "rel"
     callbacks: Sequence = ()
@@ -252,7 +252,7 @@ def _refine(
     if not isinstance(network.head, NONAHead):
         return
     refined = valid is not None or (
-        config.refine_on_training and (len(train) > config.pool_size or config.choose_n_neighbors)
+        config.refine_on_training and (len(train) > config.pool_size or config.n_neighbors)
     )
     if not (network.head.n_adjusted or refined):
         return
@@ -260,8 +260,7 @@ def _refine(
     if network.head.n_adjusted:
         fit_trust_radius(evaluation)
     if refined:
-        chooses = config.choose_n_neighbors
-        refine(evaluation, loss().eval(), *truth, choose_n_neighbors=chooses)
+        refine(evaluation, loss().eval(), *truth, n_neighbors=config.n_neighbors)
 
 
 def _evaluate_whole_bank(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nona_sklearn import ClassHead, NONAHead, SoftStep
+from nona_sklearn._estimators.parameters import N_NEIGHBORS
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training.refinement import (
@@ -110,7 +111,7 @@ def test_noise_is_averaged_over_more_neighbours_than_a_trend():
         head = NONAHead(weighting="uniform", n_neighbors=10)
         bank = Neighbors(z[:500], y[:500])
         evaluation = Evaluation(head, bank, z[500:])
-        refine(evaluation, torch.nn.MSELoss(), y[500:], choose_n_neighbors=True)
+        refine(evaluation, torch.nn.MSELoss(), y[500:], n_neighbors=N_NEIGHBORS)
         numbers.append(head.n_neighbors)
     assert numbers[0] == 3
     assert numbers[1] > 3
