@@ -16,9 +16,12 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._estimators.parameters import START_N_NEIGHBORS, START_N_NEIGHBORS_OF_CLASSES
+from nona_sklearn._estimators.parameters import (
+    N_NEIGHBORS,
+    START_N_NEIGHBORS,
+    START_N_NEIGHBORS_OF_CLASSES,
+)
 from nona_sklearn._training import ensemble
-from nona_sklearn._estimators.parameters import N_NEIGHBORS
 from nona_sklearn.weighting import Entmax, SparseSoftmax
 
 EACH = pytest.mark.parametrize(
