@@ -103,11 +103,11 @@ ON_RANKS = {"step": "s1", "on": "rank"}
     ("estimator", "y"),
     [
         (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
-        (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
-        (SoftStepKNeighborsRegressor(8, **SOFT), Y),
         *(
             pytest.param(estimator, y, marks=pytest.mark.slow)
             for estimator, y in [
+                (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
+                (SoftStepKNeighborsRegressor(8, **SOFT), Y),
                 (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
                 (NONARegressor(weighting="sparse_softmax", similarity="cosine", **QUICK), Y),
                 (NONARegressor(n_neighbors=5, softstep=ON_RANKS, **QUICK), Y),

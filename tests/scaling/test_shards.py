@@ -193,7 +193,7 @@ def test_equally_near_rows_of_several_shards_are_taken_in_the_order_of_their_ids
     np.testing.assert_array_equal(ids, np.arange(30)[:, None] + [0, 30, 60])
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("algorithm", ["kd_tree", "hnsw", KNeighborsTransformer(n_neighbors=60)])
 def test_each_shard_is_searched_by_the_algorithm(algorithm, n_jobs, tmp_path):
     if algorithm == "hnsw":
