@@ -84,7 +84,7 @@ def fit_calibration(
             scores.append(sums)
         return torch.stack(scores, dim=1), torch.stack(covered, dim=1)
 
-    scores, covered = zip(*evaluation.map_weighted_rows(score_block), strict=True)
+    scores, covered = zip(*evaluation.map_weighted_rows(score_block, precise=True), strict=True)
     coverage = (sum(covered) / len(evaluation)).unflatten(1, (len(POWERS), -1))
     miss = torch.where(_as_low(torch.cat(scores)), _miscoverage(coverage), torch.inf).cpu().numpy()
     power, noise = np.unravel_index(np.argmin(miss), miss.shape)

@@ -294,7 +294,7 @@ class Distribution:
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
 
-        return self._join(self.evaluation.map_weighted_rows(draw), output_axis=1)
+        return self._join(self.evaluation.map_weighted_rows(draw, precise=True), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
@@ -315,7 +315,9 @@ class Distribution:
                 results.append(describe(distribution, weights, shifts[:, [j]]))
             return torch.stack(results, dim=2)
 
-        return self._join(self.evaluation.map_weighted_rows(describe_outputs), output_axis=2)
+        return self._join(
+            self.evaluation.map_weighted_rows(describe_outputs, precise=True), output_axis=2
+        )
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()

@@ -111,7 +111,7 @@ class Evaluation:
             return torch.stack(list(map(function, networks))).mean(dim=0)
 
         shape = len(self), *self.neighbors.values.shape[1:]
-        blocks = self._map_blocks(average, precise=False)
+        blocks = self._map_blocks(average)
         return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
 
     @cached_property
@@ -121,10 +121,12 @@ class Evaluation:
 
     # -- all weights of a query ------------------------------------------------------------
 
-    def map_weighted_rows(self, function: Callable[[slice, WeightedRows], Any]) -> list[Any]:
+    def map_weighted_rows(
+        self, function: Callable[[slice, WeightedRows], Any], precise: bool = False
+    ) -> list[Any]:
         """Apply a function to each block of queries: their slice, and their weighted rows."""
         return self._map_blocks(
-            lambda queries, networks: function(queries, WeightedRows(networks))
+            lambda queries, networks: function(queries, WeightedRows(networks)), precise
         )
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
@@ -180,7 +182,6 @@ class Evaluation:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
         blocks = self._map_blocks(
             lambda _, networks: torch.cat([rows.distance for rows in networks], dim=1),
-            precise=False,
         )
         empty = self.query.new_zeros(0, len(self.split_by_head)).double()
         return torch.cat([empty, *blocks])
@@ -245,7 +246,7 @@ class Evaluation:
     def _map_blocks(
         self,
         function: Callable[[slice, list[NetworkRows]], Any],
-        precise: bool = True,
+        precise: bool = False,
         of_all: bool = False,
     ) -> list[Any]:
         """Apply a function to each block of queries: their slice, and each network's rows.

@@ -531,7 +531,9 @@ def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
     residual = torch.randn(60, 1, generator=generator).double()
     n_queries, method = [], Evaluation.map_weighted_rows
     monkeypatch.setattr(
-        Evaluation, "map_weighted_rows", lambda q, *a: n_queries.append(len(q)) or method(q, *a)
+        Evaluation,
+        "map_weighted_rows",
+        lambda q, *a, **k: n_queries.append(len(q)) or method(q, *a, **k),
     )
     everything = fit_calibration(evaluation, residual)
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)

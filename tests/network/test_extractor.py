@@ -648,6 +648,7 @@ IN_PROCESSES = {
     "extractor": nn.Flatten,
     "neighbor_pool": "memory",
     "early_stopping": False,
+    "n_neighbors": None,
     "max_iter": 3,
 }
 
