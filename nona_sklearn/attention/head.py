@@ -235,12 +235,6 @@ class NONAHead(nn.Module):
         return plain and self.step is None and self.n_neighbors is None
 
     @property
-    def needs_whole_rows(self) -> bool:
-        """Whether a weight depends on more of its row than the extremes and the sum."""
-        on_ranks = self.step is not None and self.step.on == "rank"
-        return on_ranks or self.max_neighbors is not None or not self.weighting.one_by_one
-
-    @property
     def keeps_proportions(self) -> bool:
         """Whether the other weights keep their proportions when a neighbour is removed."""
         weighting = self.weighting

@@ -35,7 +35,6 @@ from nona_sklearn.weighting import (
 from nona_sklearn.weighting.base import softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
-ROW_WISE = {"sparse_softmax", "sparsemax", "entmax", "preconditioned"}
 
 
 def log_student(s):
@@ -171,13 +170,6 @@ def test_a_prior_of_2_is_the_row_twice(name, step):
     heavier = replace(evaluation, neighbors=replace(neighbors, log_prior=log_prior))
     repeated = replace(evaluation, neighbors=neighbors[twice])
     torch.testing.assert_close(heavier.mean(), repeated.mean(), rtol=0, atol=1e-4)
-
-
-def test_which_of_them_need_whole_rows():
-    for name in WEIGHTINGS:
-        step = SoftStep("s1")
-        assert NONAHead(step=step, weighting=name).needs_whole_rows == (name in ROW_WISE)
-        assert NONAHead(step=SoftStep("s1", on="rank"), weighting=name).needs_whole_rows
 
 
 # -- estimators --------------------------------------------------------------------------------
