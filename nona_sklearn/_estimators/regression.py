@@ -263,7 +263,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             return replace(bank, calibration=Calibration())
         if splits is None or splits[0][1] is None:
             return replace(bank, calibration=calibrate_on_bank(head, bank))
-        return replace(bank, calibration=calibrate_on_held_out(head, bank, splits))
+        calibration = calibrate_on_held_out(head, bank, splits, self.n_neighbors == "auto")
+        return replace(bank, calibration=calibration)
 
     def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
         """Columns of a table of an explanation."""

@@ -31,6 +31,9 @@ POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
 # Errors take one prediction for each row, scores one for each candidate of the grid.
 ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a second
+#: Where n validation rows chose the number of neighbours, their mean squared error is too small:
+#: that of new rows is about ``1 + OPTIMISM / n`` of it.
+OPTIMISM = 10
 
 
 def fit_calibration(
@@ -146,6 +149,7 @@ def calibrate_on_held_out(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[tuple[np.ndarray, np.ndarray | None]],
+    chose_n_neighbors: bool = False,
 ) -> Calibration:
     """Calibrate the average on validation rows, each predicted by a network not trained on it.
 
@@ -161,6 +165,8 @@ def calibrate_on_held_out(
         are farther from the bank.
     splits : list of tuple (ndarray, ndarray or None)
         Training and validation rows of each network.
+    chose_n_neighbors : bool, default=False
+        Whether these validation rows chose the number of neighbours, see :data:`OPTIMISM`.
     """
     networks = split_networks(head, bank)
     n_most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
@@ -177,7 +183,10 @@ def calibrate_on_held_out(
     sample_weight = _sample_weight(log_prior, rows)
     error = _mean_size(residual, sample_weight).square().clamp_min(1e-300)
     share = 1 - _averaged_out(held_out, residuals, log_prior) / error
-    residual = residual * share.clamp(1 / len(networks), 1).sqrt()  # 1 / K if nothing is shared
+    share = share.clamp(1 / len(networks), 1)  # 1 / K if nothing is shared
+    if chose_n_neighbors:
+        share = share * (1 + OPTIMISM / np.mean([len(valid) for _, valid in splits]))
+    residual = residual * share.sqrt()
     return fit_calibration(evaluate_rows(head, bank, rows), residual, sample_weight)
 
 

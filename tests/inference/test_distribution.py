@@ -414,7 +414,7 @@ def test_few_rows_with_long_tails_suffice_to_estimate_what_an_average_spares():
     assert ours < 0.7 * of_squares
 
 
-def two_networks(values, held_out, monkeypatch, log_prior=None):
+def two_networks(values, held_out, monkeypatch, log_prior=None, chose_n_neighbors=False):
     """The residuals that two networks are calibrated on, and the rows, in order.
 
     The first network embeds all rows at one place, the second each next to its twin: 0 and 1,
@@ -428,7 +428,7 @@ def two_networks(values, held_out, monkeypatch, log_prior=None):
     bank = NeighborBank(Neighbors(places, torch.tensor(values).double(), log_prior))
     head = AverageHead([NONAHead(), NONAHead()]).eval()
     splits = [(np.setdiff1d(np.arange(len(values)), valid), np.array(valid)) for valid in held_out]
-    return calibrate_on_held_out(head, bank, splits)[:, 0].numpy()
+    return calibrate_on_held_out(head, bank, splits, chose_n_neighbors)[:, 0].numpy()
 
 
 def test_a_held_out_row_is_judged_by_the_network_that_did_not_see_it(monkeypatch):
@@ -450,6 +450,20 @@ def test_held_out_errors_shrink_by_what_the_average_spares(values, share, errors
     """Squared, to no less than a half, of two. Row 2, held out by both, counts once."""
     residual = two_networks(values, [[0, 1, 2], [2, 4]], monkeypatch)
     np.testing.assert_allclose(residual, np.sqrt(share) * np.array(errors), atol=1e-5)
+
+
+def test_errors_of_rows_that_chose_the_number_of_neighbors_are_larger_if_the_rows_are_few(
+    monkeypatch,
+):
+    values = np.random.default_rng(0).normal(size=200)
+    factors = []
+    for n_rows in (4, 40):
+        held_out = [np.arange(n_rows), np.arange(n_rows, 2 * n_rows)]
+        args = values, held_out, monkeypatch, None
+        factor = two_networks(*args, chose_n_neighbors=True) / two_networks(*args)
+        assert np.ptp(factor) < 1e-9  # the same for all rows
+        factors.append(factor[0])
+    assert factors[0] > factors[1] > 1
 
 
 def test_held_out_errors_count_by_weight(monkeypatch):
