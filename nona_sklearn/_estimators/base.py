@@ -237,8 +237,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
             Weights, not distances as in scikit-learn: the share that each neighbour has in
-            the prediction. Rows of weight 0 are not neighbours, and come in no particular order.
-            Only with ``return_distance=True``.
+            the prediction. Only with ``return_distance=True``.
         ids : ndarray of shape (n_queries, n_neighbors)
             Which rows the neighbours are: row numbers in the data given to fit, and what
             :meth:`add_neighbors` returned. With ``return_names=True`` their names, as
@@ -249,6 +248,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ValueError
             If `n_neighbors` is not between 1 and the number of rows that are admitted: one
             less than all with ``X=None``.
+
+        Notes
+        -----
+        If more neighbours are requested than have weight, the next nearest rows follow, with a
+        weight of 0. Of several networks, each row is placed by the one to which it is nearest.
         """
         check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)

@@ -101,7 +101,7 @@ def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, 
     """Weights and positions (n_queries, k) of the heaviest neighbours in the bank."""
     fitted, evaluation = evaluate(estimator, X)
     check_n_neighbors(k, len(fitted.bank_) - (X is None))
-    weights, positions, _ = evaluation.heaviest(k)
+    weights, positions, _ = evaluation.with_nearest(k).heaviest(k)
     return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
 
 

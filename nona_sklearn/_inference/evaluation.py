@@ -323,6 +323,17 @@ class Evaluation:
             found = vars(self)["_found"] = self.find_nearest(wanted)
         return tuple(each.first(k) for each, k in zip(found, wanted, strict=True))
 
+    def with_nearest(self, k: int) -> Evaluation:
+        """The same, with at least the k nearest rows of each network, if those weighed are few.
+
+        Rows without weight are then in the order of their nearness.
+        """
+        bounds = self.bounds(len(self.neighbors))
+        if bounds is None or k <= min(bounds) or self.candidates is not None:
+            return self
+        wanted = [min(max(bound + 1, k), len(self.neighbors)) for bound in bounds]
+        return replace(self, candidates=self.find_nearest(wanted))
+
     def find_nearest(self, wanted: list[int]) -> tuple[Candidates, ...]:
         """The nearest rows, of each network so many."""
         indexes = self.neighbors.indexes(self.head)

@@ -102,7 +102,8 @@ class WeightedRows:
     def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Weights and positions (q, k) and adjusted values (q, k, n_outputs), heaviest first.
 
-        Rows without weight come last, and excluded ones after them.
+        Of the candidates, those without weight come last, the nearest first; after them other
+        rows, excluded ones at the end.
         """
         weights = self.weights()
         if self.positions is None:
@@ -110,30 +111,38 @@ class WeightedRows:
             positions = largest(torch.where(excluded, -1.0, weights), k)[1]
             each = torch.stack([own.gather(1, positions) for own in self._of_networks()])
             return weights.gather(1, positions), positions, self._mean_adjusted(positions, each)
-        ordered = torch.where(self.positions < self.n_rows, weights, -1.0).sort(
-            dim=1, descending=True, stable=True
-        )
-        column = ordered.indices[:, :k]
+        weights = torch.where(self.positions < self.n_rows, weights, -1.0)
+        nearest = torch.where(weights > 0, -1, self._places()).argsort(dim=1, stable=True)
+        found, order = weights.gather(1, nearest).sort(dim=1, descending=True, stable=True)
+        found, column = found[:, :k], nearest.gather(1, order[:, :k])
         positions = self.positions.gather(1, column)
-        found, each = ordered.values[:, :k], self._of_networks()
+        each = self._of_networks()
         each = each.gather(2, column.expand(len(each), -1, -1))
-        if found.shape[1] < k or (found <= 0).any():
-            positions = self._with_rows_without_weight(positions, found > 0, k)
+        if found.shape[1] < k or (found < 0).any():
+            positions = self._with_further_rows(positions, found >= 0, k)
             missing = k - found.shape[1]
             found, each = F.pad(found, (0, missing)), F.pad(each, (0, missing))
         return found.clamp_min(0.0), positions, self._mean_adjusted(positions, each)
 
-    def _with_rows_without_weight(self, positions: Tensor, weighted: Tensor, k: int) -> Tensor:
-        """Rows (q, k): the weighted ones of some, then others, excluded ones last."""
+    def _places(self) -> Tensor:
+        """The place of each column's row among the nearest, in the network where it is first."""
+        assert self._joined is not None
+        rows, columns = self._joined
+        places = [torch.arange(own.weights.shape[1], device=rows.device) for own in self.networks]
+        first = torch.full_like(rows, self.n_rows)
+        return first.scatter_reduce_(1, columns, torch.cat(places).expand_as(columns), "amin")
+
+    def _with_further_rows(self, positions: Tensor, found: Tensor, k: int) -> Tensor:
+        """Rows (q, k): those found of some, then others, excluded ones last."""
         last = positions.new_zeros(len(positions), self.n_rows + 1)  # the last column is no row
         excluded = self.networks[0].excluded_pairs
         if excluded is not None:
             last[excluded] = 1
-        last.scatter_(1, positions, torch.where(weighted, 2, 0).maximum(last.gather(1, positions)))
+        last.scatter_(1, positions, torch.where(found, 2, 0).maximum(last.gather(1, positions)))
         last[:, -1] = 3
         others = last.argsort(dim=1, stable=True)
-        n_weighted = weighted.sum(dim=1, keepdim=True)
-        place = torch.arange(k, device=positions.device) - n_weighted
+        n_found = found.sum(dim=1, keepdim=True)
+        place = torch.arange(k, device=positions.device) - n_found
         filled = others.gather(1, place.clamp_min(0))
         return torch.where(place < 0, F.pad(positions, (0, k - positions.shape[1])), filled)
 

@@ -282,6 +282,23 @@ def test_neighbours_and_sizes_are_those_of_the_weights(name, n_estimators):
     np.testing.assert_allclose(graph.sum(axis=1), reg.kneighbors(X_test, 2)[0].sum(axis=1))
 
 
+@pytest.mark.parametrize("queries", [X_test, None])
+def test_neighbours_beyond_those_of_weight_are_the_next_nearest(queries):
+    few = NONARegressor(n_estimators=1, n_neighbors=3, max_iter=2, random_state=0).fit(X, y)
+    weights, ids = few.kneighbors(queries, 8)
+    assert (weights[:, 3:] == 0).all()
+    assert (weights[:, :3] > 0).all()
+    rows = few.transform(X)
+    query = rows if queries is None else few.transform(queries)
+    distance = np.linalg.norm(rows[ids] - query[:, None], axis=2)
+    rounding = 1e-5 * distance.max()  # of embeddings in float32
+    assert (np.diff(distance, axis=1) >= -rounding).all()
+    n_rows = len(X) - (queries is None)
+    every = few.kneighbors(queries, n_rows, return_distance=False)
+    np.testing.assert_array_equal(every[:, :8], ids)
+    assert all(len({*row}) == n_rows for row in every.tolist())
+
+
 @EACH
 @FITTED
 def test_distributions(name, n_estimators):
