@@ -296,6 +296,7 @@ def test_training_on_the_nearest_has_finite_gradients_of_twins(problem, similari
         ({"weighting": "preconditioned", "n_neighbors": 20}, 20),
         ({"weighting": "sparsemax"}, None),  # no number for all queries
         ({"step": SoftStep("s2", on="rank"), "n_neighbors": 5}, 5),
+        ({"step": SoftStep("s1", on="rank")}, 52),  # above a = 0.5, and two for rounding
         ({"step": SoftStep("s1"), "n_neighbors": 5}, None),  # scaled by the farthest
     ],
 )

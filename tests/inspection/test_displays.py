@@ -101,6 +101,14 @@ def test_legend_lies_below_the_axis_label(reg, plane, height):
     assert 0 < label.y0 - legend.y1 < label.height
 
 
+def test_the_legend_of_classes_covers_no_bar():
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    ax = figure.subplots()
+    PICTURES["votes"].plot(ax)
+    figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
+
+
 def contributions_of(ax):
     (right,) = ax.child_axes
     return [float(label.get_text()) for label in right.get_yticklabels()], right.get_ylabel()

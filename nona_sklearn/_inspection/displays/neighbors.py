@@ -9,7 +9,7 @@ from sklearn.base import is_classifier
 from ..._estimators.queries import own_row
 from ..._utils.validation import check_integer
 from ..unwrap import unwrap
-from .base import Display, class_colors
+from .base import Display, class_colors, legend_beside
 
 MOST_ROWS = 64  # to be drawn if their number is not given
 MOST_NAMES = 40  # of rows that have room side by side
@@ -197,12 +197,13 @@ class NeighborsDisplay(Display):
         if self.network is not None:
             self._draw_network(ax, [*colors.values()], bars)
         notes = [("predicted", self.prediction), ("true", self.y_true)]
-        for label in self._legend_labels():
+        drawn = self._legend_labels()
+        for label in drawn:
             texts = [f"{label}: {self.probabilities.get(label, 0):.0%}"]
             texts += [note for note, which in notes if label == which]
             ax.barh(0, 0, color=colors.get(label, "white"), label=", ".join(texts))
         ax.set(xlabel="weight, or what the network adds", ylabel="neighbour")
-        ax.legend(title=self.target_name, fontsize="small", loc="best")
+        legend_beside(ax, len(drawn), self.target_name)  # inside, it would cover bars
 
     def _draw_network(self, ax, colors, bars):
         """A bar under the neighbours: classes side by side, those that lose to the left of 0."""
