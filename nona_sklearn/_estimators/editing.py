@@ -19,7 +19,6 @@ from .._utils.snapshots import EDITING, snapshot
 from .._utils.validation import check_ids, check_lengths, check_n_neighbors, check_some_left
 from .queries import embedded
 
-QUERIES_OF_EACH = 2  # for each row that a compression keeps: fewer leave regions without rows
 #: Most pairs of queries and rows for a compression: that are searched, or whose weights are held.
 SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
 
@@ -108,7 +107,7 @@ def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
         own = bank.embeddings if query is None else query
         evaluation = bank.evaluate(fitted.network_.head, own)
         if query is None:
-            evaluation = evaluation[_sample(evaluation, n_neighbors)]
+            evaluation = evaluation[_sample(evaluation)]
         return bank.keep(evaluation.representatives(int(n_neighbors)))
 
     return compress
@@ -125,12 +124,11 @@ def checked_values(fitted: Any, y: Any, n_rows: int) -> Tensor:
     return values.to(bank.targets.device)
 
 
-def _sample(evaluation: Evaluation, n_kept: int) -> np.ndarray:
+def _sample(evaluation: Evaluation) -> np.ndarray:
     """Some of the queries at random, all unless they are many."""
     n_rows = len(evaluation.neighbors)
     pairs = WEIGHED_PAIRS if evaluation.bounds(n_rows) is None else SEARCHED_PAIRS
-    most = min(max(1, pairs // n_rows), max(1000, QUERIES_OF_EACH * int(n_kept)))
-    return np.random.RandomState(0).permutation(len(evaluation))[:most]
+    return np.random.RandomState(0).permutation(len(evaluation))[: max(1, pairs // n_rows)]
 
 
 def in_order_of(target_names, y):
