@@ -170,9 +170,10 @@ def calibrate_on_held_out(
     """
     networks = split_networks(head, bank)
     n_most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
-    held_out, residuals = [], []
+    held_out, residuals, n_valid = [], [], []
     for (own_head, own_bank), (_, valid) in zip(networks, splits, strict=True):
         assert valid is not None  # either all networks have validation rows or none
+        n_valid.append(len(valid))
         rows = np.sort(valid[:n_most])
         # From the whole bank, as for queries, each without itself.
         mean = evaluate_rows(own_head, own_bank, rows).mean()
@@ -185,7 +186,7 @@ def calibrate_on_held_out(
     share = 1 - _averaged_out(held_out, residuals, log_prior) / error
     share = share.clamp(1 / len(networks), 1)  # 1 / K if nothing is shared
     if chose_n_neighbors:
-        share = share * (1 + OPTIMISM / np.mean([len(valid) for _, valid in splits]))
+        share = share * (1 + OPTIMISM / np.mean(n_valid))
     residual = residual * share.sqrt()
     return fit_calibration(evaluate_rows(head, bank, rows), residual, sample_weight)
 
