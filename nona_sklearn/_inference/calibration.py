@@ -186,7 +186,7 @@ def calibrate_on_held_out(
     share = 1 - _averaged_out(held_out, residuals, log_prior) / error
     share = share.clamp(1 / len(networks), 1)  # 1 / K if nothing is shared
     if chose_n_neighbors:
-        share = share * (1 + OPTIMISM / np.mean(n_valid))
+        share = share * (1 + OPTIMISM / float(np.mean(n_valid)))
     residual = residual * share.sqrt()
     return fit_calibration(evaluate_rows(head, bank, rows), residual, sample_weight)
 
