@@ -280,14 +280,14 @@ class Evaluation:
         """Apply a function to blocks of at most so many queries.
 
         Tiles are too small to share among threads, so on the CPU each thread has blocks of its
-        own. A single block stays in the caller's thread.
+        own.
         """
         on_cpu = self.query.device.type == "cpu"
         n_threads = min(torch.get_num_threads(), most) if on_cpu else 1
         size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
         blocks = spans(len(self), size)
         apply = torch.inference_mode()(function)  # in every thread, which have modes of their own
-        if n_threads == 1 or len(blocks) == 1:
+        if not on_cpu or torch.get_num_threads() == 1:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)
 
