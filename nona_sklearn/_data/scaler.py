@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import RobustScaler, StandardScaler
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.storable import storable
 
@@ -45,9 +46,17 @@ class SmoothClipScaler(RobustScaler):
         return self
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Scale `X`, shape (n_samples, n_features), into (-3, 3)."""
+        """Check and scale `X`, shape (n_samples, n_features), into (-3, 3)."""
+        check_is_fitted(self)
+        checked = validate_data(
+            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+        )
+        return self.scale(checked)
+
+    def scale(self, X: np.ndarray) -> np.ndarray:
+        """Scale a checked array: for one row, the checks take as long as all the rest."""
         with np.errstate(over="ignore"):
-            scaled = super().transform(X)
+            scaled = (X - self.center_) / self.scale_
         scaled = scaled.clip(-LARGEST, LARGEST)
         return scaled / np.hypot(1, scaled / BOUND)
 

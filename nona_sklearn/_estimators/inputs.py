@@ -14,6 +14,7 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from .._data.rows import Rows
+from .._data.scaler import SmoothClipScaler
 from .._data.table_encoder import TableEncoder
 from .._data.tables import check_table, rows_of
 from .._data.target_checks import refuse_tiny_spread
@@ -110,9 +111,7 @@ def to_tensor(X, scaler, first_row: int = 0) -> Tensor:
 
     Distances between rows have to stay in float32's range as well.
     """
-    scaled = X if scaler is None else scaler.transform(X)
-    scaled = check_array(scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False)
-    scaled = torch.tensor(scaled)
+    scaled = torch.tensor(_scale(X, scaler), dtype=torch.float32)
     beyond = (~(scaled.abs() <= largest_entry(scaled))).nonzero()
     if len(beyond):
         values = np.abs(np.asarray(X)[:, int(beyond[0, 1])])  # a mean of them may be infinite
@@ -122,6 +121,14 @@ def to_tensor(X, scaler, first_row: int = 0) -> Tensor:
             f"row {first_row + row}"
         )
     return scaled
+
+
+def _scale(X: np.ndarray, scaler) -> np.ndarray:
+    """Scale encoded columns; what another scaler than ours makes of them is checked."""
+    if isinstance(scaler, SmoothClipScaler):
+        return scaler.scale(X)
+    scaled = X if scaler is None else scaler.transform(X)
+    return check_array(scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False)
 
 
 def largest_entry(rows: Tensor) -> float:

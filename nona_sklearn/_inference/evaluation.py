@@ -285,14 +285,8 @@ class Evaluation:
         on_cpu = self.query.device.type == "cpu"
         n_threads = min(torch.get_num_threads(), most) if on_cpu else 1
         size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
-        inference = torch.is_inference_mode_enabled()  # of the caller's thread
-
-        @torch.inference_mode(inference)
-        @torch.no_grad()
-        def apply(queries):
-            return function(queries)
-
         blocks = spans(len(self), size)
+        apply = torch.inference_mode()(function)  # in every thread, which have modes of their own
         if not on_cpu or torch.get_num_threads() == 1:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)

@@ -17,6 +17,7 @@ import torch
 from sklearn.base import clone
 from sklearn.neighbors import BallTree, KDTree
 from torch import Tensor
+from torch.nn import functional as F
 
 from .._utils.chunks import spans
 from .._utils.threads import cached_property
@@ -145,13 +146,6 @@ def _on_sphere(z: Tensor, side: int) -> Tensor:
     return torch.cat([z, further], dim=1)
 
 
-def _smallest(keys: Tensor, rows: Tensor, k: int) -> Tensor:
-    """Of rows (q, m) those with the k smallest keys, (q, k), ties by row number."""
-    rows, order = rows.sort(dim=1)
-    nearest = keys.gather(1, order).argsort(dim=1, stable=True)[:, :k]
-    return rows.gather(1, nearest)
-
-
 # -- indexes -----------------------------------------------------------------------------------
 
 
@@ -218,10 +212,6 @@ class Index(ABC):
     def _nearest(self, query: Tensor, k: int) -> Tensor:
         """Positions (q, k) of the nearest of at least k rows."""
 
-    def _keys(self, query: Tensor, rows: Tensor) -> Tensor:
-        """Exact keys of some rows (q, m) of each query."""
-        return exact_keys(self.similarity, query, self.rows[rows])
-
 
 class ExactIndex(Index):
     """An index that finds candidates by inexact keys, the largest of the nearest rows.
@@ -235,14 +225,19 @@ class ExactIndex(Index):
         prepared = self._prepare(query)
         m = min(k + MARGIN, len(self))
         rows, least = self._candidates(prepared, m)
-        keys = self._keys(query, rows)
-        nearest = _smallest(keys, rows, k)
+        nearest, keys = self._sort(query, rows, k)
         if m < len(self):
-            needed = self._least_key(query, keys.kthvalue(k, dim=1).values)
+            needed = self._least_key(query, keys[:, -1])
             for i in (~(least < needed)).nonzero()[:, 0].tolist():  # of NaN, too
                 near = self._reaching(prepared, i, needed[i])
-                nearest[i] = _smallest(self._keys(query[i : i + 1], near), near, k)[0]
+                nearest[i] = self._sort(query[i : i + 1], near, k)[0][0]
         return nearest
+
+    def _sort(self, query: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k nearest of rows (q, m), ties by row number, and their exact keys: (q, k) each."""
+        rows = rows.sort(dim=1).values
+        keys, order = exact_keys(self.similarity, query, self.rows[rows]).sort(dim=1, stable=True)
+        return rows.gather(1, order[:, :k]), keys[:, :k]
 
     @abstractmethod
     def _prepare(self, query: Tensor) -> Any:
@@ -315,8 +310,7 @@ class _SquareKeys:
         return ((z - self.center) / self.scale).float()
 
     def __call__(self, query: Tensor) -> Tensor:
-        query = self._around_center(query)
-        return torch.cat([query, torch.ones_like(query[:, :1])], dim=1) @ self.side
+        return F.pad(self._around_center(query), (0, 1), value=1.0) @ self.side
 
     def least(self, query: Tensor, exact: Tensor) -> Tensor:
         square = ((query - self.center) / self.scale).square().sum(dim=1)

@@ -97,10 +97,11 @@ def find_nearest(index: Index, query: Tensor, excluded: Pairs | None, k: int) ->
 
     As many more rows are searched as are excluded for any query.
     """
-    n_rows, n_excluded = len(index), torch.zeros_like(query[:, 0], dtype=torch.long)
-    if excluded is not None:
+    n_rows, most = len(index), 0
+    n_admitted = torch.full((len(query), 1), n_rows, device=query.device)
+    if excluded is not None and len(query):
         n_excluded = torch.bincount(excluded[0], minlength=len(query))
-    most = int(n_excluded.max()) if len(query) else 0
+        n_admitted, most = n_rows - n_excluded[:, None], int(n_excluded.max())
     positions = index.query(query, k + most).sort(dim=1).values
     similarity = index.similarities(query, positions)
     if excluded is not None:
@@ -110,7 +111,7 @@ def find_nearest(index: Index, query: Tensor, excluded: Pairs | None, k: int) ->
     order = nearest_first(similarity, None, k)[:, :k]
     similarity, positions = similarity.gather(1, order), positions.gather(1, order)
     positions = positions.masked_fill(similarity == -math.inf, n_rows)
-    return Candidates(similarity, positions, n_rows - n_excluded[:, None])
+    return Candidates(similarity, positions, n_admitted)
 
 
 def nearest_by_l2(
