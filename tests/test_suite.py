@@ -83,6 +83,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_workers_that_stop_early_do_not_hang_a_test(run):
     """As an error, loky's warning would end the thread that the test waits for."""
     code, output = run(WORKERS_STOP, "--timeout=60")

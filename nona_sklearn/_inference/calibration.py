@@ -33,7 +33,7 @@ LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
 ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a second
 #: Where n validation rows chose the number of neighbours, their mean squared error is too small:
 #: that of new rows is about ``1 + OPTIMISM / n`` of it.
-OPTIMISM = 10
+OPTIMISM = 5
 
 
 def fit_calibration(

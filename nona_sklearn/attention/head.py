@@ -19,7 +19,7 @@ from .nearest import find_nearest
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
 TEMPERATURE_MULTIPLES = (1.0, 0.6, 0.7, 0.8, 0.9, 1.1)  # tried after training
-SHRINKAGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # tried after training
+SHRINKAGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # tried after training
 
 #: What may be refined after training: how to set it, and the values to try.
 Refinement = tuple[Callable[[Any], object], Sequence[Any] | Tensor]

@@ -76,11 +76,11 @@ def rounding(estimator, X):
     ("estimator", "y"),
     [
         (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
-        (NONAClassifier(**QUICK), np.stack([Y > 100, Y // 100], axis=1).astype(int)),
-        (SoftStepKNeighborsRegressor(**SOFT), Y),
         *(
             pytest.param(estimator, y, marks=pytest.mark.slow)  # five seconds each
             for estimator, y in [
+                (NONAClassifier(**QUICK), np.stack([Y > 100, Y // 100], axis=1).astype(int)),
+                (SoftStepKNeighborsRegressor(**SOFT), Y),
                 (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
                 (NONARegressor(adjust=False, **QUICK), Y),
                 (NONAClassifier(**QUICK), Y > 100),
@@ -102,10 +102,11 @@ ON_RANKS = {"step": "s1", "on": "rank"}
 @pytest.mark.parametrize(
     ("estimator", "y"),
     [
-        (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
+        (NONARegressor(n_neighbors=7, **QUICK), Y),
         *(
             pytest.param(estimator, y, marks=pytest.mark.slow)
             for estimator, y in [
+                (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
                 (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
                 (SoftStepKNeighborsRegressor(8, **SOFT), Y),
                 (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
@@ -136,8 +137,9 @@ def test_of_equally_near_rows_the_first_have_weight(estimator, tmp_path):
     assert_agrees(estimator, tmp_path, X[:20], k=3)
 
 
-def test_edited_banks_and_far_and_known_rows_agree(tmp_path):
-    estimator = NONARegressor(n_estimators=2, max_iter=2, random_state=0).fit(X, Y)
+@pytest.mark.parametrize("n_estimators", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_edited_banks_and_far_and_known_rows_agree(n_estimators, tmp_path):
+    estimator = NONARegressor(n_estimators=n_estimators, max_iter=2, random_state=0).fit(X, Y)
     estimator.add_neighbors(QUERIES[:5], Y[:5])
     estimator.remove_neighbors(ids=range(0, 40, 2))
     assert_agrees(estimator, tmp_path, np.vstack([QUERIES, 1e6 * QUERIES, X[:3]]))
