@@ -284,6 +284,15 @@ def test_training_on_the_nearest_has_finite_gradients_of_twins(problem, similari
     assert all(each.isfinite().all() for each in torch.autograd.grad(prediction.sum(), inputs))
 
 
+def test_the_nearest_in_training_are_found_far_from_the_origin():
+    """There, squared lengths in float32 are rounded by more than distances differ."""
+    generator = torch.Generator().manual_seed(0)
+    query, neighbors = (1e4 + torch.randn(n, 3, generator=generator) for n in (20, 100))
+    y = torch.arange(100.0)
+    nearest = torch.cdist(query.double(), neighbors.double()).argmin(dim=1)
+    assert NONAHead(n_neighbors=1)(query, neighbors, y).tolist() == y[nearest].tolist()
+
+
 @pytest.mark.parametrize(
     ("options", "most"),
     [

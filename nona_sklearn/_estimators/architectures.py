@@ -171,9 +171,11 @@ class Architecture:
             for name in names
             if hasattr(self.estimator, name)
         )
+        ends = head.most_nonzero(n_rows) is not None  # but after a step that looks at all rows
+        remedy = "set algorithm='brute'" if ends else "set n_neighbors, or algorithm='brute'"
         raise ValueError(
-            f"algorithm={algorithm!r} needs weights that end after the nearest rows, which those "
-            f"of {values} do not: set n_neighbors, or algorithm='brute'"
+            f"algorithm={algorithm!r} needs weights that depend on the nearest rows alone; those "
+            f"of {values} do not: {remedy}"
         )
 
     def check_n_rows(self, n_rows: int) -> None:

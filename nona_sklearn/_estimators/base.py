@@ -137,7 +137,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def n_neighbors_(self):
         """Largest number of rows that a prediction can have; None: all."""
         fitted = fitted_snapshot(self)
-        return fitted.network_.head.most_weighed(len(fitted.bank_))
+        return fitted.network_.head.most_nonzero(len(fitted.bank_))
 
     @property
     def best_loss_(self):

@@ -1,6 +1,6 @@
 """Several heads on one bank."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -50,8 +50,15 @@ class AverageHead(nn.Module):
         return torch.cat([head.metric_part(z) for head, z, _ in split], dim=1)
 
     def most_weighed(self, n: int) -> int | None:
+        """How many of n neighbours are all that the heads' weights are computed from."""
+        return self._sum(NONAHead.most_weighed, n)
+
+    def most_nonzero(self, n: int) -> int | None:
         """How many of n neighbours can have weight, for any query; None: all."""
-        each = [head.most_weighed(n) for head in cast("list[NONAHead]", list(self.heads))]
+        return self._sum(NONAHead.most_nonzero, n)
+
+    def _sum(self, bound: Callable[[NONAHead, int], int | None], n: int) -> int | None:
+        each = [bound(head, n) for head in cast("list[NONAHead]", list(self.heads))]
         bounds = [most for most in each if most is not None]
         return min(sum(bounds), n) if len(bounds) == len(each) else None
 

@@ -213,13 +213,16 @@ class NONAHead(nn.Module):
         return min(caps, default=None)
 
     def most_weighed(self, n: int) -> int | None:
-        """How many of n neighbours, the nearest, can have weight, for any query.
+        """How many of n neighbours, the nearest, are all that weights are computed from.
 
-        Of equally near ones the first rows are taken. None: there is no such number, or no use in
-        it, since a step on similarities needs the farthest neighbour as well.
+        Of equally near ones the first rows are taken. None: there is no such number, as with a
+        step on similarities, which needs the farthest neighbour as well.
         """
-        if self.step is not None and self.step.on == "similarity":
-            return None
+        on_similarity = self.step is not None and self.step.on == "similarity"
+        return None if on_similarity else self.most_nonzero(n)
+
+    def most_nonzero(self, n: int) -> int | None:
+        """How many of n neighbours can have weight, for any query; None: all."""
         bounds = [
             self.n_neighbors,
             None if self.weighting.ties else self.weighting.n_neighbors,

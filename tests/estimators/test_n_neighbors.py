@@ -298,3 +298,11 @@ def test_classes_of_few_votes_are_probabilities():
         probabilities = clf.predict_proba(X)
         assert (probabilities > 0).all()
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+
+
+@EACH
+def test_a_step_on_similarities_bounds_the_rows_as_well(kind):
+    X, y = data(kind)
+    estimator = make(kind, n_neighbors=8, softstep="s2").fit(X, y)
+    assert estimator.n_neighbors_ == 8
+    assert estimator.n_nonzero_weights(X).max() <= 8
