@@ -76,6 +76,7 @@ def rounding(estimator, X):
     ("estimator", "y"),
     [
         (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
+        (NONAClassifier(**QUICK), Y > 100),
         *(
             pytest.param(estimator, y, marks=pytest.mark.slow)  # five seconds each
             for estimator, y in [
@@ -83,12 +84,11 @@ def rounding(estimator, X):
                 (SoftStepKNeighborsRegressor(**SOFT), Y),
                 (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
                 (NONARegressor(adjust=False, **QUICK), Y),
-                (NONAClassifier(**QUICK), Y > 100),
                 (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
             ]
         ),
     ],
-    ids=["average", "several", "soft", "outputs", "as in the papers", "classes", "soft classes"],
+    ids=["average", "classes", "several", "soft", "outputs", "as in the papers", "soft classes"],
 )
 def test_each_estimator_agrees(estimator, y, tmp_path):
     estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
