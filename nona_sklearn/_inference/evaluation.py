@@ -286,7 +286,7 @@ class Evaluation:
         n_threads = min(torch.get_num_threads(), most) if on_cpu else 1
         size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
         blocks = spans(len(self), size)
-        apply = torch.inference_mode()(function)  # in every thread, which have modes of their own
+        apply = torch.inference_mode()(function)  # each thread has a mode of its own
         if not on_cpu or torch.get_num_threads() == 1:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)
