@@ -116,7 +116,10 @@ def check_algorithm(algorithm: Any, similarity: str) -> None:
 
 
 def exact_keys(similarity: str, query: Tensor, rows: Tensor) -> Tensor:
-    """Keys (q, m) in float64 that sort rows (q, m, d) from the nearest, for queries (q, d)."""
+    """Keys (q, m) in float64 that sort rows (q, m, d) from the nearest, for queries (q, d).
+
+    They are computed from the differences, and do not depend on other queries.
+    """
     query, rows = query.double()[:, None], rows.double()
     if similarity in ("l2", "log_l2"):
         return (query - rows).square_().sum(dim=2)
@@ -124,7 +127,23 @@ def exact_keys(similarity: str, query: Tensor, rows: Tensor) -> Tensor:
         return (query - rows).abs_().sum(dim=2)
     if similarity == "cosine":
         query, rows = _unit(query), _unit(rows)
+    elif similarity != "dot":
+        return -SIMILARITIES[similarity](query, rows)[:, 0]
     return -(query * rows).sum(dim=2)
+
+
+def of_exact_keys(similarity: str, keys: Tensor, like: Tensor) -> Tensor:
+    """Similarities by their exact keys, in the dtype of the queries, `like` (q, d)."""
+    limits = torch.finfo(like.dtype)
+    if similarity == "l2":
+        found = -keys.sqrt()
+    elif similarity == "log_l2":  # equal rows are as similar as the queries' dtype allows
+        found = -keys.sqrt().clamp_min(limits.tiny).log()
+    elif similarity == "dot":
+        found = -keys / like.shape[1]
+    else:
+        found = -keys
+    return found.clamp(-limits.max, limits.max).to(like.dtype)
 
 
 def _unit(z: Tensor) -> Tensor:
@@ -162,7 +181,7 @@ class Index(ABC):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def query(self, query: np.ndarray | Tensor, k: int) -> Tensor:
+    def query(self, query: np.ndarray | Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Find the nearest rows of some queries.
 
         Parameters
@@ -174,43 +193,40 @@ class Index(ABC):
 
         Returns
         -------
-        int64 Tensor of shape (q, min(k, n))
-            Positions of the rows, in any order.
+        similarity : Tensor of shape (q, min(k, n))
+            Similarities of the rows, in the dtype of the queries, largest first.
+        rows : int64 Tensor of shape (q, min(k, n))
+            Their positions; of equally near ones the smallest comes first.
         """
         query, k = torch.as_tensor(query), min(int(k), len(self))
         if k == 0 or len(query) == 0:
-            return torch.zeros(len(query), k, dtype=torch.long, device=query.device)
+            none = query.new_zeros(len(query), k)
+            return none, none.long()
         found = [self._nearest(query[block], k) for block in spans(len(query), self._block(k))]
-        return torch.cat(found).to(query.device)
-
-    def similarities(self, query: Tensor, positions: Tensor) -> Tensor:
-        """Similarities (q, m) of some rows of each query, in the query's dtype.
-
-        They are computed in float64 from the differences, and do not depend on other queries.
-        """
-        return torch.cat(
-            [
-                self._similarities(query[block], positions[block])
-                for block in spans(len(query), self._block(positions.shape[1]))
-            ]
-            or [query.new_zeros(positions.shape)]
-        )
-
-    def _similarities(self, query: Tensor, positions: Tensor) -> Tensor:
-        rows = self.rows[positions].double()
-        similarity = SIMILARITIES[self.similarity](query[:, None].double(), rows)[:, 0]
-        limits = torch.finfo(query.dtype)
-        if self.similarity == "log_l2":  # equal rows are as similar as the query's dtype allows
-            similarity = similarity.clamp_max(-math.log(limits.tiny))
-        return similarity.clamp(-limits.max, limits.max).to(query.dtype)
+        if len(found) == 1:
+            return found[0]
+        similarity, rows = map(torch.cat, zip(*found, strict=True))
+        return similarity, rows
 
     def _block(self, k: int) -> int:
         """Number of queries at a time."""
         return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
 
     @abstractmethod
-    def _nearest(self, query: Tensor, k: int) -> Tensor:
-        """Positions (q, k) of the nearest of at least k rows."""
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """:meth:`query` of a block of queries, for at least k rows."""
+
+    def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Similarities of rows (q, m), the nearest first, and the rows in this order."""
+        keys, rows = self._sort(query, rows)
+        return of_exact_keys(self.similarity, keys, query), rows
+
+    def _sort(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Exact keys of rows (q, m), the nearest first, and the rows in this order."""
+        rows = rows.sort(dim=1).values
+        keys = exact_keys(self.similarity, query, self.rows[rows])
+        keys, order = keys.sort(dim=1, stable=True)
+        return keys, rows.gather(1, order)
 
 
 class ExactIndex(Index):
@@ -221,23 +237,19 @@ class ExactIndex(Index):
     that large are compared exactly.
     """
 
-    def _nearest(self, query: Tensor, k: int) -> Tensor:
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         prepared = self._prepare(query)
         m = min(k + MARGIN, len(self))
-        rows, least = self._candidates(prepared, m)
-        nearest, keys = self._sort(query, rows, k)
+        candidates, least = self._candidates(prepared, m)
+        keys, rows = self._sort(query, candidates)
+        keys, rows = keys[:, :k], rows[:, :k]
         if m < len(self):
             needed = self._least_key(query, keys[:, -1])
             for i in (~(least < needed)).nonzero()[:, 0].tolist():  # of NaN, too
                 near = self._reaching(prepared, i, needed[i])
-                nearest[i] = self._sort(query[i : i + 1], near, k)[0][0]
-        return nearest
-
-    def _sort(self, query: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k nearest of rows (q, m), ties by row number, and their exact keys: (q, k) each."""
-        rows = rows.sort(dim=1).values
-        keys, order = exact_keys(self.similarity, query, self.rows[rows]).sort(dim=1, stable=True)
-        return rows.gather(1, order[:, :k]), keys[:, :k]
+                of_query = self._sort(query[i : i + 1], near)
+                keys[i], rows[i] = of_query[0][0, :k], of_query[1][0, :k]
+        return of_exact_keys(self.similarity, keys, query), rows
 
     @abstractmethod
     def _prepare(self, query: Tensor) -> Any:
@@ -382,14 +394,10 @@ class FunctionIndex(Index):
     def _block(self, k: int) -> int:
         return max(1, BLOCK_PAIRS // max(1, len(self)))
 
-    def _of_all(self, query: Tensor) -> Tensor:
-        return SIMILARITIES[self.similarity](query, self.rows)
-
-    def _nearest(self, query: Tensor, k: int) -> Tensor:
-        return nearest_first(self._of_all(query), None, k)[:, :k]
-
-    def _similarities(self, query: Tensor, positions: Tensor) -> Tensor:
-        return self._of_all(query).gather(1, positions)
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        similarity = SIMILARITIES[self.similarity](query, self.rows)
+        rows = nearest_first(similarity, None, k)[:, :k]
+        return similarity.gather(1, rows), rows
 
 
 class TreeIndex(ExactIndex):
@@ -454,7 +462,7 @@ class GraphIndex(Index):
         """Give the graph as an array of bytes."""
         return import_faiss().serialize_index(self.graph)
 
-    def _nearest(self, query: Tensor, k: int) -> Tensor:
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Among many duplicates a graph may lead to fewer than k rows: then search exactly."""
         points = self._points(query, 0)
         self.graph.hnsw.efSearch = max(2 * k, LEAST_IN_SIGHT)
@@ -463,7 +471,7 @@ class GraphIndex(Index):
         if short.any():
             every = import_faiss().downcast_index(self.graph.storage)
             rows[short] = every.search(points[short], k)[1]
-        return torch.from_numpy(rows)
+        return self._in_order(query, torch.from_numpy(rows).to(query.device))
 
 
 class TransformerIndex(Index):
@@ -487,7 +495,7 @@ class TransformerIndex(Index):
     def _block(self, k: int) -> int:
         return max(1, BLOCK_PAIRS // max(1, k))
 
-    def _nearest(self, query: Tensor, k: int) -> Tensor:
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         graph = self.transformer.transform(query.cpu().numpy()).tocsr()
         counts = np.diff(graph.indptr)
         if counts.min(initial=k) < k:
@@ -497,7 +505,8 @@ class TransformerIndex(Index):
             )
         by_distance = np.lexsort((graph.data, np.repeat(np.arange(len(counts)), counts)))
         places = by_distance[graph.indptr[:-1, None] + np.arange(k)]
-        return torch.from_numpy(graph.indices[places].astype(np.int64))
+        rows = torch.from_numpy(graph.indices[places].astype(np.int64))
+        return self._in_order(query, rows.to(query.device))
 
 
 def import_faiss() -> Any:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..attention.functional import Pairs
-from ..ranking import nearest_first
 from ..similarity import l2
 from .index import Index
 from .similarities import Similarities
@@ -102,16 +101,14 @@ def find_nearest(index: Index, query: Tensor, excluded: Pairs | None, k: int) ->
     if excluded is not None and len(query):
         n_excluded = torch.bincount(excluded[0], minlength=len(query))
         n_admitted, most = n_rows - n_excluded[:, None], int(n_excluded.max())
-    positions = index.query(query, k + most).sort(dim=1).values
-    similarity = index.similarities(query, positions)
+    similarity, positions = index.query(query, k + most)
     if excluded is not None:
         numbers = n_rows * torch.arange(len(query), device=query.device)
-        pairs = (numbers[:, None] + positions).flatten()  # ascending
-        similarity.view(-1)[torch.isin(pairs, numbers[excluded[0]] + excluded[1])] = -math.inf
-    order = nearest_first(similarity, None, k)[:, :k]
-    similarity, positions = similarity.gather(1, order), positions.gather(1, order)
-    positions = positions.masked_fill(similarity == -math.inf, n_rows)
-    return Candidates(similarity, positions, n_admitted)
+        left_out = torch.isin(numbers[:, None] + positions, numbers[excluded[0]] + excluded[1])
+        similarity = similarity.masked_fill(left_out, -math.inf)
+        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
+        positions = positions.gather(1, order).masked_fill(similarity == -math.inf, n_rows)
+    return Candidates(similarity[:, :k], positions[:, :k], n_admitted)
 
 
 def nearest_by_l2(

@@ -45,10 +45,15 @@ def oracle(similarity, query, rows, k):
 
 
 def assert_nearest(algorithm, similarity, query, rows, k):
-    found = make_index(algorithm, similarity, rows).query(query, k)
+    found = positions(make_index(algorithm, similarity, rows), query, k)
     assert found.dtype == torch.int64
     expected = oracle(similarity, query, rows, k)
     np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(expected, axis=1))
+
+
+def positions(index, query, k):
+    """The rows that an index finds, nearest first."""
+    return index.query(query, k)[1]
 
 
 def normal(*shape, seed=0):
@@ -126,14 +131,25 @@ def test_one_far_row_does_not_blur_the_others(algorithm, similarity):
 
 
 @exact_indexes
+def test_the_nearest_come_first_and_equally_near_ones_by_number(algorithm, similarity):
+    """In float64 distances and products of small integers are exact, and many are equal."""
+    rows, query = (np.round(normal(n, 3, seed=n)) for n in (300, 20))
+    if similarity == "cosine":  # exact on a line only
+        rows, query = rows[:, :1], query[:, :1]
+    found = positions(make_index(algorithm, similarity, rows), query, 40)
+    np.testing.assert_array_equal(found, oracle(similarity, query, rows, 40))
+
+
+@exact_indexes
 def test_more_neighbors_than_rows(algorithm, similarity):
-    found = make_index(algorithm, similarity, normal(5, 3)).query(normal(4, 3, seed=1), 9)
+    found = positions(make_index(algorithm, similarity, normal(5, 3)), normal(4, 3, seed=1), 9)
     assert np.sort(found, axis=1).tolist() == [list(range(5))] * 4
 
 
 @exact_indexes
 def test_no_queries(algorithm, similarity):
-    assert make_index(algorithm, similarity, normal(5, 3)).query(normal(0, 3), 2).shape == (0, 2)
+    for found in make_index(algorithm, similarity, normal(5, 3)).query(normal(0, 3), 2):
+        assert found.shape == (0, 2)
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
@@ -141,19 +157,20 @@ def test_cosine_with_a_vector_of_zeros_is_zero(algorithm):
     rows = np.float32([[-1, 0], [0, 0], [0, -3], [1, 1], [0, 0], [0.1, -0.1]])
     index = make_index(algorithm, "cosine", rows)
     opposite = np.float32([[-1, -1]])
-    assert set(index.query(-opposite, 5)[0].tolist()) == {3, 5, 1, 4, 0}  # 1, then 0 thrice
-    assert set(index.query(opposite, 2)[0].tolist()) == {0, 2}
-    assert set(index.query(opposite, 4)[0].tolist()) == {0, 2, 1, 4}  # 0.71 twice, then 0
-    assert set(index.query(0 * opposite, 4)[0].tolist()) == {0, 1, 2, 3}  # all 0: by number
+    assert set(positions(index, -opposite, 5)[0].tolist()) == {3, 5, 1, 4, 0}  # 1, then 0 thrice
+    assert set(positions(index, opposite, 2)[0].tolist()) == {0, 2}
+    assert set(positions(index, opposite, 4)[0].tolist()) == {0, 2, 1, 4}  # 0.71 twice, then 0
+    assert set(positions(index, 0 * opposite, 4)[0].tolist()) == {0, 1, 2, 3}  # all 0: by number
 
 
 @exact_indexes
 def test_a_result_does_not_depend_on_the_other_queries(algorithm, similarity):
     index = make_index(algorithm, similarity, normal(3000, 8).round(1))
     query = normal(100, 8, seed=1).round(1)
-    together = index.query(query, 6).sort(dim=1).values
-    alone = torch.cat([index.query(query[i : i + 1], 6) for i in range(100)]).sort(dim=1).values
-    torch.testing.assert_close(together, alone, rtol=0, atol=0)
+    together = index.query(query, 6)
+    alone = zip(*(index.query(query[i : i + 1], 6) for i in range(100)), strict=True)
+    for of_all, of_each in zip(together, alone, strict=True):
+        torch.testing.assert_close(of_all, torch.cat(of_each), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("similarity", ALGORITHMS["brute"])
@@ -173,12 +190,12 @@ def test_similarities_are_the_definitions(similarity, scale):
     """Of equal rows, too: with 'log_l2' they are as near as float32 allows."""
     rows = torch.from_numpy(scale * normal(40, 5)).float()
     query = torch.cat([rows[:5], torch.from_numpy(scale * normal(20, 5, seed=1)).float()])
-    positions = torch.arange(40).repeat(25, 1).flip(1)
-    found = make_index("brute", similarity, rows).similarities(query, positions)
-    expected = SIMILARITIES[similarity](query, rows).gather(1, positions)
+    found, order = make_index("brute", similarity, rows).query(query, 40)
+    expected = SIMILARITIES[similarity](query, rows).gather(1, order)
     assert found.dtype == torch.float32
     atol = 1e-6 * expected.abs().max().item()
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=atol)
+    assert torch.equal(found, found.sort(dim=1, descending=True).values)
     assert torch.equal(found[:5].argmax(dim=1), expected[:5].argmax(dim=1))
 
 
@@ -192,15 +209,17 @@ def test_a_registered_similarity_of_ones_own(algorithm, monkeypatch):
     index = make_index(algorithm, "overlap", rows)
     similarity = overlap(rows[:9], rows)
     order = similarity.argsort(dim=1, descending=True, stable=True)[:, :7]
-    assert torch.equal(index.query(rows[:9], 7), order)
-    assert torch.equal(index.similarities(rows[:9], order), similarity.gather(1, order))
+    found, nearest = index.query(rows[:9], 7)
+    assert torch.equal(nearest, order)
+    assert torch.equal(found, similarity.gather(1, order))
     with pytest.raises(ValueError, match=r"algorithm='kd_tree' .*similarity='overlap'"):
         check_algorithm("kd_tree", "overlap")
 
 
 def test_no_rows():
     for algorithm in ("auto", "kd_tree", "ball_tree"):
-        assert make_index(algorithm, "l2", normal(0, 3)).query(normal(4, 3), 2).shape == (4, 0)
+        for found in make_index(algorithm, "l2", normal(0, 3)).query(normal(4, 3), 2):
+            assert found.shape == (4, 0)
 
 
 def test_auto_takes_a_tree_in_few_dimensions_only():
@@ -217,24 +236,24 @@ def test_a_graph_finds_most_of_the_nearest(similarity):
     pytest.importorskip("faiss")
     rows, query = normal(2000, 8), normal(100, 8, seed=1)
     index = make_index("hnsw", similarity, rows)
-    found, expected = index.query(query, 20), oracle(similarity, query, rows, 20)
+    found, expected = positions(index, query, 20), oracle(similarity, query, rows, 20)
     shared = [len({*a} & {*b}) / 20 for a, b in zip(found.tolist(), expected, strict=True)]
     assert np.mean(shared) > 0.9
     again = GraphIndex(similarity, index.rows, index.serialized())
-    assert torch.equal(again.query(query, 20), found)
+    assert torch.equal(positions(again, query, 20), found)
 
 
 def test_a_graph_of_duplicates_leads_to_enough_rows():
     pytest.importorskip("faiss")
     rows = normal(3, 4)[np.arange(600) % 3]
-    found = make_index("hnsw", "l2", rows).query(rows[:9], 250)
+    found = positions(make_index("hnsw", "l2", rows), rows[:9], 250)
     assert all(len({*each}) == 250 and min(each) >= 0 for each in found.tolist())
 
 
 def test_a_graph_of_cosines_has_rows_of_zeros_aside():
     pytest.importorskip("faiss")
     rows = np.float32([[-1, 0], [0, 0], [0, -3], [1, 1]])
-    found = make_index("hnsw", "cosine", rows).query(np.float32([[1, 1]]), 2)
+    found = positions(make_index("hnsw", "cosine", rows), np.float32([[1, 1]]), 2)
     assert set(found[0].tolist()) == {3, 1}
 
 
@@ -248,8 +267,8 @@ def test_a_transformer_is_cloned_and_finds_its_neighbors():
     assert isinstance(index, TransformerIndex)
     assert not hasattr(transformer, "n_features_in_")
     for k in (4, 10, 11):  # one more than n_neighbors, as the convention has it
-        expected = np.sort(oracle("l2", query, rows, k), axis=1)
-        np.testing.assert_array_equal(np.sort(index.query(query, k), axis=1), expected)
+        expected = oracle("l2", query, rows, k)
+        np.testing.assert_array_equal(positions(index, query, k), expected)
     with pytest.raises(ValueError, match=r"(?s)n_neighbors=10.* finds 11 .* 12 are needed"):
         index.query(query, 12)
 
@@ -257,15 +276,15 @@ def test_a_transformer_is_cloned_and_finds_its_neighbors():
 @pytest.mark.parametrize("mode", ["distance", "connectivity"])
 def test_a_transformer_of_more_neighbors_than_rows(mode):
     index = make_index(KNeighborsTransformer(mode=mode, n_neighbors=50), "l2", normal(5, 3))
-    found = index.query(normal(4, 3, seed=1), 5)
+    found = positions(index, normal(4, 3, seed=1), 5)
     assert np.sort(found, axis=1).tolist() == [list(range(5))] * 4
 
 
 def test_a_transformer_with_numbers_of_neighbors_that_differ():
     rows, query = normal(300, 2), normal(20, 2, seed=1)
     index = make_index(RadiusNeighborsTransformer(radius=2.5), "l2", rows)
-    expected = np.sort(oracle("l2", query, rows, 6), axis=1)
-    np.testing.assert_array_equal(np.sort(index.query(query, 6), axis=1), expected)
+    expected = oracle("l2", query, rows, 6)
+    np.testing.assert_array_equal(positions(index, query, 6), expected)
 
 
 # -- bad input ---------------------------------------------------------------------------------
