@@ -7,7 +7,6 @@ The only file that imports faiss.
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any
