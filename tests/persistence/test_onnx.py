@@ -30,16 +30,23 @@ WEIGHTINGS = ("softmax", "gaussian", "sigmoid", "softplus", "softpick", "uniform
 STEPS = (None, ("s1", "global"), ("s1", "pointwise"), ("s2", "global"), ("s2", "pointwise"))
 
 
-def run_graph(estimator, tmp_path, X, **params):
-    """The outputs of an estimator's graph."""
+def exported(estimator, tmp_path, **params):
+    """An estimator's graph: a function of queries that returns its outputs."""
     path = tmp_path / "model.onnx"
     export_onnx(estimator, path, overwrite=True, **params)
-    return onnxruntime.InferenceSession(path).run(None, {"X": X})
+    session = onnxruntime.InferenceSession(path)
+    return lambda X: session.run(None, {"X": X})
 
 
-def assert_agrees(estimator, tmp_path, X, k=5, unsure=0.0):
+def assert_agrees(estimator, tmp_path, *queries, k=5, unsure=0.0):
     """`unsure`: by how much rounding may move the logarithm of a weight."""
-    predictions, weights, neighbors = run_graph(estimator, tmp_path, X, n_neighbors=k)
+    run = exported(estimator, tmp_path, n_neighbors=k)
+    for X in queries:
+        assert_outputs_agree(estimator, X, run(X), k, unsure)
+
+
+def assert_outputs_agree(estimator, X, outputs, k, unsure):
+    predictions, weights, neighbors = outputs
     if hasattr(estimator, "classes_"):
         probabilities = estimator.predict_proba(X)
         several = isinstance(probabilities, list)
@@ -92,8 +99,7 @@ def rounding(estimator, X):
 )
 def test_each_estimator_agrees(estimator, y, tmp_path):
     estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
-    for n_queries in (1, 20):
-        assert_agrees(estimator, tmp_path, QUERIES[:n_queries])
+    assert_agrees(estimator, tmp_path, QUERIES[:1], QUERIES)
 
 
 ON_RANKS = {"step": "s1", "on": "rank"}
@@ -122,8 +128,7 @@ ON_RANKS = {"step": "s1", "on": "rank"}
 )
 def test_weights_that_end_agree(estimator, y, tmp_path):
     estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
-    for n_queries in (1, 20):
-        assert_agrees(estimator, tmp_path, QUERIES[:n_queries])
+    assert_agrees(estimator, tmp_path, QUERIES[:1], QUERIES)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +203,7 @@ def test_a_similarity_of_ones_own_agrees(tmp_path, monkeypatch):
 def test_a_raw_table_goes_in_as_the_estimator_encodes_it(tmp_path):
     table = pd.DataFrame(X).add_prefix("x").assign(kind=np.where(Y > 100, "a", "b"))
     estimator = NONARegressor(**QUICK).fit(table, Y)
-    predictions, *_ = run_graph(estimator, tmp_path, estimator.features_.transform(table))
+    predictions, *_ = exported(estimator, tmp_path)(estimator.features_.transform(table))
     np.testing.assert_allclose(predictions, estimator.predict(table), rtol=1e-5)
 
 
