@@ -129,9 +129,10 @@ def own_row(fitted: Any, row: Any) -> Embedded:
     names = bank.names_of(slice(None)).tolist()
     found = [i for i, name in enumerate(names) if isinstance(row, Hashable) and name == row]
     if len(found) != 1:
+        how_many = f"the name of {len(found)} rows" if found else "which names no row"
         raise ValueError(
             f"row must be the name of one row of the bank, or its id if rows have no names, got "
-            f"{row!r:.100}, the name of {len(found)}"
+            f"{row!r:.100}, {how_many}"
         )
     return Embedded(
         bank.embeddings[found], fitted.network_, bank.names_of(np.array(found)), bank.ids[found]

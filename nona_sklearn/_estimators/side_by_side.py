@@ -94,10 +94,9 @@ def _as_ordered(X: Any, features: Any) -> Any:
             return select_columns(X, names)
         missing = [name for name in own if name not in names]
         strange = [name for name in names if name not in own]
-        raise ValueError(
-            f"features must have the columns of X: lacking [{_some(missing)}], and not in X "
-            f"[{_some(strange)}]"
-        )
+        found = {"it lacks": missing, "not in X are": strange}
+        which = ", and ".join(f"{what} {_some(each)}" for what, each in found.items() if each)
+        raise ValueError(f"features must have the columns of X: {which}")
     if X.shape[1] != features.shape[1]:
         raise ValueError(
             f"features must have the columns of X, {X.shape[1]}, got {features.shape[1]}"

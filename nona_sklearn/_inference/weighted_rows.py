@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._utils.threads import cached_property
-from ..ranking import largest
+from ..ranking import nearest_first
 from .network_rows import NetworkRows
 
 
@@ -102,13 +102,13 @@ class WeightedRows:
     def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Weights and positions (q, k) and adjusted values (q, k, n_outputs), heaviest first.
 
-        Of the candidates, those without weight come last, the nearest first; after them other
-        rows, excluded ones at the end.
+        Of equally heavy rows the first of the bank comes first. Of the candidates, those without
+        weight come last, the nearest first; after them other rows, excluded ones at the end.
         """
         weights = self.weights()
         if self.positions is None:
             excluded = self.networks[0].excluded
-            positions = largest(torch.where(excluded, -1.0, weights), k)[1]
+            positions = nearest_first(weights, excluded, k)[:, :k]
             each = torch.stack([own.gather(1, positions) for own in self._of_networks()])
             return weights.gather(1, positions), positions, self._mean_adjusted(positions, each)
         weights = torch.where(self.positions < self.n_rows, weights, -1.0)

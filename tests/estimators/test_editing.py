@@ -156,6 +156,22 @@ def test_influence_is_what_leaving_a_row_out_does(reg, plane, X):
         np.testing.assert_allclose(found.error[name], error.sum() / n, rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.parametrize("step", ["s1", "s2"])
+def test_influence_with_a_step_on_ranks_is_of_one_row_less(plane, step):
+    """The step is of ranks over the number of rows, which a row that leaves changes as well."""
+    X, X_test, y, _ = plane
+    params = {"n_neighbors": 12, "softstep": step, "softstep_on": "rank", "random_state": 0}
+    reg = SoftStepKNeighborsRegressor(max_iter=3, **params).fit(X[:40], y[:40])
+    for query in X_test[:5, None]:
+        found, before = reg.influence(query), reg.predict(query)
+        weighed = reg.neighbor_weights(query).indices
+        assert len(weighed) > 2
+        for name in weighed:
+            smaller = copy.deepcopy(reg).remove_neighbors(ids=name)
+            change = abs(smaller.predict(query) - before).item()
+            np.testing.assert_allclose(found.change[name], change, rtol=1e-5, atol=1e-7)
+
+
 def test_influence_of_several_outputs_adds_up(reg, plane):
     X_test = plane[1]
     y = reg.bank_.targets.numpy()

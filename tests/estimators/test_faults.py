@@ -131,6 +131,16 @@ def test_a_query_between_two_equal_rows_is_their_mean():
 
 
 @pytest.mark.numeric
+@pytest.mark.parametrize("n_neighbors", [None, 20])
+def test_of_equally_heavy_rows_the_first_are_listed_first(n_neighbors):
+    B = np.random.default_rng(0).normal(size=(8, 5))
+    X, y = np.tile(B, (40, 1)), np.zeros(320)
+    reg = nona(n_estimators=1, n_neighbors=n_neighbors).fit(X, y)
+    _, rows = reg.kneighbors(B, 20)
+    np.testing.assert_array_equal(rows, np.arange(8)[:, None] + 8 * np.arange(20))
+
+
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "params",
     [

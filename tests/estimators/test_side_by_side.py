@@ -231,7 +231,11 @@ def test_inside_a_pipeline_they_are_those_before_the_steps():
         ),
         (
             flats()[0].drop(columns="area").assign(size=1),
-            r"features must have the columns of X: lacking \['area'\], and not in X \['size'\]",
+            "features must have the columns of X: it lacks 'area', and not in X are 'size'$",
+        ),
+        (
+            flats()[0].assign(size=1),
+            "features must have the columns of X: not in X are 'size'$",
         ),
         (np.zeros((N, 4)), "features must have the columns of X, 5, got 4"),
         (np.zeros((N + 1, 5)), "features must have the rows given to fit .*, 40 in all, got 41"),

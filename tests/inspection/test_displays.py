@@ -212,9 +212,11 @@ def test_a_training_row_goes_by_its_name(plane, ax):
     display = NeighborsDisplay.from_estimator(reg, row=7, ax=ax)
     assert display.y_true == y[6]
     assert 7 not in display.names
-    for row, n in (("house", 2), (120, 0), ([7], 0), (np.array([7]), 0)):
-        message = f"row must be the name of one row .*, got .*, the name of {n}"
-        with pytest.raises(ValueError, match=message):
+    wrong = [(row, "which names no row") for row in (120, [7], np.array([7]))]
+    for row, which in [("house", "the name of 2 rows"), *wrong]:
+        with pytest.raises(
+            ValueError, match=f"row must be the name of one row .*, got .*, {which}"
+        ):
             NeighborsDisplay.from_estimator(reg, row=row, ax=ax)
 
 
