@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from .._data.scaler import SmoothClipScaler
-from .._inference.index import check_algorithm
+from .._inference.index import check_algorithm, most_found
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -39,6 +39,9 @@ from .parameters import (
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
+#: That are searched beyond those with weight: a query that is a row of the bank itself, and one
+#: that takes the place of another.
+FURTHER_ROWS = 2
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
@@ -104,11 +107,13 @@ class Architecture:
         weighting = make_weighting(self.estimator.weighting)
         return weighting.n_neighbors is None and not weighting.ends
 
-    def candidates(self, n_networks: int) -> list[int]:
+    def candidates(self, n_networks: int, n_rows: int) -> list[int]:
         """Numbers of neighbours of which each network's is chosen after training."""
         if not self.chooses_n_neighbors:
             return []
-        return [k for k in N_NEIGHBORS if k * n_networks >= LEAST_ROWS]
+        found = most_found(self.estimator.algorithm, n_rows)
+        most = n_rows if found == n_rows else found - FURTHER_ROWS
+        return [k for k in N_NEIGHBORS if k * n_networks >= LEAST_ROWS and k <= most]
 
     def n_neighbors_of_each(self, n_networks: int, n_rows: int) -> list[int | None]:
         """The number of neighbours with which each network is trained; None: all."""
@@ -161,9 +166,16 @@ class Architecture:
         return self.estimator.smoothing
 
     def check_search(self, head: Any, n_rows: int) -> None:
-        """Refuse an algorithm that finds nearest rows where the others have weight, too."""
-        algorithm = self.estimator.algorithm
-        if algorithm in ("auto", "brute") or head.most_weighed(n_rows) is not None:
+        """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
+        algorithm, most = self.estimator.algorithm, head.most_weighed(n_rows)
+        if most is not None:
+            found, needed = most_found(algorithm, n_rows), min(most + FURTHER_ROWS, n_rows)
+            if found < needed:
+                raise ValueError(
+                    f"algorithm={algorithm!r} finds {found} neighbors of a query, {needed} are "
+                    "needed: set its n_neighbors higher"
+                )
+        if algorithm in ("auto", "brute") or most is not None:
             return
         names = ("n_neighbors", "softstep", "softstep_on", "softstep_params", "weighting")
         values = ", ".join(

@@ -45,7 +45,8 @@ def fit_networks(
     fraction = estimator.validation_fraction if estimator.early_stopping else None
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
-    of_data = {"loss": targets.loss, "n_neighbors": architecture.candidates(n_networks)}
+    candidates = architecture.candidates(n_networks, len(data))
+    of_data = {"loss": targets.loss, "n_neighbors": candidates}
     trained = train_networks(
         _initial_networks(estimator, architecture, data.sample.X, targets, seeds),
         *(data.sample, splits, seeds, replace(config, **of_data)),

@@ -473,6 +473,21 @@ class GraphIndex(Index):
         return self._in_order(query, torch.from_numpy(rows).to(query.device))
 
 
+def most_found(algorithm: Any, n_rows: int) -> int:
+    """How many of n rows an algorithm can find, as far as its parameters state it.
+
+    In ``mode='distance'``, scikit-learn's transformers find one more than their `n_neighbors`.
+    """
+    if isinstance(algorithm, str):
+        return n_rows
+    n_neighbors = algorithm.get_params(deep=False).get("n_neighbors", n_rows)
+    return min(n_neighbors + _finds_one_more(algorithm), n_rows)
+
+
+def _finds_one_more(transformer: Any) -> bool:
+    return getattr(transformer, "mode", "distance") == "distance"
+
+
 class TransformerIndex(Index):
     """Neighbours by a transformer that follows the convention of KNeighborsTransformer.
 
@@ -487,8 +502,8 @@ class TransformerIndex(Index):
         self.transformer = clone(transformer)
         n_neighbors = self.transformer.get_params(deep=False).get("n_neighbors")
         if n_neighbors is not None and n_neighbors >= len(rows):
-            one_more = getattr(self.transformer, "mode", "distance") == "distance"
-            self.transformer.set_params(n_neighbors=max(1, len(rows) - one_more))
+            fitting = max(1, len(rows) - _finds_one_more(self.transformer))
+            self.transformer.set_params(n_neighbors=fitting)
         self.transformer.fit(rows.cpu().numpy())
 
     def _block(self, k: int) -> int:

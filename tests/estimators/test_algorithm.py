@@ -10,10 +10,12 @@ from sklearn.neighbors import KNeighborsTransformer
 
 from nona_sklearn import (
     NONAClassifier,
+    NONAHead,
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._estimators import fitting
 
 REGRESSORS = (NONARegressor, SoftStepKNeighborsRegressor)
 ESTIMATORS = (*REGRESSORS, NONAClassifier, SoftStepKNeighborsClassifier)
@@ -186,9 +188,28 @@ def test_a_graph_is_built_once_for_many_queries_and_anew_after_an_edit(monkeypat
     assert len(built) == 4
 
 
-def test_a_transformer_of_too_few_neighbors_is_named():
+def test_a_transformer_of_too_few_neighbors_is_named_before_training(monkeypatch):
     X, y = data(NONARegressor)
     reg = quick(NONARegressor, n_neighbors=12, n_estimators=1)
-    reg.set_params(algorithm=KNeighborsTransformer(n_neighbors=5))
-    with pytest.raises(ValueError, match=r"KNeighborsTransformer.* 6 neighbors .* n_neighbors"):
+    reg.set_params(algorithm=KNeighborsTransformer(n_neighbors=13)).fit(X, y)
+    before = reg.predict(X[:3])
+    monkeypatch.setattr(fitting, "train_networks", None)
+    reg.set_params(algorithm=KNeighborsTransformer(n_neighbors=12))
+    message = r"KNeighborsTransformer\(n_neighbors=12\) finds 13 neighbors .*, 14 are needed"
+    with pytest.raises(ValueError, match=message):
         reg.fit(X, y)
+    np.testing.assert_array_equal(reg.predict(X[:3]), before)
+
+
+def test_auto_takes_as_many_neighbors_as_a_transformer_finds():
+    X, y = np.random.default_rng(0).normal(size=(2, 120, 1))  # nothing to learn: many are best
+    y = y[:, 0]
+    reg = NONARegressor(n_estimators=1, max_iter=2, random_state=0)
+    reg.set_params(algorithm=KNeighborsTransformer(n_neighbors=11)).fit(X, y)
+    assert all(head.n_neighbors <= 10 for head in heads(reg))
+    assert np.isfinite(reg.predict(None)).all()
+
+
+def heads(estimator):
+    """The heads of an estimator's networks."""
+    return [each for each in estimator.network_.modules() if isinstance(each, NONAHead)]
