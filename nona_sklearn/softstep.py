@@ -55,14 +55,17 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     tensor([[0.0000, 1.0000, 0.6667, 0.3333],
             [1.0000, 1.0000, 1.0000, 1.0000]])
     """
-    if excluded is None:
-        excluded = torch.zeros_like(similarity, dtype=torch.bool)
-    nearest = similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True)  # (q, 1)
-    farthest = similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True)  # (q, 1)
-    span, tied = nearest - farthest, equally_near(nearest, farthest)
-    gap = (similarity - farthest).masked_fill(tied | excluded, 0.0)
-    x = gap / span.masked_fill(tied, 1.0)
-    return x.masked_fill(tied, 1.0).masked_fill(excluded, 0.0)
+    low = high = similarity
+    if excluded is not None:
+        low = similarity.masked_fill(excluded, math.inf)
+        high = similarity.masked_fill(excluded, -math.inf)
+    farthest, nearest = low.amin(dim=1, keepdim=True), high.amax(dim=1, keepdim=True)  # (q, 1)
+    tied = equally_near(nearest, farthest)
+    gap = similarity - farthest
+    if excluded is not None:
+        gap = gap.masked_fill(excluded, 0.0)
+    x = torch.where(tied, 1.0, gap / (nearest - farthest).masked_fill(tied, 1.0))
+    return x if excluded is None else x.masked_fill(excluded, 0.0)
 
 
 def equally_near(nearest: Tensor, farthest: Tensor) -> Tensor:
@@ -203,11 +206,9 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
     >>> log_s2(torch.tensor([[0.0, 0.25, 0.9]]), b, t).exp()
     tensor([[0.0000, 0.8409, 1.0000]])
     """
-    between = (x > 0) & (x < b)
     # NOTE[DIFF]: the published code differentiates 0 * log(0) here, which is NaN.
-    ratio = torch.where(between, x, b) / b
-    log_step = t / (1 - t) * (b - x) * ratio.log()
-    return torch.where(between, log_step, 0.0).masked_fill(x <= 0, -math.inf)
+    ratio = (x / b).clamp(torch.finfo(x.dtype).tiny, 1.0)  # 1 from b on, where the step is 1
+    return torch.where(x > 0, t / (1 - t) * (b - x) * ratio.log(), -math.inf)
 
 
 def _most_above(a: Tensor, n: int) -> int:

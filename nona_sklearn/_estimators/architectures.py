@@ -167,16 +167,21 @@ class Architecture:
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
-        algorithm, most = self.estimator.algorithm, head.most_weighed(n_rows)
-        if most is not None:
-            found, needed = most_found(algorithm, n_rows), min(most + FURTHER_ROWS, n_rows)
-            if found < needed:
-                raise ValueError(
-                    f"algorithm={algorithm!r} finds {found} neighbors of a query, {needed} are "
-                    "needed: set its n_neighbors higher"
-                )
-        if algorithm in ("auto", "brute") or most is not None:
+        algorithm = self.estimator.algorithm
+        if algorithm in ("auto", "brute"):
             return
+        most = head.most_weighed(n_rows)
+        if most is None:
+            raise self._needs_nearest_alone(head, n_rows)
+        found, needed = most_found(algorithm, n_rows), min(most + FURTHER_ROWS, n_rows)
+        if found < needed:
+            raise ValueError(
+                f"algorithm={algorithm!r} finds {found} neighbors of a query, {needed} are "
+                "needed: set its n_neighbors higher"
+            )
+
+    def _needs_nearest_alone(self, head: Any, n_rows: int) -> ValueError:
+        """An error of a search whose weights depend on other rows than the nearest."""
         names = ("n_neighbors", "softstep", "softstep_on", "softstep_params", "weighting")
         values = ", ".join(
             f"{name}={getattr(self.estimator, name)!r}"
@@ -185,9 +190,9 @@ class Architecture:
         )
         ends = head.most_nonzero(n_rows) is not None  # but after a step that looks at all rows
         remedy = "set algorithm='brute'" if ends else "set n_neighbors, or algorithm='brute'"
-        raise ValueError(
-            f"algorithm={algorithm!r} needs weights that depend on the nearest rows alone; those "
-            f"of {values} do not: {remedy}"
+        return ValueError(
+            f"algorithm={self.estimator.algorithm!r} needs weights that depend on the nearest "
+            f"rows alone; those of {values} do not: {remedy}"
         )
 
     def check_n_rows(self, n_rows: int) -> None:

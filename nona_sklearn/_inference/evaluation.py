@@ -28,7 +28,7 @@ from .similarities import (
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
-BLOCK_PAIRS = 2**20  # weights that are held at a time
+BLOCK_PAIRS = 2**21  # weights that are held at a time
 SEARCHED_QUERIES = 512  # at a time; an index has blocks of its own
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 

@@ -69,32 +69,43 @@ class NetworkRows:
         """Candidates that are excluded, or no rows, (q, m)."""
         return self.candidates.similarity == -math.inf
 
+    @cached_property
+    def any_excluded(self) -> bool:
+        """Whether any candidate is excluded, or there is none: without a tensor of all."""
+        similarity = self.candidates.similarity
+        return similarity.numel() == 0 or bool(similarity.amin() == -math.inf)
+
     def weigh(
         self, queries: Tensor | slice = slice(None), leaving: Tensor | None = None
     ) -> Tensor:
         """Weights (q, m) in float64 that sum to 1, without one candidate (q, 1) if it is given."""
-        excluded, n_admitted = self.excluded[queries], self.candidates.n_admitted
+        similarity, excluded = self.candidates.similarity[queries], None
+        n_columns, most = similarity.shape[1], self.head.n_neighbors
+        n_admitted = self.candidates.n_admitted
         if n_admitted is not None:
             n_admitted = n_admitted[queries] - int(leaving is not None)
-        if leaving is not None:
-            excluded = excluded.scatter(1, leaving, True)
-        similarity = self.candidates.similarity[queries].masked_fill(excluded, 0.0)  # no NaN
         rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
-        n_columns, most = similarity.shape[1], self.head.n_neighbors
+        if self.any_excluded or leaving is not None:
+            excluded = self.excluded[queries]
+            if leaving is not None:
+                excluded = excluded.scatter(1, leaving, True)
+            similarity = similarity.masked_fill(excluded, 0.0)  # no NaN
         if not isinstance(rows, slice) and leaving is None and most is not None:
             # Nearest first, so that the others need not be ranked to have no weight.
-            similarity, excluded, rows = similarity[:, :most], excluded[:, :most], rows[:, :most]
+            similarity, rows = similarity[:, :most], rows[:, :most]
+            excluded = None if excluded is None else excluded[:, :most]
         log_prior = self.neighbors.log_prior
         weights = self.head.weigh(
             similarity,
             self.query[queries],
             self._compared(rows),
-            excluded if excluded.any() else None,
+            excluded,
             None if log_prior is None else log_prior[rows].to(similarity),
             n_admitted,
         ).double()
-        weights = weights / _or_one(weights.sum(dim=1, keepdim=True))
-        return F.pad(weights, (0, n_columns - weights.shape[1]))
+        weights /= _or_one(weights.sum(dim=1, keepdim=True))  # in place: a copy takes as long
+        n_without = n_columns - weights.shape[1]
+        return F.pad(weights, (0, n_without)) if n_without else weights
 
     def _compared(self, rows: Tensor | slice) -> Tensor:
         """Compared columns of rows, for a weighting that may compare them with each other."""
@@ -147,7 +158,9 @@ class NetworkRows:
         if not self.adjusts:
             return means
         plain, expected = means.chunk(2, dim=1)
-        total = (~self.excluded[queries]).any(dim=1, keepdim=True).double()
+        total: Tensor | float = 1.0
+        if self.any_excluded:
+            total = (~self.excluded[queries]).any(dim=1, keepdim=True).double()
         own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
         return self.head.adjusted_mean(plain, expected, total, own, attenuation)
 

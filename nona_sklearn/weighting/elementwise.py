@@ -108,7 +108,7 @@ class Sigmoid(Weighting):
         self.bias = nn.Parameter(torch.zeros(()))
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-        return -log1p_exp(-s - self.bias)
+        return -log1p_exp(-self.bias - s)
 
 
 class Softplus(Weighting):
