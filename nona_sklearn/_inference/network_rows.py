@@ -309,7 +309,8 @@ class NetworkClassRows(NetworkRows):
 def _average(weights: Tensor, values: Tensor) -> Tensor:
     """Weighted means (q, c) of each query's values (q, m, c), or of all values (m, c)."""
     if values.ndim == 2:
-        return weights @ values
+        # A product's last digit may depend on where memory begins, which a mapped file shifts.
+        return weights @ values.clone()
     return (weights[:, None] @ values)[:, 0]
 
 

@@ -292,3 +292,13 @@ def test_predictions_may_take_part_in_training(bank, n_threads):
     """They are no tensors of inference mode, unless the caller is in it."""
     torch.set_num_threads(n_threads)
     assert not bank.evaluate(NONAHead(), queries(80)).mean().is_inference()
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 5])
+def test_where_memory_begins_does_not_matter(bank, n_neighbors):
+    """A mapped file's values may begin anywhere."""
+    head = NONAHead(n_neighbors=n_neighbors)
+    shifted = torch.cat([bank.targets[:1], bank.targets])[1:]
+    assert shifted.data_ptr() % 16 != bank.targets.data_ptr() % 16
+    found = make_bank(bank.embeddings, shifted).evaluate(head, queries(25)).mean()
+    assert torch.equal(found, bank.evaluate(head, queries(25)).mean())
