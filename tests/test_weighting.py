@@ -782,3 +782,13 @@ def test_softplus_of_far_rows_keeps_its_digits(top, power):
     torch.testing.assert_close(
         weighting.weigh(s).detach(), expected / expected.sum(), rtol=1e-4, atol=1e-6
     )
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+@pytest.mark.parametrize("log_measure", [35.0, 60.0, 300.0])
+def test_entmax_of_rows_of_any_measure_weighs_the_nearest_of_the_heavy(alpha, log_measure):
+    s = torch.tensor([[5.0, 1.0, 1.0, 0.0]])
+    measures = torch.tensor([[-398.0, log_measure, log_measure, log_measure]])
+    weights = Entmax(alpha).weigh(s, measures)
+    torch.testing.assert_close(weights, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))

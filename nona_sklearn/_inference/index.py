@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -478,10 +479,12 @@ def most_found(algorithm: Any, n_rows: int) -> int:
 
     In ``mode='distance'``, scikit-learn's transformers find one more than their `n_neighbors`.
     """
-    if isinstance(algorithm, str):
+    stated = None
+    if not isinstance(algorithm, str):
+        stated = algorithm.get_params(deep=False).get("n_neighbors")
+    if not isinstance(stated, Integral):
         return n_rows
-    n_neighbors = algorithm.get_params(deep=False).get("n_neighbors", n_rows)
-    return min(n_neighbors + _finds_one_more(algorithm), n_rows)
+    return min(int(stated) + _finds_one_more(algorithm), n_rows)
 
 
 def _finds_one_more(transformer: Any) -> bool:
@@ -501,7 +504,7 @@ class TransformerIndex(Index):
         super().__init__(similarity, rows)
         self.transformer = clone(transformer)
         n_neighbors = self.transformer.get_params(deep=False).get("n_neighbors")
-        if n_neighbors is not None and n_neighbors >= len(rows):
+        if isinstance(n_neighbors, Integral) and int(n_neighbors) >= len(rows):
             fitting = max(1, len(rows) - _finds_one_more(self.transformer))
             self.transformer.set_params(n_neighbors=fitting)
         self.transformer.fit(rows.cpu().numpy())

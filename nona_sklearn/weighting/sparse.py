@@ -12,6 +12,7 @@ from .elementwise import Softmax
 
 FIRST_SUPPORT = 64  # neighbours among which a support is sought first
 NEWTON_STEPS = 8  # to a threshold: convergence is quadratic, and the start never far
+RESOLVED = 16  # roundings by which the threshold is below the heaviest neighbour, at least
 LEAST_ALPHA = 0.01  # above 1, of one that is learned: powers of 100 still leave digits
 
 
@@ -114,8 +115,12 @@ class Entmax(Weighting):
         """Weights of some neighbours, nearest first, as if there were no others."""
         excluded = log_measure == -math.inf
         empty = excluded.all(dim=1, keepdim=True)
-        log_measure = log_measure.clamp_min(LEAST_LOGIT).masked_fill(excluded, -math.inf)
         power = self.alpha - 1
+        # Of a larger measure, the threshold would round to the similarity itself.
+        most = -math.log(RESOLVED * torch.finfo(s.dtype).eps) / power
+        beyond = (log_measure.amax(dim=1, keepdim=True) - most).clamp_min(0.0)
+        log_measure = (log_measure - beyond).clamp_min(LEAST_LOGIT)
+        log_measure = log_measure.masked_fill(excluded, -math.inf)
         # Of an empty row the first is not the nearest, and powers might overflow.
         x = (power * (s - s.detach()[:, :1])).masked_fill(empty, 0.0)
         x = x.masked_fill(excluded & ~empty, -math.inf)

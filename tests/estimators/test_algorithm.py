@@ -5,7 +5,7 @@ import copy
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.neighbors import KNeighborsTransformer
 
 from nona_sklearn import (
@@ -213,3 +213,26 @@ def test_auto_takes_as_many_neighbors_as_a_transformer_finds():
 def heads(estimator):
     """The heads of an estimator's networks."""
     return [each for each in estimator.network_.modules() if isinstance(each, NONAHead)]
+
+
+class AllNeighbors(BaseEstimator):
+    """A transformer whose number of neighbours is that of the rows, unless it is stated."""
+
+    def __init__(self, n_neighbors=None):
+        self.n_neighbors = n_neighbors
+
+    def fit(self, X, y=None):
+        n_neighbors = self.n_neighbors or len(X) - 1
+        self.transformer_ = KNeighborsTransformer(n_neighbors=n_neighbors).fit(X)
+        return self
+
+    def transform(self, X):
+        return self.transformer_.transform(X)
+
+
+@pytest.mark.parametrize("n_neighbors", [6, "auto"])
+def test_a_transformer_that_states_no_number_of_neighbors(n_neighbors):
+    X, y = data(NONARegressor)
+    reg = quick(NONARegressor, n_neighbors=n_neighbors, n_estimators=1).fit(X, y)
+    theirs = clone(reg).set_params(algorithm=AllNeighbors()).fit(X, y)
+    np.testing.assert_allclose(theirs.predict(X), reg.predict(X), rtol=1e-12)

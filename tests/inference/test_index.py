@@ -45,10 +45,22 @@ def oracle(similarity, query, rows, k):
 
 
 def assert_nearest(algorithm, similarity, query, rows, k):
-    found = positions(make_index(algorithm, similarity, rows), query, k)
+    nearness, found = make_index(algorithm, similarity, rows).query(query, k)
     assert found.dtype == torch.int64
     expected = oracle(similarity, query, rows, k)
     np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(expected, axis=1))
+    torch.testing.assert_close(
+        nearness, defined(similarity, query, rows[found]), rtol=1e-5, atol=0
+    )
+
+
+def defined(similarity, query, rows):
+    """Similarities of each query to its own rows (q, m, d), in float64, within float32's range."""
+    pairs = zip(torch.as_tensor(query).double(), torch.as_tensor(rows).double(), strict=True)
+    found = torch.cat([SIMILARITIES[similarity](q[None], z) for q, z in pairs])
+    limits = torch.finfo(torch.float32)
+    most = -np.log(limits.tiny) if similarity == "log_l2" else limits.max
+    return found.clamp(-limits.max, most).float()
 
 
 def positions(index, query, k):
@@ -197,6 +209,14 @@ def test_similarities_are_the_definitions(similarity, scale):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=atol)
     assert torch.equal(found, found.sort(dim=1, descending=True).values)
     assert torch.equal(found[:5].argmax(dim=1), expected[:5].argmax(dim=1))
+
+
+@pytest.mark.parametrize("similarity", ALGORITHMS["brute"])
+def test_the_farthest_rows_of_all_are_not_infinitely_far(similarity):
+    """-inf is a row that is excluded."""
+    rows = np.float32([[3e38, 3e38], [-3e38, -3e38], [1.0, 2.0]])
+    found, _ = make_index("brute", similarity, rows).query(rows, 3)
+    assert found.isfinite().all()
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "brute"])
