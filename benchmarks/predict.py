@@ -6,7 +6,7 @@ one reads it, queries × bank in memory, one operation after another. Then defau
 user calls them, from a matrix in float64: 2,000 queries beside scikit-learn's k-NN, one query
 beside its boosted trees, quantiles beside the mean, and what memory grows by with a million
 queries. Last each weighting of all rows, beside the softmax. Seconds are processor time, of all
-threads together, which a busy machine changes least; for one query they are the time that passes,
+threads together, which a busy machine changes least; for one query they are wall-clock time,
 since threads that wait for further work of so short a call count as busy.
 """
 
@@ -132,7 +132,7 @@ def measure_many(n_bank, n_queries, repeats):
 
 
 def measure_one(n_bank, repeats):
-    """Seconds that pass for a query by itself, the median of many, by name."""
+    """Wall-clock seconds of a query by itself, the median of many, by name."""
     X, y = make_rows(n_bank, 0)
     [query], _ = make_rows(1, 1)
     models = {TREES: HistGradientBoostingRegressor().fit(X, y)}
@@ -239,7 +239,7 @@ def check(times_faster, parts, many, one, quantiles, weightings, grown):
     # We aim at 8 times, and at 1.5 times scikit-learn's time. New memory for the materialised
     # formula costs much on one machine and little on another: from 3.4 to 9.5 times were seen.
     assert times_faster >= 3
-    assert parts <= 5
+    assert parts <= 5  # 3.4 in 0.2.0, which merged sums tile by tile
     assert many[DEFAULT] <= 3
     assert many[ONE_NETWORK] <= 1.3
     small, large = one.values()

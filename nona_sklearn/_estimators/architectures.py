@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from .._data.scaler import SmoothClipScaler
-from .._inference.index import check_algorithm, most_found
+from .._inference.index import check_algorithm, most_found, refuse_too_few
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -39,7 +39,7 @@ from .parameters import (
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
-#: That are searched beyond those with weight: a query that is a row of the bank itself, and one
+#: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
 #: that takes the place of another.
 FURTHER_ROWS = 2
 START_SAMPLE = 1024  # rows from which initial values are estimated
@@ -174,11 +174,7 @@ class Architecture:
         if most is None:
             raise self._needs_nearest_alone(head, n_rows)
         found, needed = most_found(algorithm, n_rows), min(most + FURTHER_ROWS, n_rows)
-        if found < needed:
-            raise ValueError(
-                f"algorithm={algorithm!r} finds {found} neighbors of a query, {needed} are "
-                "needed: set its n_neighbors higher"
-            )
+        refuse_too_few(algorithm, found, needed)
 
     def _needs_nearest_alone(self, head: Any, n_rows: int) -> ValueError:
         """An error of a search whose weights depend on other rows than the nearest."""

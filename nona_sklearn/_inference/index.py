@@ -487,6 +487,15 @@ def most_found(algorithm: Any, n_rows: int) -> int:
     return min(int(stated) + _finds_one_more(algorithm), n_rows)
 
 
+def refuse_too_few(algorithm: Any, found: int, needed: int) -> None:
+    """Refuse an algorithm that finds fewer rows than are needed."""
+    if found < needed:
+        raise ValueError(
+            f"algorithm={algorithm!r} finds {found} neighbors of a query, {needed} are needed: "
+            "set its n_neighbors higher"
+        )
+
+
 def _finds_one_more(transformer: Any) -> bool:
     return getattr(transformer, "mode", "distance") == "distance"
 
@@ -515,11 +524,7 @@ class TransformerIndex(Index):
     def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         graph = self.transformer.transform(query.cpu().numpy()).tocsr()
         counts = np.diff(graph.indptr)
-        if counts.min(initial=k) < k:
-            raise ValueError(
-                f"algorithm={self.transformer!r} finds {counts.min()} neighbors of a query, "
-                f"{k} are needed: set its n_neighbors higher"
-            )
+        refuse_too_few(self.transformer, counts.min(initial=k), k)
         by_distance = np.lexsort((graph.data, np.repeat(np.arange(len(counts)), counts)))
         places = by_distance[graph.indptr[:-1, None] + np.arange(k)]
         rows = torch.from_numpy(graph.indices[places].astype(np.int64))
