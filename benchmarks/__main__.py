@@ -24,6 +24,7 @@ BENCHMARKS = {
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
     "fit": ["pandas", "pyarrow", "catboost", "pytabkit"],
+    "hard": ["pandas", "catboost"],
     "large": [],
     "latency": [],
     "memory": [],
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "search": ["faiss"],
     "shards": ["distributed"],
     "synthetic": [],
+    "time": ["pandas", "catboost"],
     "weightings": ["pandas", "pyarrow", "matplotlib"],
     "uncertainty": ["pandas", "pyarrow", "quantile_forest"],
 }

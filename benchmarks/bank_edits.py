@@ -2,8 +2,11 @@
 
 A network is trained on a tenth of the rows; the other nine tenths join its bank without
 training. Beside it, a fit to all rows, whose bank is then compressed, and, for comparison, cut to
-random rows (a mean of three draws). Draws ``docs/images/compression.png``.
+random rows (a mean of three draws). Draws ``docs/images/compression.png``. Last, a window that
+slides over rows in time: what an update costs, beside a fit.
 """
+
+from time import perf_counter
 
 import numpy as np
 import pandas as pd
@@ -17,6 +20,8 @@ from .scores import normalised_rmse
 
 SETS = ["concrete", "power plant", "abalone", "diamonds"]
 SHARES = [0.5, 0.2, 0.1, 0.05]
+WINDOW, UPDATE, N_UPDATES = 10_000, 1000, 10
+LARGEST_SHARE_OF_A_FIT = 0.005
 
 
 def measure(set_name, reg):
@@ -70,6 +75,23 @@ def draw(table, path):
     figure.savefig(path, dpi=90)
 
 
+def slide(reg, window, update):
+    """Seconds of a fit to a window of rows, and of an update by new ones, as old ones leave."""
+    n_rows = window + N_UPDATES * update
+    X = np.random.default_rng(0).normal(size=(n_rows, 10))
+    y, times = X[:, 0] + X[:, 1] ** 2, np.arange(n_rows)
+    start = perf_counter()
+    reg.fit(X[:window], y[:window], times=times[:window])
+    of_fit, of_updates = perf_counter() - start, []
+    for first in range(window, n_rows, update):
+        new = slice(first, first + update)
+        start = perf_counter()
+        reg.add_neighbors(X[new], y[new], times=times[new], max_rows=window)
+        of_updates.append(perf_counter() - start)
+    assert len(reg.bank_) == window
+    return of_fit, np.median(of_updates)
+
+
 def run(args):
     """Print the table, draw the picture, check the claims."""
     reg = NONARegressor(n_estimators=1, random_state=0)
@@ -87,6 +109,12 @@ def run(args):
     )
     print("By compress, in units of the error at random, by the share that is kept")
     print(np.exp(np.log(ratio).mean()).round(3).to_string())
+    window, update = (200, 20) if args.quick else (WINDOW, UPDATE)
+    of_fit, of_update = slide(reg, window, update)
+    print(f"A window of {window:,} rows, a fit: {of_fit:.1f} s")
+    share = of_update / of_fit
+    print(f"An update by {update:,} rows: {of_update * 1000:.0f} ms, {share:.4f} of the fit")
     if not args.quick:
+        assert share <= LARGEST_SHARE_OF_A_FIT
         assert (gain < 1).all()
         assert np.exp(np.log(ratio.to_numpy()).mean()) < 1

@@ -95,8 +95,8 @@ def compare_preparation(n_rows, **params):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((n_rows, 6)), columns=[*"abcdef"])
     for name, n_levels in zip("ghij", (2, 5, 10, 40), strict=True):
-        X[name] = rng.integers(0, n_levels, n_rows).astype(str)
-    y = X["a"] + (X["g"] == "1") + rng.standard_normal(n_rows)
+        X[name] = np.char.add("level ", rng.integers(0, n_levels, n_rows).astype(str))
+    y = X["a"] + (X["g"] == "level 1") + rng.standard_normal(n_rows)
     fit = processor_time(lambda: NONARegressor(n_estimators=1, random_state=0, **params).fit(X, y))
     encode = np.median(
         [processor_time(lambda: clone(TableEncoder()).fit_transform(X)) for _ in range(5)]

@@ -78,10 +78,7 @@ def perplexity(weights):
 
 def judge_classes(model, X, y):
     """Score a classifier's probabilities, and how often the most probable class is wrong."""
-    # float64 and sums of 1: some work in float32, of which sklearn's log_loss warns.
-    proba = np.asarray(model.predict_proba(X), dtype=float)
-    proba /= proba.sum(axis=1, keepdims=True)
-    classes = model.classes_
+    proba, classes = probabilities(model, X), model.classes_
     is_class = y[:, None] == classes
     return {
         "n_test": len(y),
@@ -91,6 +88,12 @@ def judge_classes(model, X, y):
         "auc": roc_auc_score(is_class, proba, average="macro"),
         "calibration_error": calibration_error(is_class, proba),
     }
+
+
+def probabilities(model, X):
+    """Compute probabilities in float64 that sum to 1; of others scikit-learn's log_loss warns."""
+    proba = np.asarray(model.predict_proba(X), dtype=float)
+    return proba / proba.sum(axis=1, keepdims=True)
 
 
 def calibration_error(is_class, proba, n_bins=15):

@@ -12,6 +12,7 @@ from ._estimators.parameters import ASSoftmax
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
 from ._inspection.compare_heads import compare_heads
+from ._inspection.displays.coverage import CoverageDisplay
 from ._inspection.displays.embedding import EmbeddingDisplay
 from ._inspection.displays.history import HistoryDisplay
 from ._inspection.displays.interval import IntervalDisplay
@@ -33,6 +34,7 @@ from .softstep import SoftStep
 __all__ = [
     "ASSoftmax",
     "Calibration",
+    "CoverageDisplay",
     "EmbeddingDisplay",
     "FeatureExtractor",
     "HistoryDisplay",

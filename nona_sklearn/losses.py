@@ -15,6 +15,9 @@ from ._utils.validation import is_real
 
 __all__ = ["ASSoftmaxLoss", "LogLoss", "MultilabelASSoftmaxLoss"]
 
+#: Of an output's variance: smaller losses are about equally good beside those of other outputs.
+NEGLIGIBLE_LOSS = 1e-3
+
 
 class LogLoss(nn.Module):
     """Minus the logarithm of the true class's probability.
@@ -226,18 +229,26 @@ def log_one_plus(exponents: Tensor) -> Tensor:
 
 
 class WeightedLoss(nn.Module):
-    """The mean of a loss over rows of different weights.
+    """The mean of a loss over rows of different weights, and over outputs.
 
-    `loss` is a class of losses that take ``reduction='none'``, as torch's do.
+    `loss` is a class of losses that take ``reduction='none'``, as torch's do. If it is to be
+    `balanced`, the mean over the outputs is geometric: a tenth less of any output's loss counts
+    alike, be it large or small, so noise in some outputs hardly changes what is learned of others.
     """
 
-    def __init__(self, loss: Callable[..., nn.Module]):
+    def __init__(self, loss: Callable[..., nn.Module], balanced: bool = False):
         super().__init__()
         self.loss: Any = loss(reduction="none")
+        self.balanced = balanced
 
-    def forward(self, prediction: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
-        losses = self.loss(prediction, truth).reshape(len(weights), -1).mean(dim=1)
-        return (weights * losses).mean()
+    def forward(self, prediction: Tensor, truth: Tensor, weights: Tensor | None = None) -> Tensor:
+        losses = self.loss(prediction, truth).reshape(len(prediction), -1)
+        if weights is not None:
+            losses = weights[:, None] * losses
+        if not self.balanced:
+            return losses.mean()
+        each = losses.mean(dim=0) / NEGLIGIBLE_LOSS
+        return NEGLIGIBLE_LOSS * each.log1p().mean().expm1()
 
     def n_ignored(self, prediction: Tensor, truth: Tensor) -> Tensor:
         """Number of rows without gradient, for a loss that counts them."""

@@ -29,11 +29,13 @@ FOLDER = ROOT / "benchmarks"
 HELPERS = {
     "class_data",
     "finetune_data",
+    "hard_data",
     "internals",
     "ledger",
     "quick",
     "rivals",
     "scores",
+    "time_data",
     "timing",
 }
 
@@ -44,7 +46,10 @@ def kept_files():
     return {path: path.read_bytes() for path in paths}
 
 
-LONG = ("predict", "shards", "large", "saving", "memory")  # five seconds and more
+LONG = (  # two seconds and more
+    *("predict", "shards", "large", "saving", "memory", "synthetic", "pictures", "classes"),
+    *("uncertainty", "search", "fit"),
+)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,36 @@ def geometric(means, model, base):
     return math.exp(sum(logs) / len(logs))
 
 
+def test_the_table_of_forecasts_is_the_ledger_s():
+    names = {
+        "NONARegressor, `times=`": "NONA, times",
+        "NONARegressor without": "NONA, random validation",
+        "the value one season ago": "seasonal naive",
+    }
+    text, trees = (ROOT / "docs" / "time.md").read_text(), "HistGradientBoosting"
+    errors = [means_of("time.csv", "model", value) for value in ("rmse", "crps")]
+    covers = [means_of("time.csv", "model", value) for value in ("cover_80", "cover_90")]
+    airports = errors[0]["airports"]
+    for means in errors + covers:
+        del means["airports"]
+        assert len(means) == 6
+    rows = rows_of_table(text, "| | RMSE | CRPS |")
+    assert len(rows) == 5
+    for name, *cells in rows:
+        model = names.get(name, name)
+        expected = [f"{geometric(means, model, trees):.3f}" for means in errors]
+        for means in covers:
+            shares = [100 * each[model] for each in means.values()]
+            expected.append(f"{min(shares):.0f} to {max(shares):.0f}")
+        expected.append(f"{airports[model] / airports[trees]:.3f}")
+        assert cells == expected, name
+    page = " ".join((ROOT / "README.md").read_text().split())
+    ours, others = (geometric(errors[0], name, trees) for name in ("NONA, times", "CatBoost"))
+    shares = [100 * each["NONA, times"] for each in covers[0].values()]
+    assert f"an RMSE of {ours:.3f} of HistGradientBoosting's, CatBoost {others:.3f}" in page
+    assert f"intervals cover {min(shares):.0f} to {max(shares):.0f} %" in page
+
+
 def test_the_front_page_s_sentences_are_the_ledgers():
     page = " ".join((ROOT / "README.md").read_text().split())
     trees = "HistGradientBoosting"

@@ -25,6 +25,7 @@ def table():
 
 
 @pytest.mark.first
+@pytest.mark.slow
 def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     short = partial(demo.NONARegressor, n_estimators=2, max_iter=10)
     monkeypatch.setattr(demo, "NONARegressor", short)

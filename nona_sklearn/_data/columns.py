@@ -44,15 +44,17 @@ class Column:
     """One column: what it holds, and its values, (n,).
 
     These are float64 with NaN for gaps, truth values too; of a category, objects with None for
-    gaps; of a date, datetime64[us] in the local time of its time zone.
+    gaps; of a text, str, empty for gaps; of a date, datetime64[us] in the local time of its time
+    zone.
     """
 
     name: Any  # a str or, in an array, its number
-    kind: str  # 'number', 'duration', 'category', 'date', 'empty'
+    kind: str  # 'number', 'duration', 'category', 'text', 'date', 'empty'
     values: np.ndarray
     levels: tuple | None = None  # of an ordered category, in their order
     time_zone: str | None = None  # of dates that have one
-    texts: np.ndarray | None = None  # the strings that dates were read from, None for gaps
+    texts: np.ndarray | None = None  # of strings that are no categorical, None for gaps
+    form: Any = None  # how strings were read, see forms.py
 
     @property
     def label(self) -> str:
@@ -81,6 +83,14 @@ class Column:
         """Select some of the rows."""
         texts = None if self.texts is None else self.texts[rows]
         return replace(self, values=self.values[rows], texts=texts)
+
+    def as_text(self) -> Column:
+        """The same strings as texts; other values stay as they are, unless all are missing."""
+        if self.texts is None and self.contents not in ("strings", "nothing"):
+            return self
+        values = self.values if self.texts is None else self.texts
+        texts = [value if isinstance(value, str) else "" for value in values]
+        return Column(self.name, "text", np.array(texts, dtype=object))
 
     def as_category(self) -> Column:
         """The same values as categories; not of dates, durations, or inexact integers."""
@@ -113,6 +123,15 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
             yield (_of_array if in_array else _of_series)(name, values, zone)
         except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
+
+
+def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
+    """Read values beside a table: an array of one axis, or a Series of any library."""
+    series = nw.from_native(values, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return _of_series(name, series, time_zone)
+    array = np.asarray(values)
+    return _of_array(name, array.astype(object) if array.dtype.kind in "UST" else array, time_zone)
 
 
 def plain_values(X: Any) -> Iterator[np.ndarray]:
@@ -216,11 +235,12 @@ def _as_objects(values: np.ndarray) -> np.ndarray:
 
 def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """Read strings as dates, if all of them are, else as categories."""
-    category, dates = _of_categories(name, values), _read_dates(values)
+    category = replace(_of_categories(name, values), texts=values)
+    dates = _read_dates(values)
     if dates is None:
         return category
     try:
-        return replace(_of_objects(name, dates, time_zone), texts=category.values)
+        return replace(_of_objects(name, dates, time_zone), texts=values)
     except OverflowError:  # a date that the time zone lacks
         return category
 

@@ -16,6 +16,7 @@ class Embedded:
     network: nn.Module  # that embedded them
     labels: np.ndarray | None = None  # (n_queries,), their labels in the index of their table
     ids: Tensor | None = None  # (n_queries,), of rows of the bank, each predicted without itself
+    times: Tensor | None = None  # (n_queries,), before which neighbours are
 
     def __len__(self) -> int:
         return len(self.embeddings)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Number
 from typing import Any
@@ -51,11 +52,39 @@ def are_row_numbers(labels: np.ndarray) -> bool:
 
 
 def target_names_of(y: Any) -> tuple[str, ...] | None:
-    """Names of a Series or a DataFrame's columns; None, unless these are different strings."""
+    """Names of a Series or a DataFrame's columns; None, unless all are strings.
+
+    Raises
+    ------
+    ValueError
+        If several columns have the same name.
+    """
     columns = getattr(y, "columns", [getattr(y, "name", None)])
     names = tuple(columns) if isinstance(columns, Iterable) else ()
-    strings = names and all(isinstance(name, str) and name for name in names)
-    return names if strings and len({*names}) == len(names) else None
+    if not all(isinstance(name, Hashable) for name in names):  # of a table of Arrow
+        return None
+    refuse_repeated(names, "y")
+    return names if names and all(isinstance(name, str) and name for name in names) else None
+
+
+def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
+    """Refuse columns of a parameter that share a name."""
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    if repeated:
+        raise ValueError(
+            f"{parameter} must have columns of different names, and several are called "
+            f"{', '.join(map(repr, repeated)):.300}: rename them, or drop copies"
+        )
+
+
+def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:
+    """Targets with their columns in the order of these names, where both have names."""
+    names = target_names_of(y)
+    if not (target_names and names) or names == target_names or len(names) == 1:
+        return y
+    if set(names) != set(target_names):
+        raise ValueError(f"y must have the columns {[*target_names]}, got {[*names]}")
+    return y[list(target_names)]
 
 
 def names_of_new(

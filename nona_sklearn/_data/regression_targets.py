@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .._utils.storable import storable
 from ..attention import NONAHead
+from .bounds import Bounds, refuse_outside
 from .splits import Split, split_in_turns
 from .target_checks import (
     LARGEST,
@@ -27,6 +28,11 @@ class RegressionTargets:
 
     Another kind of target has these methods, and an estimator whose ``_make_targets`` returns
     it: see :doc:`/extending`.
+
+    Parameters
+    ----------
+    bounds : tuple of float, optional
+        The least and the largest target, either may be infinite; None: any number.
 
     Attributes
     ----------
@@ -45,6 +51,10 @@ class RegressionTargets:
     """
 
     loss: Callable[..., nn.Module] = nn.MSELoss
+    bounds: Bounds | None = None  # of files of earlier versions, and of subclasses
+
+    def __init__(self, bounds: Bounds | None = None):
+        self.bounds = bounds
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
         """Learn the scale of targets, (n,) or (n, n_outputs), whose rows have weights.
@@ -87,12 +97,15 @@ class RegressionTargets:
         ------
         ValueError
             If `y` is None, has another number of rows, or holds anything but finite numbers that
-            float64 can square.
+            float64 can square, or one beyond the bounds.
         """
         refuse_none(y)
         if np.asarray(y).dtype.kind in "mM":
             raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
-        return check_targets(y, rows, LARGEST)
+        values = check_targets(y, rows, LARGEST)
+        if self.bounds is not None:
+            refuse_outside(self.bounds, values, y, rows)
+        return values
 
     def values(self, y: Any) -> Tensor:
         """Targets as neighbours contribute them: a new float64 tensor of their shape.
@@ -128,12 +141,18 @@ class RegressionTargets:
 
     def decode(self, means: Tensor) -> np.ndarray:
         """Turn weighted means of values into predictions."""
-        return means.cpu().numpy()
+        predictions = means.cpu().numpy()
+        return predictions if self.bounds is None else predictions.clip(*self.bounds)
 
     @property
     def n_adjusted(self) -> int:
         """Number of values that a network itself predicts for a row."""
         return self.n_outputs or 1
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the mean of the outputs' losses is geometric; other losses may be negative."""
+        return self.n_adjusted > 1 and self.loss is nn.MSELoss
 
     def make_head(self, *args, **kwargs) -> NONAHead:
         """Build the head that averages encoded values."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils import _safe_indexing, check_array
+from sklearn.utils import _safe_indexing, check_array, indexable
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
@@ -60,7 +60,14 @@ class RowSelection:
         if rows is None or len(self.numbers) == self.n_given:
             return rows
         check_lengths(self.n_given, _num_samples(rows))
-        return _safe_indexing(rows, self.numbers)
+        return _safe_indexing(*indexable(rows), self.numbers)
+
+    @property
+    def places(self) -> np.ndarray:
+        """Number of each row given among those selected, (n_given,); -1 of the others."""
+        places = np.full(self.n_given, -1)
+        places[self.numbers] = np.arange(len(self.numbers))
+        return places
 
     @property
     def weights(self) -> np.ndarray | None:
@@ -111,6 +118,13 @@ def log_prior(
     """Logarithms of weights in some unit, float32, (n,); None, if each of them is 1 unit."""
     logarithms = torch.from_numpy(np.log(sample_weight) - np.log(unit)).float()
     return logarithms.to(device) if logarithms.any() else None
+
+
+def multiply(log_prior: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Multiply weights, (n,), given by their logarithms; None: all are 1."""
+    if log_prior is None or other is None:
+        return other if log_prior is None else log_prior
+    return log_prior + other
 
 
 def normalize_mean(log_prior: Tensor) -> Tensor:

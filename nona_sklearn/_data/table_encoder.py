@@ -17,10 +17,15 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from .._utils.docs import Documented
 from .._utils.snapshots import replaced_when_done
 from .._utils.storable import storable, storable_estimator
+from .._utils.validation import is_whole
 from .columns import Column, read_columns
 from .feature import Feature
+from .forms import describe_reading, has_two_readings, read_strings
 from .names import free_name
-from .tables import as_array, check_table
+from .tables import as_array, as_dense, check_table
+from .text import check_vectorizer, default_vectorizer
+
+MOST_NAMED = 5  # columns in a warning
 
 
 @storable_estimator
@@ -41,8 +46,17 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     ordered category                    a column for each level, and its position in the order
     date                                year, days passed, and sine and cosine of the position in
                                         the year, the week and the day, where they differ
-    strings that are all dates          dates, if their format is that of ISO 8601, such as
-                                        2025-01-31 or 2025-01-31T12:00, and they are not chosen
+    strings that are all numbers        numbers, with a warning: 25.3, -4e3, 1,234.50, 12%, $3.20,
+                                        12 EUR or, if no other reading fits, 3,20; marks of gaps
+                                        beside them, such as "", NA or ?, are gaps. Codes stay
+                                        categories: one has a leading zero, or all are whole
+                                        numbers that are years, few that repeat, or too long
+    strings that are all dates          dates: silently of ISO 8601, such as 2025-01-31 or
+                                        2025-01-31T12:00; with a warning of one other form, such
+                                        as 31.01.2025, 2025/01/31, Jan 31, 2025 or, where one day
+                                        is above 12, 01/31/2025, perhaps with a time
+    text (`text_features`)              what a vectoriser makes of it, at most 30 columns if it
+                                        makes sparse ones; a gap is an empty text
     ==================================  ========================================================
 
     Parameters
@@ -51,6 +65,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Which columns are categories. 'from_dtype': those that hold strings, and a DataFrame's
         categoricals. Otherwise their names, their numbers, or a mask of bool of shape
         (n_features,). None: no column. Other columns of strings are an error.
+
+    text_features : str, int, list, dict or None, default=None
+        Columns of texts, by name or number. A dict holds for each a transformer of scikit-learn
+        for a list of str, such as ``TfidfVectorizer()``, of which fit takes a copy, or a function
+        from a list of str to an array of shape (n, d), such as a model of embeddings. Sparse
+        results are reduced by :class:`~sklearn.decomposition.TruncatedSVD` to 30 columns at most.
+        Of columns that are only named, the vectoriser is TF-IDF of n-grams of 3 and 4 characters.
+        None: no column.
 
     max_categories : int, default=64
         Largest number of columns that one category becomes.
@@ -87,6 +109,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     _parameter_constraints: dict = {
         "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
+        "text_features": [str, Integral, dict, "array-like", None],
         "max_categories": [Interval(Integral, 1, None, closed="left")],
         "min_frequency": [
             Interval(Integral, 1, None, closed="left"),
@@ -98,10 +121,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         self,
         categorical_features: Any = "from_dtype",
         *,
+        text_features: Any = None,
         max_categories: int = 64,
         min_frequency: float = 0.01,
     ):
         self.categorical_features = categorical_features
+        self.text_features = text_features
         self.max_categories = max_categories
         self.min_frequency = min_frequency
 
@@ -124,9 +149,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ------
         TypeError
             If a column holds what is neither numbers, categories, dates nor durations, if
-            `categorical_features` names dates, or `X` is a LazyFrame.
+            `categorical_features` names dates, `text_features` what are no strings, or `X` is a
+            LazyFrame.
         ValueError
-            If `categorical_features` names no column, or a column holds infinity.
+            If `categorical_features` or `text_features` names no column, both name the same one,
+            or a column holds infinity.
         """
         self.fit_transform(X, y)
         return self
@@ -139,8 +166,17 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _fit_transform(self, X: Any) -> np.ndarray:
         X = check_table(self, X, reset=True)
-        columns = _choose_categories(list(read_columns(X)), self.categorical_features)
-        self.features_ = [Feature.of(column) for column in columns]
+        columns = list(read_columns(X))
+        vectorizers = _choose_vectorizers(columns, self.text_features)
+        columns = [
+            column.as_text() if j in vectorizers else read_strings(column)
+            for j, column in enumerate(columns)
+        ]
+        columns = _choose_categories(columns, self.categorical_features)
+        _warn_about_strings(columns)
+        self.features_ = [
+            Feature.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
+        ]
         blocks = self._read(columns)
         encoders = {
             "numbers": SimpleImputer(strategy="median", keep_empty_features=True),
@@ -180,8 +216,10 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             if rare is not None and len(rare) == len(levels):
                 warnings.warn(
                     f"{column.label} holds {len(levels)} categories in {n_rows} rows, none of "
-                    "them often enough to learn from. If they are numbers or dates, convert them "
-                    "(pandas.to_numeric, pandas.to_datetime), else drop it",
+                    "them often enough to learn from. If they are texts, name the column in "
+                    "text_features; if numbers or dates, convert them (pandas.to_numeric, "
+                    "pandas.to_datetime); else drop it, or encode it first with other limits, by "
+                    "TableEncoder(min_frequency=..., max_categories=...)",
                     stacklevel=2,
                 )
 
@@ -210,23 +248,27 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def transform_validated(self, X: Any) -> np.ndarray:
         """Encode a table whose columns an estimator has validated, and warned about."""
         time_zones = [feature.column.time_zone for feature in self.features_]
-        return self._encode(self._read(list(read_columns(X, time_zones))))
+        return self._encode(self._read(list(read_columns(as_dense(X), time_zones))))
 
     def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
         """Make a matrix for each encoder of the columns' values."""
         n_rows = len(columns[0].values)
         numbers, first, categories = [np.empty((n_rows, 0))], [], [np.empty((n_rows, 0), object)]
+        texts = [numbers[0]]
         for feature, column in zip(self.features_, columns, strict=True):
             if feature.is_category:  # a gap is a level
                 categories.append(feature.categories(column)[:, None])
             if feature.is_number:
                 numbers.append(feature.numbers(column))
-            if not feature.is_category:  # all parts of a date are missing at once
+            if feature.is_text:
+                texts.append(feature.texts(column))
+            if feature.marks_gaps:  # all parts of a date are missing at once
                 first.append(numbers[-1][:, :1])
         return {
             "numbers": np.hstack(numbers),
             "gaps": np.hstack([numbers[0], *first]),
             "categories": np.hstack(categories),
+            "texts": np.hstack(texts),
         }
 
     def _encode(self, blocks: dict[str, np.ndarray]) -> np.ndarray:
@@ -235,7 +277,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             blocks[name] if name == "numbers" and complete else encoder.transform(blocks[name])
             for name, encoder in self.encoders_.items()
         ]
-        return np.hstack(encoded).astype(np.float64, copy=False)
+        return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
 
     def _output_names(self, names: Iterable[str]) -> list[str]:
         """Name each column of the output, beginning with the name of its source."""
@@ -243,11 +285,13 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         numbers = [each for each in features if each[1].is_number]
         outputs = [part for name, feature in numbers for part in feature.names(name)]
         if "gaps" in self.encoders_:
-            others = [name for name, feature in features if not feature.is_category]
+            others = [name for name, feature in features if feature.marks_gaps]
             outputs += [f"{others[i]}_missing" for i in self.encoders_["gaps"].features_]
         if "categories" in self.encoders_:
             one_hot = [name for name, feature in features if feature.is_category]
             outputs += [*self.encoders_["categories"].get_feature_names_out(one_hot)]
+        texts = [each for each in features if each[1].is_text]
+        outputs += [part for name, feature in texts for part in feature.names_of_texts(name)]
         return outputs
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -276,6 +320,36 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return tags
 
 
+def _warn_about_strings(columns: list[Column]) -> None:
+    """Warn once about all columns of strings that were read, and once about those of two readings.
+
+    Columns that the user chose as categories are neither.
+    """
+    either = [column for column in columns if has_two_readings(column)]
+    if either:
+        warnings.warn(
+            f"Day and month may be either in dates as strings, which stay categories: "
+            f"{_listed([f'{column.label}{column.example}' for column in either])}. Convert them "
+            "by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
+            stacklevel=2,
+        )
+    if read := [column for column in columns if column.form is not None]:
+        converters = " or ".join(dict.fromkeys(column.form.converter for column in read))
+        warnings.warn(
+            "Strings were read: "
+            f"{_listed([f'{column.label} {describe_reading(column)}' for column in read])}. "
+            f"Convert them beforehand ({converters}) to choose how, or name a column in "
+            "categorical_features to keep it a category",
+            stacklevel=2,
+        )
+
+
+def _listed(parts: list[str]) -> str:
+    """Descriptions of columns in a message, the first ones of many."""
+    n_more = len(parts) - MOST_NAMED
+    return "; ".join(parts[:MOST_NAMED]) + (f"; and {n_more} more columns" if n_more > 0 else "")
+
+
 @storable
 def _name_of_level(name: str, level: Any) -> str:
     return f"{name}_missing" if level is None else f"{name}_{level}"
@@ -287,12 +361,36 @@ def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
         return columns
     numbers = _column_numbers(columns, chosen)
     for j, column in enumerate(columns):
+        if column.kind == "text" and j in numbers:
+            raise ValueError(
+                f"{column.label} must be in categorical_features or in text_features, not in both"
+            )
         if column.kind == "category" and j not in numbers:
             raise ValueError(
                 f"{column.label} holds strings{column.example}, and categorical_features="
                 f"{chosen!r:.80} does not name it: name it, use 'from_dtype', or convert it"
             )
     return [column.as_category() if j in numbers else column for j, column in enumerate(columns)]
+
+
+def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
+    """The vectoriser of each column that `text_features` names, by its number."""
+    if chosen is None:
+        return {}
+    names = [chosen] if isinstance(chosen, str | Integral) else list(chosen)
+    if any(isinstance(name, bool | np.bool_) for name in names):
+        raise ValueError(f"text_features must name columns, got a mask: {chosen!r:.80}")
+    numbers = [_number_of(columns, name, "text_features") for name in names]
+    given = chosen.values() if isinstance(chosen, dict) else [default_vectorizer() for _ in names]
+    vectorizers = dict(zip(numbers, given, strict=True))
+    for j, vectorizer in vectorizers.items():
+        check_vectorizer(vectorizer, columns[j].label)
+        if columns[j].as_text().kind != "text":
+            raise TypeError(
+                f"text_features must name columns of strings, and {columns[j].label} holds "
+                f"{columns[j].contents}{columns[j].example}: astype(str) makes strings of them"
+            )
+    return vectorizers
 
 
 def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
@@ -307,16 +405,17 @@ def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
                 f"shape {names.shape}"
             )
         return set(np.flatnonzero(names).tolist())
-    by_name = {column.name: j for j, column in enumerate(columns)}
-    numbers = set()
-    for name in names.tolist():
-        if name in by_name:
-            numbers.add(by_name[name])
-        elif isinstance(name, int) and -len(columns) <= name < len(columns):
-            numbers.add(name % len(columns))
-        else:
-            raise ValueError(
-                f"categorical_features must be columns of X, got {name!r}; X has "
-                f"{[column.name for column in columns]!r:.300}"
-            )
-    return numbers
+    return {_number_of(columns, name, "categorical_features") for name in names.tolist()}
+
+
+def _number_of(columns: list[Column], name: Any, parameter: str) -> int:
+    """Number of the column that a parameter names by its name or number."""
+    for j, column in enumerate(columns):
+        if column.name == name:
+            return j
+    if is_whole(name, -len(columns), len(columns) - 1):
+        return int(name) % len(columns)
+    raise ValueError(
+        f"{parameter} must be columns of X, got {name!r}; X has "
+        f"{[column.name for column in columns]!r:.300}"
+    )

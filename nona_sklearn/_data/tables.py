@@ -1,4 +1,4 @@
-"""Validated tables: DataFrames with the columns of fit in their order, or arrays."""
+"""Validated tables: DataFrames with the columns of fit in their order, arrays, sparse matrices."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from .._utils.validation import unmasked
+from .names import refuse_repeated
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:
@@ -19,8 +20,10 @@ def is_frame(X: Any, parameter: str = "X") -> bool:
         return False
     try:
         table = nw.from_native(X, pass_through=True)
-    except nw.exceptions.DuplicateError as error:
-        raise ValueError(f"{parameter} must have columns of different names: {error}") from error
+    except nw.exceptions.DuplicateError:
+        names = getattr(X, "column_names", X.columns)  # those of Arrow are no columns
+        refuse_repeated([*names], parameter)
+        raise
     if isinstance(table, nw.LazyFrame):
         kind = type(X).__name__
         raise TypeError(f"{parameter} must be a table in memory, got {kind}: collect it first")
@@ -28,29 +31,38 @@ def is_frame(X: Any, parameter: str = "X") -> bool:
 
 
 def check_table(
-    estimator: BaseEstimator, X: Any, *, reset: bool, ensure_min_samples: int = 1
+    estimator: BaseEstimator,
+    X: Any,
+    *,
+    reset: bool,
+    ensure_min_samples: int = 1,
+    accept_sparse: bool = False,
 ) -> Any:
     """Validate a table: a frame with the columns of fit in their order, or an array.
 
     With ``reset=True``, in fit, the estimator stores the columns' names and number; later, they
-    are compared with these.
+    are compared with these. A sparse matrix becomes one of rows (CSR), if it is accepted.
     """
-    if issparse(X):
+    if issparse(X) and not accept_sparse:
         raise TypeError(
             "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
             "sparse_output=False in a OneHotEncoder and the like"
         )
-    if not is_frame(X):
-        X = as_array(X)
-        numbers = X.dtype.kind not in "OUSTmM"
-        return validate_data(
+    if issparse(X) or not is_frame(X):
+        X = X if issparse(X) else as_array(X)
+        numbers = issparse(X) or X.dtype.kind not in "OUSTmM"
+        checked = validate_data(
             estimator,
             X.astype(object) if X.dtype.kind in "UST" else X,
             reset=reset,
+            accept_sparse="csr",
             dtype=np.float64 if numbers else None,
             ensure_all_finite=False,  # the column is named where it is read
             ensure_min_samples=ensure_min_samples,
         )
+        if issparse(checked):
+            _refuse_gaps(checked)
+        return checked
     frame = nw.from_native(X, eager_only=True)
     seen = getattr(estimator, "feature_names_in_", ())
     if not reset and set(seen) == set(frame.columns):
@@ -74,9 +86,25 @@ def as_array(X: Any) -> np.ndarray:
     return np.asarray(X, dtype=object) if converted and array.dtype.kind in "US" else array
 
 
+def _refuse_gaps(X: csr_array) -> None:
+    """Refuse entries that are not finite: none of a sparse matrix stands for a gap."""
+    wrong = np.flatnonzero(~np.isfinite(X.data))
+    if len(wrong):
+        row = np.searchsorted(X.indptr, wrong[0], side="right") - 1
+        raise ValueError(
+            f"a sparse X must hold finite numbers, got {X.data[wrong[0]]} in row {row} of column "
+            f"{X.indices[wrong[0]]}"
+        )
+
+
+def as_dense(X: Any) -> Any:
+    """A table with an entry for each cell: a sparse matrix as an array."""
+    return X.toarray() if issparse(X) else X
+
+
 def rows_of(X: Any, rows: slice) -> Any:
     """Select rows of a validated table."""
-    if isinstance(X, np.ndarray):
+    if isinstance(X, np.ndarray) or issparse(X):
         return X[rows]
     return nw.from_native(X, eager_only=True)[rows].to_native()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,14 +11,16 @@ import torch
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.validation import check_lengths, is_missing, unmasked
+from .._utils.validation import check_lengths
 from .class_targets import ClassTargets
 from .class_weight import Factors, find_factors, weigh_classes
-from .names import Names, target_names_of
+from .groups import number_groups
+from .names import Names, in_order_of, target_names_of
 from .regression_targets import RegressionTargets
 from .rows import Rows
 from .sample_weight import RowSelection, check_sample_weight, normalize_mean
-from .splits import Split
+from .splits import WINDOW, Split, split_as_given, split_by_time
+from .times import TimeKind, read_times
 
 Targets = RegressionTargets | ClassTargets
 
@@ -36,12 +39,15 @@ class Sample:
         Logarithms of their sample weights; None: all are equal.
     groups : int Tensor of shape (n,), optional
         Rows of a group are no neighbours of each other in training.
+    times : float64 Tensor of shape (n,), optional
+        A row is a neighbour of later ones only.
     """
 
     X: Tensor | Rows
     y: Tensor
     log_prior: Tensor | None = None
     groups: Tensor | None = None
+    times: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -57,8 +63,8 @@ class Sample:
         return Sample(self.X.to(device), self.y.to(device), *further)
 
     @property
-    def _further(self) -> tuple[Tensor | None, Tensor | None]:
-        return self.log_prior, self.groups
+    def _further(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return self.log_prior, self.groups, self.times
 
     @property
     def weights(self) -> list[Tensor]:
@@ -74,6 +80,27 @@ class Source(Protocol):
 
     def fit(self, X: Any) -> Tensor | Rows:
         """Validate training features, and turn them into the input of a network."""
+
+    def encode(self, X: Any) -> Tensor | Rows:
+        """Validate other features, and turn them into the input of a network."""
+
+
+def further_values(
+    targets: Targets, y: Any, n_rows: int, names: tuple[str, ...] | None, shape: tuple[int, ...]
+) -> Tensor:
+    """Values of further rows' targets, with the outputs of those of fit, in their order.
+
+    Raises
+    ------
+    ValueError
+        If they have other outputs, another number of rows, or are invalid.
+    """
+    values = targets.values(in_order_of(names, y))
+    check_lengths(n_rows, len(values))
+    if values.shape[1:] != shape:
+        outputs = "".join(f", {n}" for n in shape) or ","
+        raise ValueError(f"y must have the bank's shape (n{outputs}), got {tuple(values.shape)}")
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +119,10 @@ class TrainingData:
         Names of rows and outputs.
     class_factors : list of dict, optional
         The factor of each class of each output in the weights.
+    time : TimeKind, optional
+        What their times are.
+    group_names : ndarray of shape (n_groups,), optional
+        Names of the groups, by their numbers.
     """
 
     sample: Sample
@@ -99,6 +130,8 @@ class TrainingData:
     selection: RowSelection
     names: Names
     class_factors: list[Factors] | None = None
+    time: TimeKind | None = None
+    group_names: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -107,6 +140,12 @@ class TrainingData:
     def groups(self) -> np.ndarray | None:
         """Group of each row, numbered from 0, (n,)."""
         return None if self.sample.groups is None else self.sample.groups.numpy()
+
+    @property
+    def window(self) -> float:
+        """How near in time rows are no neighbours in training."""
+        times = self.sample.times
+        return 0.0 if times is None else WINDOW * float(times.amax() - times.amin())
 
     @classmethod
     def take(
@@ -118,6 +157,8 @@ class TrainingData:
         groups: Any = None,
         sample_weight: Any = None,
         class_weight: Any = None,
+        times: Any = None,
+        half_life: Any = None,
     ) -> TrainingData:
         """Check what fit is given, and fit the source and the targets to it.
 
@@ -128,6 +169,11 @@ class TrainingData:
         """
         names = Names.of(X, y)
         X, y = source.accept(X, y)
+        moments, time = None, None
+        if times is not None:
+            moments, time = read_times(times, X, _num_samples(X))
+        elif half_life is not None:
+            raise ValueError(f"half_life needs times, got {half_life!r} without")
         labels, factors, selection = None, None, None
         if class_weight is not None:
             labels = targets.check(y)
@@ -143,46 +189,41 @@ class TrainingData:
         y = targets.check(y, selection.numbers) if labels is None else y
         targets.fit_checked(y, selection.weights)
         values = targets.to_values(y)
+        if time is not None and moments is not None:
+            moments = moments[selection.numbers]
+            time = time.fading(half_life, moments)
+        group_names, numbers = None, None
+        if groups is not None:
+            group_names, numbers = number_groups(groups, selection)
         sample = Sample(
-            X, targets.encode(values), selection.log_prior, check_groups(groups, selection)
+            X,
+            targets.encode(values),
+            selection.log_prior,
+            numbers,
+            None if moments is None else torch.from_numpy(moments),
         )
-        return cls(sample, values, selection, names[selection.numbers], factors)
+        names = names[selection.numbers]
+        return cls(sample, values, selection, names, factors, time, group_names)
 
     def splits(
         self,
         targets: Targets,
         n_networks: int,
-        validation_fraction: float | None,
+        validation_fraction: Any,
         random_state: np.random.RandomState,
     ) -> list[Split]:
-        """Training and validation rows of each network; None sets no rows aside."""
+        """Training and validation rows of each network.
+
+        `validation_fraction` is a share, the splits of a splitter of scikit-learn, or None, to set
+        no rows aside.
+        """
         if validation_fraction is None:
-            return [(np.arange(len(self)), None)] * n_networks
-        return targets.split(
-            self.values, self.groups, n_networks, validation_fraction, random_state
-        )
-
-
-def check_groups(groups: Any, selection: RowSelection) -> Tensor | None:
-    """Number the groups of the selected rows from 0, (n,); None without groups."""
-    if groups is None:
-        return None
-    groups, n_rows = np.asarray(unmasked(groups)), selection.n_given
-    if groups.ndim == 2 and groups.shape[1] == 1:
-        groups = groups[:, 0]
-    if groups.ndim != 1:
-        raise ValueError(f"groups must have shape ({n_rows},), got {groups.shape}")
-    if len(groups) != n_rows:
-        raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
-    missing = [row for row, group in enumerate(groups) if is_missing(group)]
-    if missing:
-        row = missing[0]
-        raise ValueError(f"groups must not be missing, got {groups[row]} in row {row}")
-    try:
-        names, numbers = np.unique(groups[selection.numbers], return_inverse=True)
-    except TypeError:  # they cannot be sorted
-        kinds = ", ".join(sorted({type(group).__name__ for group in groups}))
-        raise ValueError(f"groups must be of one kind, got {kinds}") from None
-    if len(names) < 2:
-        raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
-    return torch.from_numpy(numbers)
+            return [Split(np.arange(len(self)))] * n_networks
+        times = None if self.sample.times is None else self.sample.times.numpy()
+        if not isinstance(validation_fraction, Real):
+            splits, place = validation_fraction, self.selection.places
+            return split_as_given(splits, place, self.groups, times, n_networks, random_state)
+        share = float(validation_fraction)
+        if times is not None:
+            return split_by_time(times, n_networks, share, random_state, self.groups)
+        return targets.split(self.values, self.groups, n_networks, share, random_state)

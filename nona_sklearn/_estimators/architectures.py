@@ -6,12 +6,15 @@ import math
 from typing import Any
 
 import torch
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import nn
 
-from .._data.scaler import SmoothClipScaler
+from .._data.scaler import RowScaler, SmoothClipScaler
+from .._data.sparse_encoder import ROWS_PER_COMPONENT
+from .._data.training_data import Sample
 from .._inference.index import check_algorithm, most_found, refuse_too_few
+from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -37,6 +40,9 @@ from .parameters import (
 )
 
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
+#: Features of a wide table for each row; components of fewer lose more than they gain.
+WIDE = 0.25
+N_COMPONENTS = 128
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
@@ -204,6 +210,11 @@ class Architecture:
             raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
 
 
+def before_learned_embedding(estimator: Any) -> TableInput:
+    """The form of a table, or a sparse matrix, of which an embedding is learned."""
+    return TableInput(estimator, SmoothClipScaler(), RowScaler(), ROWS_PER_COMPONENT)
+
+
 class NONAArchitecture(Architecture):
     """A learned embedding, of a table or on a feature extractor, under a NONA head."""
 
@@ -252,12 +263,8 @@ class NONAArchitecture(Architecture):
     def input(self) -> TableInput | RowsInput:
         """The form of input that the networks take."""
         if self.extractor is None:
-            return TableInput(self.estimator, self.make_scaler())
+            return before_learned_embedding(self.estimator)
         return RowsInput(self.estimator, self.extractor.collate_fn)
-
-    def make_scaler(self) -> BaseEstimator:
-        """Build the scaler of a table's features."""
-        return SmoothClipScaler()
 
     def n_networks(self, n_rows):
         estimator = self.estimator
@@ -305,8 +312,11 @@ class NONAArchitecture(Architecture):
         step = self.estimator.softstep
         return step.get("step", "s1") if isinstance(step, dict) else step
 
-    def build(self, X: Any, targets: Any, n_neighbors: int | None = None) -> NeighborNetwork:
-        """Build an untrained network for training rows and fitted targets."""
+    def build(
+        self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
+    ) -> NeighborNetwork:
+        """Build an untrained network for a sample, of which it is trained on the rows `train`."""
+        X = sample.X
         n_adjusted = targets.n_adjusted if self.adjusts else 0
         if self.estimator.hidden_layer_sizes is None:
             embedding, embedding_dim = self._features_as_embedding(X)
@@ -314,7 +324,7 @@ class NONAArchitecture(Architecture):
         else:
             dim = self.estimator.embedding_dim
             head = self.make_head(targets, n_adjusted, dim, n_neighbors)
-            embedding = self.make_embedding(X, n_adjusted)
+            embedding = self.make_embedding(sample[train], n_adjusted)
         self.check_n_rows(len(X))
         self.check_search(head, len(X))
         return NeighborNetwork(embedding, head)
@@ -348,19 +358,32 @@ class NONAArchitecture(Architecture):
         embedding = ExtractorEmbedding(extractor, nn.Identity(), precision, n_features)
         return embedding, n_features
 
-    def make_embedding(self, X: Any, n_adjusted: int) -> nn.Module:
+    def make_embedding(self, train: Sample, n_adjusted: int) -> nn.Module:
         """Build the embedding of a table's features, or of those that are extracted."""
-        if self.extractor is not None:
-            extractor = make_extractor(self.extractor.module)
-            n_features = count_features(extractor, X.to(self.device))
+        if self.extractor is None:
+            first, n_features = self.make_first_layer(train)
             layers = self.make_layers(n_features, n_adjusted)
-            return ExtractorEmbedding(extractor, layers, self.extractor.precision, n_features)
+            return layers if first is None else nn.Sequential(first, layers)
+        X: Any = train.X
+        extractor = make_extractor(self.extractor.module)
+        n_features = count_features(extractor, X.to(self.device))
+        layers = self.make_layers(n_features, n_adjusted)
+        return ExtractorEmbedding(extractor, layers, self.extractor.precision, n_features)
+
+    def make_first_layer(self, train: Sample) -> tuple[nn.Module | None, int]:
+        """Build what changes a table's features before the dense layers: (it, its width)."""
+        X: Any = train.X
+        n_rows, n_features = X.shape
+        choice = self.estimator.numerical_embedding
+        if choice == "auto" and n_features > max(MAX_WIDENED, WIDE * n_rows):
+            components = supervised_components(X, train.y, N_COMPONENTS)
+            return components, components.out_features
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
-        if len(real_valued) > widest[self.estimator.numerical_embedding]:
-            return self.make_layers(X.shape[1], n_adjusted)
-        periodic = PeriodicEmbedding(X.shape[1], real_valued, N_FREQUENCIES)
-        return nn.Sequential(periodic, self.make_layers(periodic.out_features, n_adjusted))
+        if len(real_valued) > widest[choice]:
+            return None, n_features
+        periodic = PeriodicEmbedding(n_features, real_valued, N_FREQUENCIES)
+        return periodic, periodic.out_features
 
     def make_layers(self, n_features: int, n_adjusted: int) -> nn.Module:
         """Build the dense layers, whose last columns are the network's own predictions."""
@@ -383,11 +406,12 @@ class SoftStepArchitecture(Architecture):
         """The form of input that the networks take."""
         estimator = self.estimator
         if not self._in_given_space:
-            return TableInput(estimator, SmoothClipScaler())
+            return before_learned_embedding(estimator)
         # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
         centers = estimator.similarity not in ("dot", "cosine")
         scales = estimator.learn_feature_weights
-        return TableInput(estimator, StandardScaler(with_mean=centers, with_std=scales))
+        scaler = StandardScaler(with_mean=centers, with_std=scales)
+        return TableInput(estimator, scaler, scaler)
 
     @property
     def training_options(self):
@@ -398,8 +422,11 @@ class SoftStepArchitecture(Architecture):
     def step(self):
         return self.estimator.softstep
 
-    def build(self, X: Tensor, targets: Any, n_neighbors: int | None = None) -> NeighborNetwork:
-        """Build an untrained network for training rows and fitted targets."""
+    def build(
+        self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
+    ) -> NeighborNetwork:
+        """Build an untrained network, whose initial values are estimated from a whole sample."""
+        X: Any = sample.X
         estimator, n_features = self.estimator, X.shape[1]
         embedding_dim = n_features if self._in_given_space else estimator.embedding_dim
         head = targets.make_head(
@@ -422,10 +449,10 @@ class SoftStepArchitecture(Architecture):
         self.check_n_rows(len(X))
         self.check_search(head, len(X))
         network = NeighborNetwork(self._make_embedding(n_features), head)
-        sample = X
+        some = X
         if len(X) > START_SAMPLE:  # rows may come in order
-            sample = X[torch.randperm(len(X))[:START_SAMPLE]]
-        head.initialize(network.embed(sample))
+            some = X[torch.randperm(len(X))[:START_SAMPLE]]
+        head.initialize(network.embed(some))
         return network
 
     def _make_embedding(self, n_features: int) -> nn.Module:

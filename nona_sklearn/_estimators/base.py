@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import labels_of
+from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
+from .._inference.index import TiledIndex
 from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
@@ -22,6 +24,7 @@ from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.validation import check_choice, check_flag, is_real
+from .advice import warn_of_relations, warn_unless_converged
 from .editing import (
     addition,
     checked_values,
@@ -30,8 +33,15 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .fitting import embed, fit_networks, warn_unless_converged
-from .queries import embedded, evaluate, fitted_snapshot, heaviest, refuse_targets_alone
+from .fitting import embed, fit_networks
+from .queries import (
+    embedded,
+    evaluate,
+    fitted_snapshot,
+    heaviest,
+    refuse_targets_alone,
+    times_of,
+)
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit
 
@@ -54,19 +64,33 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """The kind of targets."""
         raise NotImplementedError
 
-    def _calibrate(self, bank, splits=None):
+    def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
         return bank
 
     # -- fitting -------------------------------------------------------------------------
 
-    def fit(self, X, y, *, groups=None, sample_weight=None):
+    def fit(
+        self,
+        X,
+        y,
+        *,
+        groups=None,
+        sample_weight=None,
+        times=None,
+        half_life=None,
+        X_val=None,
+        y_val=None,
+        sample_weight_val=None,
+        add_validation=False,
+    ):
         """Train the network and store the embedded training rows as the bank.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Training features.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training features. A sparse matrix of more than 300 columns becomes components of a
+            truncated SVD; queries may be dense then, and sparse after a dense `X`.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         groups : array-like of shape (n_samples,), default=None
@@ -78,6 +102,26 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             but takes one place among `n_neighbors`.
             Rows of weight 0 are ignored and do not join the bank; the others keep their numbers
             in `X`. The scaling of the features is invariant to weights. None: all are equal.
+        times : array-like of shape (n_samples,) or str, default=None
+            Time of each row, when predictions are for later ones: numbers, dates or durations, in
+            any order, or the name of a column of `X`. Validation rows are blocks of time, each
+            predicted from earlier rows. In training no row has neighbours that are near to it in
+            time. Afterwards a row of the bank is predicted from earlier rows alone, as with
+            ``predict(None)``; with a column, so is every query. None: rows have no order.
+        half_life : float or timedelta, default=None
+            By how much later another row weighs twice as much as a neighbour, in the unit of
+            `times`, for dates a timedelta or seconds. None: their age is irrelevant.
+        X_val : {array-like, sparse matrix} of shape (n_val, n_features), default=None
+            Validation rows, on which no network is trained, instead of those that
+            `validation_fraction` sets aside of `X`. With `groups`, they are of other groups; with
+            an array of `times`, they are later than all.
+        y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
+            Their targets.
+        sample_weight_val : array-like of shape (n_val,), default=None
+            Their weights. None: all are equal.
+        add_validation : bool, default=False
+            Whether these rows join the bank after training, as by :meth:`add_neighbors`. Rows that
+            are set aside of `X` always do.
 
         Returns
         -------
@@ -87,25 +131,37 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a parameter, `X`, `y`, `groups` or `sample_weight` is invalid, or if training
-            diverges.
+            If a parameter, `X`, `y`, `groups`, `sample_weight`, `times` or the validation set is
+            invalid, or if training diverges.
 
         Notes
         -----
         A fit that fails or is interrupted leaves the estimator as it was before the call. Until it
         ends, other threads get the results of the earlier fit.
+
+        With `times`, a row that no other is earlier than has no neighbours: its prediction is NaN,
+        and of classes all are equally probable. :meth:`score` leaves such rows out. With `groups`
+        as well, neighbours in training and validation are neither later nor of the same group; in
+        ``predict(None)``, earlier rows of a row's group are its neighbours.
         """
         with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
-            data, splits = fit_networks(fitted, X, y, groups, sample_weight)
-            fitted._keep(data, splits)
+            check_flag("add_validation", add_validation)
+            validation_set = X_val, y_val, sample_weight_val, add_validation
+            rows = X, y, groups, sample_weight, times, half_life
+            found = fit_networks(fitted, *rows, validation_set)
+            fitted._keep(found.data, found.splits, found.validation)
             warn_unless_converged(fitted)
+            if found.at_random:
+                warn_of_relations(fitted, X, found.data, found.splits)
         return self
 
-    def _keep(self, data, splits):
-        """Store the embedded training rows."""
+    def _keep(self, data, splits, validation=None):
+        """Store the embedded training rows and, if they are to join them, the validation set's."""
         embeddings = embed(self.network_, data.sample.X)
         device, selection, prior = embeddings.device, data.selection, data.selection.log_prior
-        groups = data.sample.groups
+        groups, times = data.sample.groups, data.sample.times
+        if data.time is not None:
+            prior = multiply(prior, data.time.log_prior(times))
         bank = NeighborBank(
             Neighbors(
                 embeddings,
@@ -113,6 +169,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 None if prior is None else prior.to(device),
                 self.targets_.unit.to(device),
                 self.algorithm,
+                None if times is None else times.to(device),
             ),
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),
@@ -121,12 +178,19 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             numbered=data.names.rows is None,
             target_names=data.names.targets,
             weight_unit=selection.unit,
+            time=data.time,
+            group_names=data.group_names,
         )
         settings = self._architecture().setting("learning_rate_init"), self.weight_decay
         check_convergence([embeddings], *settings)
-        some = bank.evaluate(self.network_.head)[np.arange(min(CHECKED, len(bank)))]
+        (own,) = bank.evaluate(self.network_.head).without_isolated()
+        some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
-        self.bank_ = self._calibrate(bank, splits)
+        self.bank_ = bank
+        self.bank_ = self._calibrate(bank, splits, validation)
+        if validation is not None and validation.joins:
+            rows = validation.X, validation.y, validation.sample_weight
+            self.bank_ = addition(self, *rows)(self.bank_)
 
     @property
     def n_estimators_(self):
@@ -155,7 +219,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features)
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
             Queries.
 
         Returns
@@ -164,7 +228,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             The queries, for this estimator until it is fitted anew.
         """
         fitted = fitted_snapshot(self)
-        return Embedded(embedded(fitted, X), fitted.network_, labels_of(X))
+        embeddings, times = embedded(fitted, X), times_of(fitted, X)
+        return Embedded(embeddings, fitted.network_, labels_of(X), times=times)
 
     def transform(self, X):
         """Embed rows in the space where neighbours are compared.
@@ -174,7 +239,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows to embed.
 
         Returns
@@ -192,7 +257,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         tolerance : float, default=0.0
             Weights up to this one are left out, and the others scaled to sum to 1.
@@ -213,7 +278,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
         _, evaluation = evaluate(self, X)
         weights = evaluation.sparse_weights(tolerance)
-        if (np.diff(weights.indptr) == 0).any():
+        empty = torch.from_numpy(np.diff(weights.indptr) == 0)
+        if (isolated := evaluation.isolated) is not None:
+            empty &= ~isolated.cpu()
+        if empty.any():
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
         return weights
 
@@ -222,7 +290,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
         n_neighbors : int, default=5
@@ -241,7 +309,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ids : ndarray of shape (n_queries, n_neighbors)
             Which rows the neighbours are: row numbers in the data given to fit, and what
             :meth:`add_neighbors` returned. With ``return_names=True`` their names, as
-            :meth:`explain` gives them.
+            :meth:`explain` gives them. With times, -1 or None where fewer rows are earlier than
+            the query.
 
         Raises
         ------
@@ -258,6 +327,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_flag("return_names", return_names)
         bank, weights, positions = heaviest(self, X, n_neighbors)
         found = bank.names_of(positions) if return_names else bank.ids.cpu().numpy()[positions]
+        if (missing := positions < 0).any():
+            found = found.astype(object) if return_names else found
+            found[missing] = None if return_names else -1
         return (weights, found) if return_distance else found
 
     def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
@@ -265,7 +337,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
             Number of neighbours of each query.
@@ -286,9 +358,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_choice("mode", mode, ("connectivity", "weight"))
         bank, weights, positions = heaviest(self, X, n_neighbors)
         entries = weights if mode == "weight" else np.ones(weights.shape)
-        starts = np.arange(0, weights.size + 1, n_neighbors)
+        found = positions >= 0
+        starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
         shape = len(weights), len(bank)
-        return csr_array((entries.ravel(), positions.ravel(), starts), shape=shape)
+        return csr_array((entries[found], positions[found], starts), shape=shape)
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:
@@ -300,7 +373,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
 
         Returns
@@ -316,7 +389,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
 
         Returns
@@ -333,7 +406,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
 
         Returns
@@ -361,7 +434,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself.
 
         Returns
@@ -374,6 +447,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             fitted.network_.head.metric_part(z).cpu().numpy()
             for z in (fitted.bank_.embeddings, evaluation.query)
         )
+        if evaluation.exclusion is not None and evaluation.exclusion.times is not None:
+            index = TiledIndex("l2", torch.from_numpy(embeddings))
+            excluded = evaluation.exclusion.of().cpu()
+            return -index.query(query, 1, excluded)[0][:, 0].double().numpy()
         nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
         return nearest.kneighbors(None if X is None else query)[0][:, 0]
 
@@ -382,7 +459,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
             Their targets, only with `X`: those of the bank are known.
@@ -421,9 +498,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         truth = bank.targets if X is None else None
         if X is not None and y is not None:
             truth = checked_values(fitted, y, len(evaluation))
+        evaluation, truth = evaluation.without_isolated(truth)
         residuals = None
         if truth is not None:
-            residuals = (evaluation.mean() - truth).reshape(len(evaluation), -1)
+            n_columns = bank.neighbors.columns.shape[1]
+            residuals = (evaluation.mean() - truth).reshape(len(evaluation), n_columns)
         weight, change, error = evaluation.influence(residuals)
         found = {"id": bank.ids, "weight": weight, "change": change.sqrt()}
         if truth is not None:
@@ -433,12 +512,22 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     # -- edits of the bank ---------------------------------------------------------------
 
-    def add_neighbors(self, X, y, sample_weight=None):
+    def add_neighbors(
+        self,
+        X,
+        y,
+        sample_weight=None,
+        *,
+        times=None,
+        groups=None,
+        max_rows=None,
+        max_age=None,
+    ):
         """Let labelled rows take part in predictions, without training.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows to add. The index of a DataFrame names them, if it has one beside row numbers
             (without one, that of `y`).
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
@@ -446,6 +535,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             How much each counts, above 0, in the unit of the weights given to fit. None: 1
             each, as a row of a fit without weights does.
+        times : array-like of shape (n_samples,) or str, default=None
+            Times of the rows, if fit was given times. None where these are a column of `X`.
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the rows, if fit was given groups: those of fit, or others. None: each row is
+            a group by itself.
+        max_rows : int, default=None
+            Number of rows that the bank holds afterwards at most: the oldest leave. It needs
+            times. None sets no bound.
+        max_age : float or timedelta, default=None
+            Time by which a row may be older than the latest one, in the unit of the times, for
+            dates a timedelta or seconds: older rows leave. None sets no bound.
 
         Returns
         -------
@@ -455,8 +555,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `X`, `y` or `sample_weight` is invalid, or `X` or `y` has other columns than
-            those given to fit.
+            If a parameter is invalid, `X` or `y` has other columns than those given to fit,
+            times are missing, or there are times or groups, but none were given to fit.
 
         Notes
         -----
@@ -464,8 +564,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         be numbers. Where these go by their row numbers, so do they, and numbers in the index
         of added rows are not names: they count the rows of another table.
         """
-        before, after = edit(self, lambda fitted: addition(fitted, X, y, sample_weight))
-        return after.ids[len(before) :].cpu().numpy()
+        options = sample_weight, times, groups, max_rows, max_age
+        before, after = edit(self, lambda fitted: addition(fitted, X, y, *options))
+        return np.arange(int(before.next_id), int(after.next_id))
 
     def remove_neighbors(self, *, ids=None, names=None):
         """Forget rows: neither the estimator nor its pickle holds their embedding or target.
@@ -532,7 +633,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ----------
         n_neighbors : int
             Number of rows to keep.
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries whose predictions should stay. None: the bank's rows, a random sample of
             them where the bank is large.
 
@@ -567,8 +668,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32"]
         tags.target_tags.multi_output = True
-        # Only a table has gaps.
-        tags.input_tags.allow_nan = getattr(self, "feature_extractor", None) is None
+        # Only a table has gaps, or is sparse.
+        is_table = getattr(self, "feature_extractor", None) is None
+        tags.input_tags.allow_nan = tags.input_tags.sparse = is_table
         return tags
 
     def __getstate__(self):

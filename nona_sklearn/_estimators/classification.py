@@ -16,7 +16,7 @@ from .._data.class_weight import weights_of_classes
 from .._inference.explanation import Explanation
 from .base import NeighborEstimator
 from .parameters import ASSoftmax
-from .queries import evaluate_in_blocks, explanation, fitted_snapshot
+from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
 from .side_by_side import explanation_table
 
 
@@ -55,7 +55,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features) or None
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
 
@@ -72,7 +72,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features) or None
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
 
@@ -90,7 +90,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features) or None
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
 
         Returns
@@ -103,6 +103,26 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             if isinstance(probabilities, list):  # of several outputs
                 return [np.log(p) for p in probabilities]
             return np.log(probabilities)
+
+    def score(self, X, y, sample_weight=None):
+        """Accuracy of the predictions.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out) or, with times,
+            from earlier rows. Those that none is earlier than are left out.
+        y : array-like of shape (n_queries,) or (n_queries, n_outputs)
+            Their labels.
+        sample_weight : array-like of shape (n_queries,), default=None
+            Their weights.
+
+        Returns
+        -------
+        float
+            Share of the labels that ``predict(X)`` has right, as of scikit-learn's classifiers.
+        """
+        return super().score(*known(self, X, y, sample_weight))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -118,7 +138,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
         n_neighbors : int, optional

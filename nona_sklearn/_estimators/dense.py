@@ -4,7 +4,6 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from torch import Tensor, nn
 
-from .._data.regression_targets import RegressionTargets
 from .._inference.neighbors import Neighbors
 from .._utils.docs import Documented
 from .architectures import NONAArchitecture
@@ -13,6 +12,7 @@ from .classification import NeighborClassifier
 from .fitting import embed
 from .nona import NONAClassifier, NONARegressor
 from .queries import embedded, fitted_snapshot
+from .regression import NeighborRegressor
 
 
 class DenseHead(nn.Module):
@@ -96,7 +96,7 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     def _architecture(self):
         return DenseArchitecture(self)
 
-    def _keep(self, data, splits):
+    def _keep(self, data, splits, validation=None):
         embeddings = embed(self.network_, data.sample.X)
         self.neighbors_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
 
@@ -107,7 +107,8 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = self.feature_extractor is None
+        is_table = self.feature_extractor is None
+        tags.input_tags.allow_nan = tags.input_tags.sparse = is_table
         return tags
 
 
@@ -124,9 +125,7 @@ class DenseHeadRegressor(RegressorMixin, DenseHeadEstimator):
 
     __init__ = NONARegressor.__init__
     _parameter_constraints = NONARegressor._parameter_constraints
-
-    def _make_targets(self):
-        return RegressionTargets()
+    _make_targets = NeighborRegressor._make_targets
 
     def predict(self, X):
         """Predict targets of shape (n_queries,) or (n_queries, n_outputs)."""

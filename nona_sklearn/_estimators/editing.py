@@ -10,14 +10,22 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.class_weight import weigh_values
+from .._data.groups import check_groups
 from .._data.names import Names, target_names_of
-from .._data.sample_weight import check_sample_weight, log_prior
+from .._data.sample_weight import check_sample_weight, log_prior, multiply
+from .._data.times import TimeKind
+from .._data.training_data import further_values
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._utils.snapshots import EDITING, snapshot
-from .._utils.validation import check_ids, check_lengths, check_n_neighbors, check_some_left
-from .queries import embedded
+from .._utils.validation import (
+    check_ids,
+    check_integer,
+    check_n_neighbors,
+    check_some_left,
+)
+from .queries import embedded, times_given
 
 #: Most pairs of queries and rows for a compression: that are searched, or whose weights are held.
 SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
@@ -54,9 +62,24 @@ def _added_to(estimator: Any) -> tuple:
     return estimator.network_, bank.target_names, bank.targets.shape[1:]
 
 
-def addition(fitted: Any, X: Any, y: Any, sample_weight: Any) -> Change:
-    """Add labelled rows."""
+def addition(
+    fitted: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    times: Any = None,
+    groups: Any = None,
+    max_rows: Any = None,
+    max_age: Any = None,
+) -> Change:
+    """Add labelled rows; the oldest leave a bank that may hold so many, or of such an age."""
     embeddings, names = embedded(fitted, X), Names.of(X, y)
+    moments = times_given(fitted, X, times, len(embeddings))
+    if groups is not None:
+        if fitted.bank_.groups is None:
+            raise ValueError("groups need an estimator that was fitted with groups")
+        groups = check_groups(groups, len(embeddings))
+    limits = _bounds(fitted.bank_.time, max_rows, max_age)
     weights = check_sample_weight(sample_weight, len(embeddings))
     if not weights.all():  # an ignored row would have a name
         row = int(weights.argmin())
@@ -65,8 +88,26 @@ def addition(fitted: Any, X: Any, y: Any, sample_weight: Any) -> Change:
     if (factors := getattr(fitted, "_class_factors", None)) is not None:
         weights = weigh_values(factors, fitted.targets_, targets, weights)
     prior = log_prior(weights, fitted.bank_.weight_unit, embeddings.device)
-    rows = Neighbors(embeddings, targets, prior)
-    return lambda bank: bank.add(rows, names.rows)
+    if fitted.bank_.time is not None:
+        prior = multiply(prior, fitted.bank_.time.log_prior(moments))
+    rows = Neighbors(embeddings, targets, prior, times=moments)
+
+    def add(bank: NeighborBank) -> NeighborBank:
+        added = bank.add(rows, names.rows, groups)
+        return added if limits is None else added.latest(*limits)
+
+    return add
+
+
+def _bounds(time: TimeKind | None, max_rows: Any, max_age: Any) -> tuple | None:
+    """Validate how large and how old a bank may be; None: without bounds."""
+    if max_rows is None and max_age is None:
+        return None
+    if time is None:
+        name, value = ("max_rows", max_rows) if max_age is None else ("max_age", max_age)
+        raise ValueError(f"{name} needs an estimator that was fitted with times, got {value!r}")
+    n_rows = None if max_rows is None else check_integer("max_rows", max_rows)
+    return n_rows, None if max_age is None else time.length("max_age", max_age)
 
 
 def removal(ids: Any, names: Any) -> Change:
@@ -115,12 +156,8 @@ def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
 
 def checked_values(fitted: Any, y: Any, n_rows: int) -> Tensor:
     """Values of some rows' targets, with the outputs of the bank's, in their order."""
-    bank, targets = fitted.bank_, fitted.targets_
-    values = targets.values(in_order_of(bank.target_names, y))
-    check_lengths(n_rows, len(values))
-    if values.shape[1:] != bank.targets.shape[1:]:
-        outputs = ", ".join(map(str, bank.targets.shape[1:]))
-        raise ValueError(f"y must have the bank's shape (n, {outputs}), got {tuple(values.shape)}")
+    bank = fitted.bank_
+    values = further_values(fitted.targets_, y, n_rows, bank.target_names, bank.targets.shape[1:])
     return values.to(bank.targets.device)
 
 
@@ -129,16 +166,6 @@ def _sample(evaluation: Evaluation) -> np.ndarray:
     n_rows = len(evaluation.neighbors)
     pairs = WEIGHED_PAIRS if evaluation.bounds(n_rows) is None else SEARCHED_PAIRS
     return np.random.RandomState(0).permutation(len(evaluation))[: max(1, pairs // n_rows)]
-
-
-def in_order_of(target_names, y):
-    """Targets with their columns in the order of the bank's, where both have names."""
-    names = target_names_of(y)
-    if not (target_names and names) or names == target_names or len(names) == 1:
-        return y
-    if set(names) != set(target_names):
-        raise ValueError(f"y must have the columns {[*target_names]}, got {[*names]}")
-    return y[list(target_names)]
 
 
 def _list_names(names):

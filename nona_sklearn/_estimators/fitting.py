@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
 from .._data.rows import Rows
 from .._data.splits import Split
-from .._data.training_data import TrainingData
+from .._data.training_data import Sample, TrainingData
+from .._data.validation_set import ValidationSet
 from .._network.network import NeighborNetwork, average
 from .._training.ensemble import train_networks
 from .._utils.chunks import EMBED_BLOCK, spans
@@ -28,29 +28,58 @@ OF_NETWORKS = (
 )
 
 
+class Fitted(NamedTuple):
+    """What a fit leaves to be stored: its rows, their splits, and the validation set if any.
+
+    `at_random` is whether the splits were drawn row by row.
+    """
+
+    data: TrainingData
+    splits: list[Split]
+    validation: ValidationSet | None
+    at_random: bool
+
+
 def fit_networks(
-    estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any
-) -> tuple[TrainingData, list[Split]]:
+    estimator: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    sample_weight: Any = None,
+    times: Any = None,
+    half_life: Any = None,
+    validation_set: tuple = (None, None, None, False),
+) -> Fitted:
     """Train the networks of an estimator, and set all that is fitted but the training rows."""
     estimator._validate_params()
     architecture, targets = estimator._architecture(), estimator._make_targets()
     architecture.validate()
-    config = architecture.config()
+    config, source = architecture.config(), architecture.input()
     class_weight = getattr(estimator, "class_weight", None)
-    data = TrainingData.take(
-        architecture.input(), targets, X, y, groups, sample_weight, class_weight
-    )
+    validation, valid = ValidationSet.take(source, *validation_set), None
+    weights = sample_weight, class_weight
+    data = TrainingData.take(source, targets, X, y, groups, *weights, times, half_life)
+    if validation is not None:
+        _check_validation_set(estimator, validation, data)
+        names = getattr(estimator, "feature_names_in_", ())
+        valid = validation.encode(source, targets, data, names)
+        _check_some_are_later(valid, data.sample)
     random_state = check_random_state(estimator.random_state)
     n_networks = architecture.n_networks(len(data))
-    fraction = estimator.validation_fraction if estimator.early_stopping else None
+    splits_itself = estimator.early_stopping and validation is None
+    fraction: Any = estimator.validation_fraction if splits_itself else None
+    if hasattr(fraction, "split"):
+        fraction = fraction.split(*source.accept(X, y), groups)
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
     candidates = architecture.candidates(n_networks, len(data))
-    of_data = {"loss": targets.loss, "n_neighbors": candidates}
+    of_data = {"loss": targets.loss, "n_neighbors": candidates, "window": data.window}
+    of_data["balanced"] = getattr(targets, "balanced", False)
     trained = train_networks(
-        _initial_networks(estimator, architecture, data.sample.X, targets, seeds),
+        _initial_networks(estimator, architecture, data.sample, targets, seeds, splits),
         *(data.sample, splits, seeds, replace(config, **of_data)),
         *(estimator.max_time, getattr(estimator, "n_jobs", None)),
+        valid=valid,
     )
     networks = [network for network, _ in trained]
     for network in networks:
@@ -59,7 +88,7 @@ def fit_networks(
     estimator.targets_ = targets
     numbers = data.selection.numbers
     estimator.validation_indices_ = [
-        None if valid is None else numbers[valid] for _, valid in splits
+        None if split.valid is None else numbers[split.valid] for split in splits
     ]
     estimator.history_ = [
         {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
@@ -67,27 +96,55 @@ def fit_networks(
     estimator.n_iter_ = len(estimator.history_)
     if hasattr(estimator, "class_weight"):
         estimator._class_factors = data.class_factors
-    return data, splits
+    at_random = isinstance(fraction, Real) and groups is None and times is None
+    return Fitted(data, splits, validation, at_random)
+
+
+def _check_some_are_later(valid: Sample, train: Sample) -> None:
+    """Refuse validation rows none of which has an earlier training row."""
+    if valid.times is None or train.times is None:
+        return
+    if not (valid.times > train.times.amin()).any():
+        raise ValueError("X_val must have rows that a row of X is earlier than, got none")
+
+
+def _check_validation_set(estimator: Any, validation: ValidationSet, data: TrainingData) -> None:
+    """Refuse a validation set where the parameters have no use for it."""
+    if not estimator.early_stopping:
+        raise ValueError("X_val needs early_stopping=True, got early_stopping=False")
+    if validation.joins and data.time is not None and data.time.column is None:
+        raise ValueError(
+            "add_validation=True needs the times of X_val, got an array, which is of X: name a "
+            "column as times, or add the rows by add_neighbors after fit"
+        )
 
 
 def _initial_networks(
-    estimator: Any, architecture: Any, X: Tensor | Rows, targets: Any, seeds: Any
+    estimator: Any,
+    architecture: Any,
+    sample: Sample,
+    targets: Any,
+    seeds: Any,
+    splits: list[Split],
 ) -> list[NeighborNetwork]:
     """Build the networks that training starts from, with the weights of an earlier fit if any."""
     goes_on = estimator.warm_start and hasattr(estimator, "network_")
     if goes_on:
         targets.check_same(estimator.targets_)
     networks = []
-    for seed, k in zip(seeds, architecture.n_neighbors_of_each(len(seeds), len(X)), strict=True):
+    numbers = architecture.n_neighbors_of_each(len(seeds), len(sample))
+    for seed, split, k in zip(seeds, splits, numbers, strict=True):
         with local_seed(int(seed)):
-            networks.append(architecture.build(X, targets, k))
+            networks.append(architecture.build(sample, targets, k, split.train))
     if goes_on:
         _load_weights(average(networks), estimator)
     return networks
 
 
 def _in_units_of_targets(head: Any, targets: Any) -> None:
-    """State a head's mean residual in units of the bank's targets, not of what it learned."""
+    """Set the bounds of a head, and its mean residual in units of the targets of the bank."""
+    if (bounds := getattr(targets, "bounds", None)) is not None:
+        head.bounds = bounds
     if getattr(head, "shrinkage", 0):
         encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
         center = targets.restore(torch.zeros_like(encoded)[None])[0]
@@ -116,20 +173,6 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
             "new features"
         )
     network.load_state_dict(found)
-
-
-def warn_unless_converged(estimator: Any) -> None:
-    """Warn the caller of fit where `max_iter` has ended the training of a network."""
-    reasons = [epoch["stopped"] for epoch in estimator.history_ if "stopped" in epoch]
-    if n_unfinished := reasons.count("max_iter"):
-        patience = estimator._architecture().setting("n_iter_no_change")
-        warnings.warn(
-            f"Maximum iterations (max_iter={estimator.max_iter}) reached by {n_unfinished} of "
-            f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "
-            f"n_iter_no_change={patience} epochs bring no gain. Try a larger max_iter.",
-            ConvergenceWarning,
-            stacklevel=3,  # the caller of fit
-        )
 
 
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
@@ -15,15 +16,16 @@ from torch import Tensor
 
 from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
+from .._data.sparse_encoder import SparseEncoder, is_wide
 from .._data.table_encoder import TableEncoder
-from .._data.tables import check_table, rows_of
+from .._data.tables import as_dense, check_table, rows_of
 from .._data.target_checks import refuse_tiny_spread
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.validation import is_whole
 
 
 class TableInput:
-    """Rows of a table: columns are encoded, then scaled, to float32.
+    """Rows of a table, or of a sparse matrix: columns are encoded, then scaled, to float32.
 
     Parameters
     ----------
@@ -32,29 +34,73 @@ class TableInput:
         ``feature_names_in_``.
     scaler : transformer, optional
         Scales the features; only for :meth:`fit`.
+    component_scaler : transformer, optional
+        Scales the components of a wide sparse matrix instead; only for :meth:`fit`.
+    rows_per_component : int, default=1
+        How many training rows there are to each of these at least; only for :meth:`fit`.
     """
 
-    def __init__(self, estimator: Any, scaler: BaseEstimator | None = None):
+    def __init__(
+        self,
+        estimator: Any,
+        scaler: BaseEstimator | None = None,
+        component_scaler: BaseEstimator | None = None,
+        rows_per_component: int = 1,
+    ):
         self.estimator = estimator
         self.scaler = scaler
+        self.component_scaler = component_scaler
+        self.rows_per_component = rows_per_component
 
     def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Leave a table, and targets, as they are: their rows can be selected."""
-        return X, y
+        """Leave a table, and targets, as they are, but in a form whose rows can be selected."""
+        return X.tocsr() if issparse(X) else X, y
 
     def fit(self, X: Any) -> Tensor:
         """Validate training rows, and fit encoder and scaler to them: (n, n_features)."""
-        X = check_table(self.estimator, X, reset=True, ensure_min_samples=2)
-        encoder = TableEncoder(self.estimator.categorical_features)
-        encoder.set_output(transform="default")  # arrays, whatever is configured
-        X = encoder.fit_transform(X)
-        scaler = fit_scaler(self.scaler, X, encoder.label_of)
+        X = check_table(self.estimator, X, reset=True, ensure_min_samples=2, accept_sparse=True)
+        if issparse(X):
+            self._refuse_other_columns()
+        encoder, X = self._encode_first(X)
+        scaler = self.component_scaler if isinstance(encoder, SparseEncoder) else self.scaler
+        scaler = fit_scaler(scaler, X, encoder.label_of)
         self.estimator.features_, self.estimator.scaler_ = encoder, scaler
         return to_tensor(X, scaler)
 
+    def _refuse_other_columns(self) -> None:
+        """Refuse categories and texts of a sparse matrix, which holds numbers."""
+        chosen, texts = self.estimator.categorical_features, self.estimator.text_features
+        if chosen is not None and not isinstance(chosen, str):
+            raise ValueError(
+                "categorical_features must be 'from_dtype' or None where X is sparse, got "
+                f"{chosen!r:.80}: encode the categories first, such as by a OneHotEncoder"
+            )
+        if texts is not None:
+            raise ValueError(
+                f"text_features must be None where X is sparse, got {texts!r:.80}: X holds "
+                "numbers only"
+            )
+
+    def _encode_first(self, X: Any) -> tuple[TableEncoder | SparseEncoder, np.ndarray]:
+        """Fit the encoder that suits training rows, and encode them: (n, n_encoded)."""
+        if not is_wide(X):
+            columns = self.estimator.categorical_features
+            table = TableEncoder(columns, text_features=self.estimator.text_features)
+            table.set_output(transform="default")  # arrays, whatever is configured
+            return table, table.fit_transform(as_dense(X))
+        earlier = getattr(self.estimator, "features_", None)
+        if self.estimator.warm_start and isinstance(earlier, SparseEncoder):
+            return earlier, earlier.transform_validated(X)  # its weights are those of its axes
+        encoder = SparseEncoder(self.rows_per_component)
+        return encoder, encoder.fit_transform(X)
+
+    def encode(self, X: Any) -> Tensor:
+        """Validate other rows, and encode and scale them: (n, n_features)."""
+        return torch.cat([*self.blocks(X)])
+
     def blocks(self, X: Any) -> Iterator[Tensor]:
         """Validate queries, and encode and scale some of them at a time."""
-        X = check_table(self.estimator, X, reset=False)
+        X = check_table(self.estimator, X, reset=False, accept_sparse=True)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
             block = self.estimator.features_.transform_validated(rows_of(X, rows))
             yield to_tensor(block, self.estimator.scaler_, rows.start)
@@ -89,9 +135,13 @@ class RowsInput:
         self.estimator.scaler_ = None
         return X
 
+    def encode(self, X: Any) -> Rows:
+        """Take other rows."""
+        return self._as_rows(X)
+
     def blocks(self, X: Any) -> Iterator[Rows]:
         """Take some queries at a time."""
-        X = self._as_rows(X)
+        X = self.encode(X)
         return (X[rows] for rows in spans(len(X), EMBED_BLOCK))
 
     def _as_rows(self, X: Any) -> Rows:

@@ -10,7 +10,12 @@ from .._utils.storable import storable_estimator
 from ..weighting import Weighting
 from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
-from .parameters import CLASSIFIER_CONSTRAINTS, NONA_CONSTRAINTS, ASSoftmax
+from .parameters import (
+    CLASSIFIER_CONSTRAINTS,
+    NONA_CONSTRAINTS,
+    REGRESSOR_CONSTRAINTS,
+    ASSoftmax,
+)
 from .regression import NeighborRegressor
 from .upgrades import upgrade_nona
 
@@ -48,8 +53,13 @@ class NONARegressor(NeighborRegressor):
         Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
         DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
         no column; one that holds strings is refused then. What becomes of each kind of column,
-        see :class:`TableEncoder`.
+        see :class:`TableEncoder`. A sparse `X` has none.
         Unused with a `feature_extractor`.
+
+    text_features : str, int, list, dict or None, default=None
+        Columns of texts in a table, by name or number, each with a vectoriser of scikit-learn or a
+        function of a list of str in a dict; without one, by n-grams of characters. See
+        :class:`TableEncoder`. Unused with a `feature_extractor`.
 
     hidden_layer_sizes : int, array-like of int or None, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear. None: the features
@@ -62,8 +72,11 @@ class NONARegressor(NeighborRegressor):
         'periodic' widens every feature of more than two values by waves of learned
         frequencies first (see :class:`PeriodicEmbedding`); binary features are kept. None leaves
         all features to the first layer, as does a `feature_extractor`. 'auto': 'periodic' for
-        up to 64 such features. More are embeddings as a rule, with which None is as accurate,
-        and several times as fast.
+        up to 64 such features; for more None, which is as accurate for embeddings, and several
+        times as fast. Of more than 64 features, and more than a quarter of the training rows,
+        it takes 128 supervised principal components instead: principal components of features
+        that are weighted by how much the targets explain of them (Bair et al., "Prediction by
+        Supervised Principal Components", 2006).
 
     similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
         Similarity between embeddings; 'l2' is the negative Euclidean distance, as in the
@@ -106,9 +119,15 @@ class NONARegressor(NeighborRegressor):
         difference between it and the query, as an appraiser adjusts comparable sales:
         ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the network, learned
         along. :meth:`explain` shows by how much. Predictions may leave the range of the
-        targets; far from all training rows the shift fades. False is the papers' estimator,
-        ``weights @ y``. 'auto': without a `feature_extractor`, under which g memorises the few
-        training rows, which does not help with new ones.
+        targets, but not `bounds`; far from all training rows the shift fades. False is the papers'
+        estimator, ``weights @ y``. 'auto': without a `feature_extractor`, under which g memorises
+        the few training rows, which does not help with new ones.
+
+    bounds : {'positive', 'unit'}, tuple or None, default=None
+        The least and the largest target, such as ``(0, 100)``; one of them may be None or
+        infinite. 'positive' is ``(0, None)``, also for counts, and 'unit' ``(0, 1)``. Predictions,
+        adjusted targets, quantiles and draws beyond a bound are the bound, and targets beyond it
+        are refused. Of several outputs, all have these bounds. None: any number.
 
     neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
         The neighbours of a training step: 'dataset' draws other training rows to make
@@ -155,9 +174,11 @@ class NONARegressor(NeighborRegressor):
         epoch that predicts them best. These rows join the bank after training. If False, the
         epoch with the lowest training loss is kept.
 
-    validation_fraction : float, default=0.15
-        Share of the rows to set aside; at least one row. Unused with
-        ``early_stopping=False``.
+    validation_fraction : float or splitter, default=0.15
+        Share of the rows to set aside; at least one row. A splitter of scikit-learn, such as
+        :class:`~sklearn.model_selection.PredefinedSplit`, chooses training and validation rows
+        itself: each network takes one of its last splits in turn. Unused with
+        ``early_stopping=False``, and where fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
         Stop after this many epochs without improvement. 'auto': 12, which are short; with a
@@ -222,22 +243,24 @@ class NONARegressor(NeighborRegressor):
     targets_ : RegressionTargets
         What `y` is: how it is checked, standardised for training, and decoded.
 
-    features_ : TableEncoder
-        Makes numbers of the columns of `X`.
+    features_ : TableEncoder or SparseEncoder
+        Makes numbers of the columns of `X`, or components of a wide sparse matrix.
 
-    scaler_ : SmoothClipScaler
-        Scales the features by their quartiles, and clips outliers smoothly to within 3.
+    scaler_ : SmoothClipScaler or RowScaler
+        Scales the features by their quartiles, and clips outliers smoothly to within 3; or each
+        row of components to one length.
 
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without
-        `early_stopping`.
+        `early_stopping`, and where fit is given `X_val`.
 
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
-        standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
-        last one of each network also holds ``stopped``, why there are no more: 'no change',
-        'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
+        standardised targets, of several outputs their geometric mean), ``dur`` (seconds),
+        ``epoch``, and whether a loss is the best. The last one of each network also holds
+        ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'; and the one
+        whose weights were kept ``kept``, True.
 
     n_iter_ : int
         Number of epochs run, for all networks together.
@@ -275,6 +298,7 @@ class NONARegressor(NeighborRegressor):
 
     feature_extractor: Any = field(default=None, kw_only=False)
     categorical_features: Any = "from_dtype"
+    text_features: Any = None
     hidden_layer_sizes: Any = (128,)
     embedding_dim: int = 32
     numerical_embedding: str | None = "auto"
@@ -284,6 +308,7 @@ class NONARegressor(NeighborRegressor):
     n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
+    bounds: Any = None
     neighbor_pool: str = "auto"
     pool_size: int = 2048
     n_estimators: int | str = "auto"
@@ -293,7 +318,7 @@ class NONARegressor(NeighborRegressor):
     max_iter: int = 200
     max_time: float | None = None
     early_stopping: bool = True
-    validation_fraction: float = 0.15
+    validation_fraction: Any = 0.15
     n_iter_no_change: int | str = "auto"
     callbacks: Any = None
     n_jobs: int | None = None
@@ -302,7 +327,7 @@ class NONARegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = NONA_CONSTRAINTS
+    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
     def _architecture(self):
         return NONAArchitecture(self)
@@ -395,6 +420,7 @@ class NONAClassifier(NeighborClassifier):
     loss: str | ASSoftmax = "log_loss"
     class_weight: Any = None
     categorical_features: Any = "from_dtype"
+    text_features: Any = None
     hidden_layer_sizes: Any = (128,)
     embedding_dim: int = 32
     numerical_embedding: str | None = "auto"
@@ -413,7 +439,7 @@ class NONAClassifier(NeighborClassifier):
     max_iter: int = 200
     max_time: float | None = None
     early_stopping: bool = True
-    validation_fraction: float = 0.15
+    validation_fraction: Any = 0.15
     n_iter_no_change: int | str = "auto"
     callbacks: Any = None
     n_jobs: int | None = None

@@ -8,6 +8,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from .._data.bounds import NAMED
 from .._data.table_encoder import TableEncoder
 from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
@@ -24,6 +25,7 @@ AUTO = StrOptions({"auto"})
 
 COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
+    "text_features": TableEncoder._parameter_constraints["text_features"],
     "similarity": [StrOptions(SIMILARITIES.keys())],
     "n_neighbors": [POSITIVE, AUTO, None],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
@@ -37,7 +39,10 @@ COMMON_CONSTRAINTS: dict = {
     "max_iter": [POSITIVE],
     "max_time": [Interval(Real, 0, MOST, closed="right"), None],
     "early_stopping": ["boolean"],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "validation_fraction": [
+        Interval(Real, 0, 1, closed="neither"),
+        HasMethods(["split", "get_n_splits"]),
+    ],
     "n_iter_no_change": [POSITIVE],
     "device": [str, torch.device],
     "warm_start": ["boolean"],
@@ -118,6 +123,8 @@ class ASSoftmax(Documented, BaseEstimator):
         self._validate_params()
 
 
+#: Constraints of the parameters that regressors have beside those of classifiers.
+REGRESSOR_CONSTRAINTS: dict = {"bounds": [StrOptions(NAMED.keys()), tuple, list, None]}
 #: Constraints of the parameters that classifiers have beside those of regressors.
 CLASSIFIER_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import is_classifier
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.embedded import Embedded
 from .._data.names import labels_of
 from .._data.rows import Rows
+from .._data.times import read_further_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
@@ -70,6 +72,54 @@ def embedded(fitted: Any, X: Any) -> Tensor:
     return X.embeddings
 
 
+def timed_blocks(fitted: Any, X: Any) -> Iterator[tuple[Tensor | Rows, Tensor | None]]:
+    """Validate queries: blocks of the input of the network, with their times if they have any."""
+    times, start = None, 0
+    for block in input_blocks(fitted, X):
+        if start == 0:  # X is valid
+            times = times_of(fitted, X)
+        end = start + len(block)
+        yield block, None if times is None else times[start:end]
+        start = end
+
+
+def times_of(fitted: Any, X: Any) -> Tensor | None:
+    """Times of queries, (n_queries,), if a column has them: only earlier rows are neighbours."""
+    if isinstance(X, Embedded):
+        return X.times
+    time = fitted.bank_.time if hasattr(fitted, "bank_") else None
+    if time is None or time.column is None:
+        return None
+    times = read_query_times(time, X, getattr(fitted, "feature_names_in_", ()))
+    return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
+
+
+def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
+    """Times of rows, given or from their column; an error unless they are as in fit.
+
+    Raises
+    ------
+    ValueError
+        If they lack or are given otherwise than in fit.
+    """
+    time = fitted.bank_.time
+    if time is None:
+        if times is not None:
+            raise ValueError("times need an estimator that was fitted with times")
+        return None
+    if time.column is not None:
+        if times is not None and not (isinstance(times, str) and times == time.column):
+            raise ValueError(
+                f"times must be {time.column!r} or None, the column that was named in fit, got "
+                f"{times!r:.100}"
+            )
+        return times_of(fitted, X)
+    if times is None:
+        raise ValueError("times must be given, as they were in fit, got None")
+    found = torch.from_numpy(read_further_times(time, times, n_rows))
+    return found.to(fitted.bank_.embeddings.device)
+
+
 def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
     """Evaluate queries on the bank; None: the bank's own rows, each without itself.
 
@@ -83,7 +133,8 @@ def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
     query = None if X is None else embedded(fitted, X)
     if ids is not None:
         return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
-    return fitted, bank.evaluate(head, query)
+    limits = None if X is None else times_of(fitted, X)
+    return fitted, bank.evaluate(head, query, limits=limits)
 
 
 def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation]]:
@@ -93,15 +144,21 @@ def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
-    blocks = input_blocks(fitted, X)
-    return fitted, (bank.evaluate(network.head, embed_queries(network, each)) for each in blocks)
+    return fitted, (
+        bank.evaluate(network.head, embed_queries(network, block), limits=limits)
+        for block, limits in timed_blocks(fitted, X)
+    )
 
 
 def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
-    """Weights and positions (n_queries, k) of the heaviest neighbours in the bank."""
+    """Weights and positions (n_queries, k) of the heaviest neighbours in the bank.
+
+    The position is -1 where fewer than k rows are earlier than the query.
+    """
     fitted, evaluation = evaluate(estimator, X)
     check_n_neighbors(k, len(fitted.bank_) - (X is None))
     weights, positions, _ = evaluation.with_nearest(k).heaviest(k)
+    positions = evaluation.only_earlier(positions)
     return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
 
 
@@ -143,3 +200,21 @@ def refuse_targets_alone(X, y):
     """Refuse targets of rows that are not given: those of the bank are known."""
     if X is None and y is not None:
         raise ValueError("y must be None with X=None: the targets of the bank's rows are known")
+
+
+def known(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
+    """What a score is of: with times, of those queries that rows of the bank are earlier than."""
+    fitted = fitted_snapshot(estimator)
+    bank, network = fitted.bank_, fitted.network_
+    times = None if X is None or bank.time is None else times_of(fitted, X)
+    if bank.time is None or (X is not None and times is None):
+        return X, y, sample_weight
+    query = bank.embeddings if X is None else embedded(fitted, X)
+    check_consistent_length(query, y, sample_weight)
+    evaluation = bank.evaluate(network.head, None if X is None else query, limits=times)
+    _, rows = evaluation.without_isolated(np.arange(len(query)))
+    if len(rows) == 0:
+        raise ValueError("score needs queries that a row of the bank is earlier than, got none")
+    own = {"ids": bank.ids[rows]} if times is None else {"times": times[rows]}
+    weight = None if sample_weight is None else _safe_indexing(sample_weight, rows)
+    return Embedded(query[rows], network, **own), _safe_indexing(y, rows), weight

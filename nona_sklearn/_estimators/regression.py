@@ -12,11 +12,22 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .._data.bounds import bounds_of
 from .._data.regression_targets import RegressionTargets
-from .._inference.calibration import calibrate_on_bank, calibrate_on_held_out, fit_calibration
+from .._inference.calibration import (
+    calibrate_on_bank,
+    calibrate_on_held_out,
+    calibrate_on_rows,
+)
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
-from .._utils.validation import check_flag, check_levels, check_numbers, is_whole
+from .._utils.validation import (
+    check_flag,
+    check_integer,
+    check_levels,
+    check_numbers,
+    is_whole,
+)
 from .base import NeighborEstimator
 from .editing import checked_values, edit
 from .queries import (
@@ -25,7 +36,10 @@ from .queries import (
     evaluate_in_blocks,
     explanation,
     fitted_snapshot,
+    known,
     refuse_targets_alone,
+    times_given,
+    times_of,
 )
 from .side_by_side import explanation_table
 
@@ -34,14 +48,14 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
 
     def _make_targets(self):
-        return RegressionTargets()
+        return RegressionTargets(bounds_of(self.bounds))
 
     def predict(self, X, return_std=False, quantiles=None):
         """Predict the weighted mean of the bank's targets.
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features) or None
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
         return_std : bool, default=False
@@ -88,7 +102,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
         n_neighbors : int, optional
@@ -143,7 +157,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.
@@ -168,7 +182,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features) or None
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
         y : float or array-like of shape (n_values,)
             Values of the target, the same for every query and output.
@@ -195,7 +209,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features) or None
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
         n_samples : int, default=1
             Number of draws for each query.
@@ -216,7 +230,27 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
         return self._distribution(X).sample(n_samples, check_random_state(random_state))
 
-    def calibrate(self, X=None, y=None):
+    def score(self, X, y, sample_weight=None):
+        """Coefficient of determination of the predictions.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, each without itself (leave-one-out) or, with times,
+            from earlier rows. Those that none is earlier than are left out.
+        y : array-like of shape (n_queries,) or (n_queries, n_outputs)
+            Their targets.
+        sample_weight : array-like of shape (n_queries,), default=None
+            Their weights.
+
+        Returns
+        -------
+        float
+            R^2 of ``predict(X)``, as of scikit-learn's regressors.
+        """
+        return super().score(*known(self, X, y, sample_weight))
+
+    def calibrate(self, X=None, y=None, *, times=None, n_latest=None):
         """Choose anew how wide the predictive distributions are; predictions stay.
 
         Fit does so on its validation rows, each predicted by the networks that were not trained
@@ -225,10 +259,16 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), optional
             Rows that are not in the bank. None: the bank's, each without itself.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
             Their targets; only with `X`.
+        times : array-like of shape (n_samples,) or str, default=None
+            Times of `X`, of an estimator that was fitted with times: each row is predicted from
+            earlier ones, so that `X` may be in the bank already. None: they are later than it.
+        n_latest : int, default=None
+            Count only this many of the latest rows: of those of the bank with ``X=None``. It needs
+            times. None: all.
 
         Returns
         -------
@@ -243,7 +283,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         check_is_fitted(self)
         refuse_targets_alone(X, y)
-        edit(self, lambda fitted: recalibration(fitted, X, y))
+        edit(self, lambda fitted: recalibration(fitted, X, y, times, n_latest))
         return self
 
     @property
@@ -257,8 +297,15 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
         edit(self, lambda _: partial(replace, calibration=calibration))
 
-    def _calibrate(self, bank, splits=None):
+    def _calibrate(self, bank, splits=None, validation=None):
         head = self.network_.head
+        if validation is not None:
+            query, times = embedded(self, validation.X), times_of(self, validation.X)
+            truth = checked_values(self, validation.y, len(query))
+            weights = validation.weights(truth.device)
+            optimism = self.n_neighbors == "auto"
+            found = calibrate_on_rows(head, bank, query, truth, times, weights, optimism)
+            return replace(bank, calibration=found)
         if bank.n_units < 2:  # without a known error, the distribution of the targets
             return replace(bank, calibration=Calibration())
         if splits is None or splits[0][1] is None:
@@ -275,25 +322,39 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 
-def recalibration(fitted, X, y):
+def recalibration(fitted, X, y, times, n_latest):
     """Calibrate a bank on some rows, or on its own."""
+    if n_latest is not None:
+        check_integer("n_latest", n_latest)
+        if fitted.bank_.time is None:
+            raise ValueError(
+                f"n_latest needs an estimator that was fitted with times, got {n_latest!r}"
+            )
     if X is None:
-        return partial(_calibrate_on_itself, fitted)
+        if times is not None:
+            raise ValueError("times must be None with X=None: those of the bank's rows are known")
+        return partial(_calibrate_on_itself, fitted, n_latest)
     query = embedded(fitted, X)
+    given = times is not None
+    moments = times_given(fitted, X, times, len(query)) if given else times_of(fitted, X)
     targets = checked_values(fitted, y, len(query))
+    if n_latest is not None:
+        if moments is None:
+            raise ValueError(f"n_latest needs times of X, got n_latest={n_latest!r} without them")
+        rows = moments.argsort(stable=True)[-n_latest:]
+        query, moments, targets = query[rows], moments[rows], targets[rows]
 
     def calibrate(bank):
-        evaluation = bank.evaluate(fitted.network_.head, query)
-        residual = (targets - evaluation.mean()).reshape(len(query), -1)
-        return replace(bank, calibration=fit_calibration(evaluation, residual))
+        found = calibrate_on_rows(fitted.network_.head, bank, query, targets, moments)
+        return replace(bank, calibration=found)
 
     return calibrate
 
 
-def _calibrate_on_itself(fitted, bank):
+def _calibrate_on_itself(fitted, n_latest, bank):
     if bank.n_units < 2:
         raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
-    return fitted._calibrate(bank)
+    return replace(bank, calibration=calibrate_on_bank(fitted.network_.head, bank, n_latest))
 
 
 def check_instead_of_mean(return_std) -> None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from .._data.columns import Column, plain_values, read_columns
 from .._data.embedded import Embedded
+from .._data.forms import read_as, read_strings
 from .._data.names import are_row_numbers, free_name, index_of
 from .._data.tables import as_array, is_frame, names_of_columns, select_columns
 from .._inference.bank import NeighborBank
@@ -51,8 +53,7 @@ def _rows_and_queries(
     rows = [feature[kept] for feature in _read(features)]
     if X is None:
         return rows, rows
-    zones = [feature.read.time_zone for feature in rows]
-    return rows, _read(_as_ordered(_checked("X", X), features), zones)
+    return rows, _read(_as_ordered(_checked("X", X), features), [row.read for row in rows])
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ def _checked(parameter: str, X: Any) -> Any:
     """A frame, or an array of two axes."""
     if isinstance(X, Embedded):
         raise ValueError(f"{parameter} must be a table where features are given, got embeddings")
+    if issparse(X):
+        raise TypeError(
+            f"{parameter} must be dense where features are given, got a sparse matrix: explain a "
+            "pipeline by its own X, such as texts in a column of a DataFrame, see unwrap"
+        )
     if is_frame(X, parameter):
         return X
     array = as_array(X)
@@ -104,13 +110,17 @@ def _as_ordered(X: Any, features: Any) -> Any:
     return X
 
 
-def _read(X: Any, time_zones: list[str | None] | None = None) -> list[_Feature]:
-    """Read the columns of a table; dates in the time zones of another table."""
+def _read(X: Any, like: list[Column] | None = None) -> list[_Feature]:
+    """Read the columns of a table; as those of another table were read, if it is given."""
     named = is_frame(X)
-    pairs = zip(read_columns(X, time_zones), plain_values(X), strict=True)
+    if like is None:
+        columns = [read_strings(column) for column in read_columns(X)]
+    else:
+        read = read_columns(X, [column.time_zone for column in like])
+        columns = [read_as(*pair) for pair in zip(read, like, strict=True)]
     return [
         _Feature(str(column.name) if named else f"x{column.name}", shown, column)
-        for column, shown in pairs
+        for column, shown in zip(columns, plain_values(X), strict=True)
     ]
 
 

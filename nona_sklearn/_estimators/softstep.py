@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._data.sparse_encoder import SparseEncoder
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights
@@ -13,7 +14,12 @@ from ..weighting import Weighting
 from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
 from .nona import NONAClassifier, NONARegressor
-from .parameters import CLASSIFIER_CONSTRAINTS, SOFTSTEP_CONSTRAINTS, ASSoftmax
+from .parameters import (
+    CLASSIFIER_CONSTRAINTS,
+    REGRESSOR_CONSTRAINTS,
+    SOFTSTEP_CONSTRAINTS,
+    ASSoftmax,
+)
 from .queries import fitted_snapshot
 from .regression import NeighborRegressor
 from .upgrades import upgrade_softstep
@@ -30,6 +36,11 @@ def feature_importances(estimator: Any) -> np.ndarray:
         raise AttributeError(
             "feature_importances_ needs a fit with learn_feature_weights=True and "
             "hidden_layer_sizes=None"
+        )
+    if isinstance(fitted.features_, SparseEncoder):
+        raise AttributeError(
+            "feature_importances_ needs a fit to a dense table, or to a sparse matrix of few "
+            "columns: weights are of components, each of which has a part of every column"
         )
     squares = embedding.weight.square().cpu().numpy() * (fitted.scaler_.var_ > 0)
     source, n_columns = fitted.features_.source_, fitted.n_features_in_
@@ -64,7 +75,12 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
         DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
         no column; one that holds strings is refused then. What becomes of each kind of column,
-        see :class:`TableEncoder`.
+        see :class:`TableEncoder`. A sparse `X` has none.
+
+    text_features : str, int, list, dict or None, default=None
+        Columns of texts in a table, by name or number, each with a vectoriser of scikit-learn or a
+        function of a list of str in a dict; without one, by n-grams of characters. See
+        :class:`TableEncoder`.
 
     weighting : str or Weighting, default='softmax'
         'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
@@ -149,16 +165,17 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
 
-    scaler_ : StandardScaler or SmoothClipScaler
+    scaler_ : StandardScaler, SmoothClipScaler or RowScaler
         Standardises the features before they are weighted, without centring them for dot and
         cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
         distances as they are. Before a learned embedding it is that of :class:`NONARegressor`.
 
     history_ : list of dict
         skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
-        of standardised targets), ``dur`` (seconds), ``epoch``, and whether a loss is the best. The
-        last one also holds ``stopped``, why there are no more: 'no change', 'max_iter' or
-        'max_time'; and the one whose weights were kept ``kept``, True.
+        of standardised targets, of several outputs their geometric mean), ``dur`` (seconds),
+        ``epoch``, and whether a loss is the best. The last one also holds ``stopped``, why there
+        are no more: 'no change', 'max_iter' or 'max_time'; and the one whose weights were kept
+        ``kept``, True.
 
     n_iter_ : int
         Number of epochs run.
@@ -175,7 +192,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
         Share of each feature in the mean squared distance between two rows; sums to 1. Only
-        with learned feature weights.
+        with learned feature weights, and not of a wide sparse matrix.
 
     See Also
     --------
@@ -200,6 +217,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     n_neighbors: int | str | None = field(default="auto", kw_only=False)
     categorical_features: Any = "from_dtype"
+    text_features: Any = None
     weighting: str | Weighting = "softmax"
     similarity: str = "log_l2"
     softstep: str = "s1"
@@ -209,6 +227,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
+    bounds: Any = None
     neighbor_pool: str = "dataset"
     pool_size: int = 1024
     batch_size: int | str = 256
@@ -217,14 +236,14 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     max_iter: int = 200
     max_time: float | None = None
     early_stopping: bool = False
-    validation_fraction: float = 0.15
+    validation_fraction: Any = 0.15
     n_iter_no_change: int = 10
     device: str | torch.device = "auto"
     warm_start: bool = False
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = SOFTSTEP_CONSTRAINTS
+    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS
     feature_importances_ = property(feature_importances)
 
     def _architecture(self):
@@ -294,6 +313,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     class_weight: Any = None
     smoothing: bool = True
     categorical_features: Any = "from_dtype"
+    text_features: Any = None
     weighting: str | Weighting = "softmax"
     similarity: str = "log_l2"
     softstep: str = "s1"
@@ -311,7 +331,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     max_iter: int = 200
     max_time: float | None = None
     early_stopping: bool = True
-    validation_fraction: float = 0.15
+    validation_fraction: Any = 0.15
     n_iter_no_change: int = 10
     device: str | torch.device = "auto"
     warm_start: bool = False

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._data.groups import number_further
 from .._data.names import names_of_new
+from .._data.times import TimeKind
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
@@ -19,7 +21,11 @@ from .distribution import Calibration
 from .evaluation import Evaluation
 from .neighbors import Exclusion, Neighbors
 
-PLAIN_FIELDS = "names", "numbered", "target_names", "calibration", "weight_unit"  # in a pickle
+#: In a pickle; version 0.2.0 had neither of the last two.
+PLAIN_FIELDS = (
+    *("names", "numbered", "target_names", "calibration", "weight_unit"),
+    *("time", "group_names"),
+)
 
 
 @storable
@@ -50,6 +56,10 @@ class NeighborBank:
         How weighted targets become a predictive distribution.
     weight_unit : float, default=1.0
         The sample weight of fit that has a log prior of 0.
+    time : TimeKind, optional
+        What the rows' times are; None: they have none.
+    group_names : object ndarray of shape (n_groups,), optional
+        Names of the groups, by their numbers; None of a row that is a group by itself.
     """
 
     neighbors: Neighbors
@@ -61,6 +71,8 @@ class NeighborBank:
     target_names: tuple[str, ...] | None = None
     calibration: Calibration | None = None
     weight_unit: float = 1.0
+    time: TimeKind | None = None
+    group_names: np.ndarray | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -70,6 +82,9 @@ class NeighborBank:
             vars(self)["ids"] = torch.arange(len(self), device=self.embeddings.device)
         if self.next_id is None:
             vars(self)["next_id"] = torch.tensor(len(self))
+        if self.groups is not None and self.group_names is None:
+            n_groups = int(self.groups.max()) + 1 if len(self) else 0
+            vars(self)["group_names"] = np.full(n_groups, None, dtype=object)
 
     def __len__(self) -> int:
         return len(self.neighbors)
@@ -96,16 +111,20 @@ class NeighborBank:
         head: NONAHead | AverageHead,
         query: Tensor | None = None,
         leave_out: str = "itself",
+        limits: Tensor | None = None,
     ) -> Evaluation:
         """Evaluate a head for queries (q, d), or for the bank's own rows by default.
 
         `leave_out` ("itself" or "group") determines which neighbours are excluded for the bank's
-        own rows: themselves, or their group, if they have one.
+        own rows: themselves, or their group, if they have one. With times, all are excluded that
+        are not earlier. Of queries, these are `limits`, (q,); None: they are later than the bank.
         """
         if query is not None:
-            return Evaluation(head, self.neighbors, query)
+            return Evaluation(head, self.neighbors, query, self.neighbors.after(limits))
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
-        return Evaluation(head, self.neighbors, self.embeddings, Exclusion(labels, labels))
+        times = self.neighbors.times
+        exclusion = Exclusion(labels, labels, times, times)
+        return Evaluation(head, self.neighbors, self.embeddings, exclusion)
 
     # -- editing -------------------------------------------------------------------------
 
@@ -127,24 +146,33 @@ class NeighborBank:
         names = self.ids.cpu().numpy() if self.names is None else self.names
         return names[positions]
 
-    def add(self, neighbors: Neighbors, labels: np.ndarray | None = None) -> NeighborBank:
-        """Return a bank with further rows, each a group by itself, named by `labels` if any."""
+    def add(
+        self,
+        neighbors: Neighbors,
+        labels: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
+    ) -> NeighborBank:
+        """Return a bank with further rows, named by `labels` if any.
+
+        Each is a group by itself, unless it is in one of `groups`, (n,).
+        """
         new = self.next_id + torch.arange(len(neighbors))
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
         if self.names is None and names.tolist() == new.tolist():
             joined = None
         else:
             joined = np.concatenate([self.names_of(slice(None)).astype(object), names])
-        groups = self.groups
-        if groups is not None:
-            alone = groups.max() + 1 + torch.arange(len(neighbors), device=groups.device)
-            groups = torch.cat([groups, alone])
+        group_names, numbers = self.group_names, self.groups
+        if numbers is not None and group_names is not None:
+            group_names, further = number_further(groups, len(neighbors), group_names)
+            numbers = torch.cat([numbers, torch.from_numpy(further).to(numbers)])
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
-            groups=groups,
+            groups=numbers,
+            group_names=group_names,
             names=joined,
         )
 
@@ -155,13 +183,29 @@ class NeighborBank:
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order."""
         rows = torch.as_tensor(positions, device=self.ids.device)
+        groups, group_names = self.groups, self.group_names
+        if groups is not None and group_names is not None:
+            kept, groups = groups[rows].unique(return_inverse=True)
+            group_names = group_names[kept.cpu().numpy()]  # no others are remembered
         return replace(
             self,
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
-            groups=None if self.groups is None else self.groups[rows],
+            groups=groups,
+            group_names=group_names,
             names=None if self.names is None else self.names[positions],
         )
+
+    def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
+        """Return a bank of the latest rows: so many, and up to an age before the latest."""
+        assert self.neighbors.times is not None
+        times = self.neighbors.times.cpu().numpy()
+        kept = np.arange(len(self))
+        if max_age is not None:
+            kept = kept[times >= times.max() - max_age]
+        if n_rows is not None and len(kept) > n_rows:
+            kept = np.sort(kept[np.argsort(times[kept], kind="stable")[-n_rows:]])
+        return self if len(kept) == len(self) else self.in_order(kept)
 
     def with_targets(
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
@@ -180,6 +224,7 @@ class NeighborBank:
             "log_prior": self.neighbors.log_prior,
             "unit": self.neighbors.adjustment_scale,
             "groups": self.groups,
+            "times": self.neighbors.times,
         }
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
@@ -198,9 +243,10 @@ class NeighborBank:
             tensors.pop("log_prior", None),
             tensors.pop("unit", None),
             state.get("algorithm", "auto"),  # version 0.2.0 had none
+            tensors.pop("times", None),
         )
         neighbors.cache["graphs"] = state.get("graphs")
-        others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS}
+        others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS if name in state}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()
         vars(self).update(vars(made))
@@ -216,6 +262,7 @@ class NeighborBank:
             "log_prior": self.neighbors.log_prior,
             "ids": self.ids,
             "groups": self.groups,
+            "times": self.neighbors.times,
             "names": self.names,
         }
         for name, array in each_row.items():

@@ -7,6 +7,7 @@ its minimum alone would leave coverage to chance.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .._data.sample_weight import apply_weights, normalize_mean, weighted_quantiles
+from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
 from .distribution import (
@@ -22,6 +24,7 @@ from .distribution import (
     Calibration,
     Noise,
     Smoothed,
+    limits_of,
     max_distances,
     weighted_mean,
 )
@@ -66,6 +69,7 @@ def fit_calibration(
     n_scored = min(len(evaluation), _n_rows(len(evaluation.neighbors), SCORE_PAIRS))
     scored = torch.linspace(0, len(evaluation) - 1, n_scored).long()
     evaluation, residual = evaluation[scored], residual[scored]
+    head = evaluation.one_head
     if sample_weight is not None:
         sample_weight = sample_weight[scored] / sample_weight[scored].mean()
 
@@ -81,7 +85,7 @@ def fit_calibration(
         for power in POWERS:
             weights, sums = weighted.weights(power), 0.0
             for distribution, column in zip(distributions, residuals, strict=True):
-                score, within = _score(distribution, weights, column)
+                score, within = _score(distribution, weights, column, head)
                 sums += apply_weights(score, counts) / distribution.noise.scale
                 covered.append(apply_weights(within, counts).sum(dim=1))
             scores.append(sums)
@@ -117,20 +121,26 @@ def _miscoverage(coverage: Tensor) -> Tensor:
     return ((coverage - levels).square() / (levels * (1 - levels))).mean(dim=(0, 2))
 
 
-def _score(distribution: Smoothed, weights: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+def _score(
+    distribution: Smoothed, weights: Tensor, residual: Tensor, head: NONAHead
+) -> tuple[Tensor, Tensor]:
     """CRPS (q, NOISES), and 1 where the truth is in an interval, (levels, q, NOISES)."""
-    # The truth is shifted rather than the distribution's mean.
-    truth = weighted_mean(weights, distribution.values) - distribution.center + residual
+    # The truth is shifted rather than the distribution's mean, and so are its bounds.
+    shift = distribution.center - weighted_mean(weights, distribution.values)
+    truth, points = residual - shift, distribution.points_within(limits_of(head, shift))
     reached = distribution.reached(weights).unflatten(1, (len(NOISES), -1))
     level = _level_of_interval(distribution, reached, truth)
     within = level <= LEVELS.to(truth)[:, None, None]
-    return crps(distribution, reached, truth), within.to(truth)
+    return crps(points, reached, truth), within.to(truth)
 
 
-def crps(distribution: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
-    """Scores (q, NOISES) of distributions for a truth minus their center, (q, 1)."""
-    missed = (truth <= distribution.points).to(reached)  # (q, points)
-    return torch.trapezoid((reached - missed[:, None]).square(), distribution.points)
+def crps(points: Tensor, reached: Tensor, truth: Tensor) -> Tensor:
+    """Scores (q, NOISES) of distributions for a truth (q, 1), both at distances from a center.
+
+    `points`, (points,) or (q, points), end at the bounds of the truth.
+    """
+    missed = (truth <= points).to(reached)  # (q, points)
+    return torch.trapezoid((reached - missed[:, None]).square(), points[..., None, :])
 
 
 def _level_of_interval(distribution: Smoothed, reached: Tensor, truth: Tensor) -> Tensor:
@@ -145,10 +155,39 @@ def shape_of(errors: np.ndarray) -> tuple[float, ...]:
     return tuple(np.quantile(centered / (centered.std() or 1.0), levels).tolist())
 
 
+def calibrate_on_rows(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    query: Tensor,
+    truth: Tensor,
+    limits: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    chose_n_neighbors: bool = False,
+) -> Calibration:
+    """Calibrate on rows (q, d) that trained no network, with these targets (q,) or (q, n_outputs).
+
+    With `limits`, (q,), neighbours are before them; rows that no neighbour is earlier than do not
+    count. `sample_weight`, (q,), has a mean of 1. For `chose_n_neighbors`, see :data:`OPTIMISM`.
+
+    Raises
+    ------
+    ValueError
+        If no row has earlier neighbours.
+    """
+    found = bank.evaluate(head, query, limits=limits)
+    evaluation, truth, sample_weight = found.without_isolated(truth, sample_weight)
+    if len(truth) == 0:
+        raise ValueError("calibrate needs rows that others of the bank are earlier than, got none")
+    residual = (truth - evaluation.mean()).reshape(len(truth), -1)
+    if chose_n_neighbors:
+        residual = residual * math.sqrt(1 + OPTIMISM / len(residual))
+    return fit_calibration(evaluation, residual, sample_weight)
+
+
 def calibrate_on_held_out(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
-    splits: list[tuple[np.ndarray, np.ndarray | None]],
+    splits: list[Split],
     chose_n_neighbors: bool = False,
 ) -> Calibration:
     """Calibrate the average on validation rows, each predicted by a network not trained on it.
@@ -163,23 +202,29 @@ def calibrate_on_held_out(
     bank : NeighborBank
         All training rows. A row's group, if it has one, is left out with the row, since new groups
         are farther from the bank.
-    splits : list of tuple (ndarray, ndarray or None)
+    splits : list of Split
         Training and validation rows of each network.
     chose_n_neighbors : bool, default=False
         Whether these validation rows chose the number of neighbours, see :data:`OPTIMISM`.
     """
     networks = split_networks(head, bank)
     n_most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
-    held_out, residuals, n_valid = [], [], []
-    for (own_head, own_bank), (_, valid) in zip(networks, splits, strict=True):
+    held_out, residuals, n_valid, limits_of_rows = [], [], [], []
+    for (own_head, own_bank), (_, valid, limits) in zip(networks, splits, strict=True):
         assert valid is not None  # either all networks have validation rows or none
         n_valid.append(len(valid))
-        rows = np.sort(valid[:n_most])
+        order = valid[:n_most].argsort()
+        rows, before = valid[order], None if limits is None else limits[order]
         # From the whole bank, as for queries, each without itself.
-        mean = evaluate_rows(own_head, own_bank, rows).mean()
+        found = evaluate_rows(own_head, own_bank, rows, before)
+        evaluation, rows, before = found.without_isolated(rows, before)
         held_out.append(rows)
-        residuals.append((bank.targets[rows] - mean).reshape(len(rows), -1))
+        limits_of_rows += [] if before is None else [before]
+        residual = bank.targets[rows] - evaluation.mean()
+        residuals.append(residual.reshape(len(rows), bank.neighbors.columns.shape[1]))
     rows, first = np.unique(np.concatenate(held_out), return_index=True)  # some are shared
+    if len(rows) == 0:  # without a known error, the distribution of the targets
+        return Calibration()
     residual, log_prior = torch.cat(residuals)[first], bank.neighbors.log_prior
     sample_weight = _sample_weight(log_prior, rows)
     error = _mean_size(residual, sample_weight).square().clamp_min(1e-300)
@@ -188,7 +233,8 @@ def calibrate_on_held_out(
     if chose_n_neighbors:
         share = share * (1 + OPTIMISM / float(np.mean(n_valid)))
     residual = residual * share.sqrt()
-    return fit_calibration(evaluate_rows(head, bank, rows), residual, sample_weight)
+    before = np.concatenate(limits_of_rows)[first] if limits_of_rows else None
+    return fit_calibration(evaluate_rows(head, bank, rows, before), residual, sample_weight)
 
 
 def _averaged_out(
@@ -217,20 +263,41 @@ def _mean_size(errors: Tensor, sample_weight: Tensor | None) -> Tensor:
     return apply_weights(errors.abs(), sample_weight).mean(dim=0)
 
 
-def calibrate_on_bank(head: NONAHead | AverageHead, bank: NeighborBank) -> Calibration:
-    """Calibrate on the bank's own rows, each without itself or its group."""
-    rows = np.random.RandomState(0).permutation(len(bank))[: _n_rows(len(bank), ERROR_PAIRS)]
-    evaluation = evaluate_rows(head, bank, rows)
+def calibrate_on_bank(
+    head: NONAHead | AverageHead, bank: NeighborBank, n_latest: int | None = None
+) -> Calibration:
+    """Calibrate on the bank's own rows, each without itself or its group.
+
+    With times, they are predicted from earlier rows, and only the latest may count.
+    """
+    rows = np.arange(len(bank))
+    if n_latest is not None and bank.neighbors.times is not None:
+        rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
+    rows = np.random.RandomState(0).permutation(rows)[: _n_rows(len(bank), ERROR_PAIRS)]
+    evaluation, rows = evaluate_rows(head, bank, rows).without_isolated(rows)
+    if len(rows) == 0:  # without a known error, the distribution of the targets
+        return Calibration()
     residual = bank.targets[rows] - evaluation.mean()
     sample_weight = _sample_weight(bank.neighbors.log_prior, rows)
     return fit_calibration(evaluation, residual.reshape(len(rows), -1), sample_weight)
 
 
 def evaluate_rows(
-    head: NONAHead | AverageHead, bank: NeighborBank, rows: np.ndarray
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    rows: np.ndarray,
+    limits: np.ndarray | None = None,
 ) -> Evaluation:
-    """Evaluate some of the bank's rows, each without itself or its group."""
-    return bank.evaluate(head, leave_out="group")[rows]
+    """Evaluate some of the bank's rows, each without itself or its group.
+
+    With times, neighbours are before the limits, (len(rows),), or else before the row.
+    """
+    found = bank.evaluate(head, leave_out="group")[rows]
+    if limits is None:
+        return found
+    assert found.exclusion is not None
+    before = torch.as_tensor(limits, device=bank.embeddings.device)
+    return replace(found, exclusion=replace(found.exclusion, limits=before))
 
 
 def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:

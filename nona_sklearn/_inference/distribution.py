@@ -3,7 +3,8 @@
 Their mean is the prediction, but their spread is not that of its error: a network learns weights
 for the mean alone. So a predictive distribution takes the weights to a `power`, which sharpens or
 flattens them, shifts the result back to the prediction, and adds `noise` with the shape of the
-errors on held-out rows. Both are chosen after training (:mod:`.calibration`).
+errors on held-out rows. Both are chosen after training (:mod:`.calibration`). Values that are then
+beyond a bound of the targets are the bound.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.threads import cached_property
+from ..attention import NONAHead
 from .evaluation import Evaluation
+
+Limits = tuple[Tensor, Tensor]
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
@@ -57,6 +61,7 @@ class Empirical:
     """Distributions of weighted values of one output, without noise.
 
     Methods take weights (q, n) that sum to 1 and return (q, k). Values are (q, n) or (1, n).
+    `limits`, two of (q, 1), are the least and the largest value: those beyond are the limit.
     """
 
     def __init__(self, values: Tensor):
@@ -66,16 +71,19 @@ class Empirical:
     def _sorted(self) -> tuple[Tensor, Tensor]:
         return self.values.sort(dim=1)
 
-    def std(self, weights: Tensor) -> Tensor:
+    def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
         """Standard deviations, k = 1."""
-        return variance(weights, self.values).sqrt()
+        values = self.values if limits is None else self.values.clamp(*limits)
+        return variance(weights, values).sqrt()
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         tiny = torch.finfo(levels.dtype).tiny  # a quantile of level 0 has positive weight
         levels = levels.clamp_min(tiny).expand(len(weights), -1).contiguous()
-        ranks = torch.searchsorted(self._cumulated(weights), levels)
-        return self._sorted[0].expand(len(weights), -1).gather(1, ranks)
+        cumulated = self._cumulated(weights)
+        ranks = torch.searchsorted(cumulated, levels).clamp_max(weights.shape[1] - 1)
+        found = self._sorted[0].expand(len(weights), -1).gather(1, ranks)
+        return torch.where(cumulated[:, -1:].isnan(), torch.nan, found)  # without neighbours
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         """Probabilities not to exceed the points (q, k)."""
@@ -151,8 +159,21 @@ class Smoothed:
         self.values, self.center, self.noise, self.at_points = values, center, noise, at_points
         self.points = noise.points.to(center)
 
-    def std(self, weights: Tensor) -> Tensor:
-        return (variance(weights, self.values) + self.noise.scale**2).sqrt()
+    def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
+        if limits is None:
+            return (variance(weights, self.values) + self.noise.scale**2).sqrt()
+        reached, points = self.reached(weights), self.points_within(limits)
+        low, high, share = points[:, :-1], points[:, 1:], reached.diff(dim=1)  # even in between
+        mean = (share * (low + high)).sum(dim=1, keepdim=True) / 2
+        low, high = low - mean, high - mean
+        squares = share * (low.square() + low * high + high.square()) / 3
+        return squares.sum(dim=1, keepdim=True).clamp_min(0.0).sqrt()
+
+    def points_within(self, limits: Limits | None) -> Tensor:
+        """Distances of the points from the center, those beyond a limit at it."""
+        if limits is None:
+            return self.points
+        return self.points.clamp(*(limit - self.center for limit in limits))
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         return self.quantiles_of(self.mass(weights), levels)
@@ -218,6 +239,11 @@ def output_noises(calibration: Calibration, extents: Tensor) -> list[Noise | Non
     return [Noise(*triple) if triple[0] else None for triple in triples]
 
 
+def limits_of(head: NONAHead, shift: Tensor) -> Limits | None:
+    """The bounds of the targets less the shift (q, 1) of values; None if there are none."""
+    return None if head.bounds is None else (head.bounds[0] - shift, head.bounds[1] - shift)
+
+
 def variance(weights: Tensor, values: Tensor) -> Tensor:
     """Variances (q, 1) of values (q, n) or (1, n) with weights (q, n)."""
     deviations = values - weighted_mean(weights, values)
@@ -243,15 +269,20 @@ class Distribution:
         extents = evaluation.extents() if extents is None else extents
         self.noises = output_noises(calibration, extents)
         self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
+        self.head = evaluation.one_head
 
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1."""
-        return self._describe(lambda distribution, weights, _: distribution.std(weights))
+        return self._describe(
+            lambda distribution, weights, shift: distribution.std(
+                weights, limits_of(self.head, shift)
+            )
+        )
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         return self._describe(
-            lambda distribution, weights, shift: (
+            lambda distribution, weights, shift: self.head.within_bounds(
                 shift + distribution.quantiles(weights, levels.to(weights))
             )
         )
@@ -263,9 +294,13 @@ class Distribution:
             given = points.to(weights)
             # A quantile is a value plus the shift: rounded, it must not be below the value.
             rounding = 2 * torch.finfo(given.dtype).eps * torch.maximum(given.abs(), shift.abs())
-            return distribution.cdf(
+            found = distribution.cdf(
                 weights, given - shift + torch.where(shift == 0, 0.0, rounding)
             )
+            if self.head.bounds is None:
+                return found
+            low, high = self.head.bounds
+            return torch.where(given < low, 0.0, torch.where(given >= high, 1.0, found))
 
         return self._describe(reached)
 
@@ -292,7 +327,8 @@ class Distribution:
             drawn = drawn.minimum(last)[..., None].expand(-1, -1, values.shape[2])
             shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
-            return (shift[:, None] + drawn + noise[queries].to(cumulated)).mT
+            drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
+            return self.head.within_bounds(drawn).mT
 
         return self._join(self.evaluation.map_weighted_rows(draw, precise=True), output_axis=1)
 
@@ -321,6 +357,8 @@ class Distribution:
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()
+        if (isolated := self.evaluation.isolated) is not None:
+            results[isolated.cpu().numpy()] = np.nan
         single = self.evaluation.neighbors.values.ndim == 1
         return results.squeeze(output_axis) if single else results
 

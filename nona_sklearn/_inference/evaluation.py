@@ -66,9 +66,7 @@ class Evaluation:
 
     def __getitem__(self, rows: Tensor | np.ndarray) -> Evaluation:
         """Select some of the queries."""
-        exclusion = self.exclusion
-        if exclusion is not None:
-            exclusion = replace(exclusion, queries=exclusion.queries[rows])
+        exclusion = None if self.exclusion is None else self.exclusion[rows]
         rows = torch.as_tensor(rows)
         candidates = self.candidates and tuple(each[rows] for each in self.candidates)
         some = Evaluation(self.head, self.neighbors, self.query[rows], exclusion, candidates)
@@ -81,7 +79,7 @@ class Evaluation:
     def attend(self) -> Tensor:
         """Weighted means of the neighbours' values, (q,) or (q, n_outputs), by definition."""
         neighbors = self.neighbors
-        excluded = None if self.exclusion is None else self.exclusion.pairs()
+        excluded = None if self.exclusion is None else self.exclusion.of()
         adjustment_scale = neighbors.adjustment_scale
         if isinstance(adjustment_scale, Tensor):
             adjustment_scale = adjustment_scale.to(self.query.dtype)
@@ -97,8 +95,32 @@ class Evaluation:
     # -- means -----------------------------------------------------------------------------
 
     def mean(self) -> Tensor:
-        """Predictions, (q,) or (q, c), in float64."""
-        return self._average(NetworkRows.mean)
+        """Predictions, (q,) or (q, c), in float64; of isolated queries as if nothing is known."""
+        means = self._average(NetworkRows.mean)
+        if (isolated := self.isolated) is not None:
+            means[isolated] = self.one_head.unknown(means)
+        return means
+
+    @property
+    def isolated(self) -> Tensor | None:
+        """Queries without any earlier neighbour, bool (q,); None if there are none."""
+        isolated = None if self.exclusion is None else self.exclusion.isolated()
+        return None if isolated is None or not isolated.any() else isolated
+
+    def without_isolated(self, *others: Any) -> tuple[Any, ...]:
+        """The same without the queries that have no neighbour, and others without their entries.
+
+        `others` are tensors or arrays of shape (q, ...), or None.
+        """
+        if (isolated := self.isolated) is None:
+            return self, *others
+        known = (~isolated).nonzero()[:, 0]
+        numbers = known.cpu().numpy()
+        kept = (
+            each if each is None else each[numbers if isinstance(each, np.ndarray) else known]
+            for each in others
+        )
+        return self[known], *kept
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
@@ -113,6 +135,11 @@ class Evaluation:
         shape = len(self), *self.neighbors.values.shape[1:]
         blocks = self._map_blocks(average)
         return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
+
+    @property
+    def one_head(self) -> NONAHead:
+        """The first network's head; bounds, and means of nothing, are the same for all."""
+        return self.split_by_head[0][0]
 
     @cached_property
     def split_by_head(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
@@ -149,6 +176,13 @@ class Evaluation:
         weights, positions, values = map(torch.cat, zip(empty, *blocks, strict=True))
         return weights, positions, values
 
+    def only_earlier(self, positions: Tensor) -> Tensor:
+        """Positions of neighbours, (q, k), -1 in place of rows that are excluded by their time."""
+        exclusion = self.exclusion
+        if exclusion is None or exclusion.limits is None or exclusion.times is None:
+            return positions
+        return positions.masked_fill(exclusion.times[positions] >= exclusion.limits[:, None], -1)
+
     def extents(self) -> Tensor:
         """Least and largest values, (2, k, n_outputs): of the values, and minus each network's g.
 
@@ -166,8 +200,13 @@ class Evaluation:
         return torch.stack([torch.stack([v.amin(dim=0), v.amax(dim=0)]) for v in each], dim=1)
 
     def effective_sizes(self) -> Tensor:
-        """One over the sum of squared weights, (q,)."""
-        return self._each_query(lambda weights: weights.square().sum(dim=1).reciprocal())
+        """One over the sum of squared weights, (q,); 0 without neighbours."""
+
+        def size(weights):
+            squares = weights.square().sum(dim=1)
+            return torch.where(squares > 0, squares.reciprocal(), 0.0)
+
+        return self._each_query(size)
 
     def support_sizes(self) -> Tensor:
         """Number of neighbours of positive weight, (q,)."""
@@ -259,7 +298,7 @@ class Evaluation:
         found = None if of_all else self.search()
 
         def apply(queries):
-            excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
+            excluded = None if self.exclusion is None else self.exclusion.of(queries)
             candidates = self.compare_all(queries) if found is None else found
             networks = []
             for (head, query, z), own in zip(parts, candidates, strict=True):
@@ -330,7 +369,10 @@ class Evaluation:
 
     def find_nearest(self, wanted: list[int]) -> tuple[Candidates, ...]:
         """The nearest rows, of each network so many."""
-        indexes = self.neighbors.indexes(self.head)
+        neighbors = self.neighbors
+        if self.exclusion is not None and self.exclusion.times is not None:
+            neighbors = neighbors.searched_by("brute")  # only it can exclude many rows
+        indexes = neighbors.indexes(self.head)
 
         def find(queries):
             return self._choose(
@@ -351,7 +393,7 @@ class Evaluation:
 
     def _choose(self, queries: slice, choose: Callable[..., Candidates]) -> list[Candidates]:
         """Candidates for each network, chosen by its number, its queries and the exclusion."""
-        excluded = None if self.exclusion is None else self.exclusion.pairs(queries)
+        excluded = None if self.exclusion is None else self.exclusion.of(queries)
         found = []
         for i, (head, query, neighbors) in enumerate(self.split_by_head):
             query = head.metric_part(query[queries])

@@ -107,8 +107,12 @@ class Explanation:
         whole = plain if votes else _array(evaluation[some].mean()).reshape(len(some), -1)
         rest = whole - self.totals(self.contributions)[some]
         targets = plain - self.totals(self.weights[:, None] * self.targets)[some]
+        adjusted = evaluation.one_head.within_bounds(torch.from_numpy(rest / left))
         return self._with_lines(
-            OTHERS, some, rest, weights=left[:, 0], targets=targets / left, adjusted=rest / left
+            *(OTHERS, some, rest),
+            weights=left[:, 0],
+            targets=targets / left,
+            adjusted=adjusted.numpy(),
         )
 
     def _with_network(self, evaluation: Evaluation) -> Explanation:
@@ -218,7 +222,7 @@ class Explanation:
 def _share_out(weights: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (q, k), and what they leave to all others, (q,); without others, they sum to 1."""
     total = weights.sum(dim=1, keepdim=True)
-    left = torch.where(1 - total > NEGLIGIBLE, 1 - total, 0.0)
+    left = torch.where((total > 0) & (1 - total > NEGLIGIBLE), 1 - total, 0.0)
     # What is left by rounding to float32 belongs to the neighbours themselves.
     return torch.where(left > 0, weights, weights / total), left[:, 0]
 

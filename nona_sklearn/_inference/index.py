@@ -7,6 +7,7 @@ The only file that imports faiss.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from numbers import Integral
@@ -181,7 +182,9 @@ class Index(ABC):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def query(self, query: np.ndarray | Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def query(
+        self, query: np.ndarray | Tensor, k: int, excluded: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Find the nearest rows of some queries.
 
         Parameters
@@ -190,6 +193,9 @@ class Index(ABC):
             Compared columns of the queries.
         k : int
             Number of rows; all, if there are fewer.
+        excluded : bool Tensor of shape (q, n), optional
+            Rows that are left out, by an index that compares all rows. They come last, with a
+            similarity of -inf.
 
         Returns
         -------
@@ -202,7 +208,10 @@ class Index(ABC):
         if k == 0 or len(query) == 0:
             none = query.new_zeros(len(query), k)
             return none, none.long()
-        found = [self._nearest(query[block], k) for block in spans(len(query), self._block(k))]
+        found = [
+            self._nearest(query[block], k, None if excluded is None else excluded[block])
+            for block in spans(len(query), self._block(k))
+        ]
         if len(found) == 1:
             return found[0]
         similarity, rows = map(torch.cat, zip(*found, strict=True))
@@ -213,7 +222,7 @@ class Index(ABC):
         return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
 
     @abstractmethod
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
         """:meth:`query` of a block of queries, for at least k rows."""
 
     def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,10 +230,17 @@ class Index(ABC):
         keys, rows = self._sort(query, rows)
         return of_exact_keys(self.similarity, keys, query), rows
 
-    def _sort(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Exact keys of rows (q, m), the nearest first, and the rows in this order."""
+    def _sort(
+        self, query: Tensor, rows: Tensor, excluded: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Exact keys of rows (q, m), the nearest first, and the rows in this order.
+
+        The key of an excluded row is infinite.
+        """
         rows = rows.sort(dim=1).values
         keys = exact_keys(self.similarity, query, self.rows[rows])
+        if excluded is not None:
+            keys = keys.masked_fill(excluded.gather(1, rows), math.inf)
         keys, order = keys.sort(dim=1, stable=True)
         return keys, rows.gather(1, order)
 
@@ -237,22 +253,24 @@ class ExactIndex(Index):
     that large are compared exactly.
     """
 
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        prepared = self._prepare(query)
+    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
+        prepared = self._prepare(query, excluded)
         m = min(k + MARGIN, len(self))
         candidates, least = self._candidates(prepared, m)
-        keys, rows = self._sort(query, candidates)
+        keys, rows = self._sort(query, candidates, excluded)
         keys, rows = keys[:, :k], rows[:, :k]
         if m < len(self):
             needed = self._least_key(query, keys[:, -1])
-            for i in (~(least < needed)).nonzero()[:, 0].tolist():  # of NaN, too
+            doubtful = ~(least < needed) & (keys[:, -1] < math.inf)  # of NaN, too
+            for i in doubtful.nonzero()[:, 0].tolist():
                 near = self._reaching(prepared, i, needed[i])
                 of_query = self._sort(query[i : i + 1], near)
                 keys[i], rows[i] = of_query[0][0, :k], of_query[1][0, :k]
-        return of_exact_keys(self.similarity, keys, query), rows
+        similarity = of_exact_keys(self.similarity, keys, query)
+        return similarity.masked_fill(keys == math.inf, -math.inf), rows
 
     @abstractmethod
-    def _prepare(self, query: Tensor) -> Any:
+    def _prepare(self, query: Tensor, excluded: Tensor | None) -> Any:
         """What the inexact keys of a block of queries are computed from."""
 
     @abstractmethod
@@ -285,8 +303,9 @@ class TiledIndex(ExactIndex):
         fitting = BLOCK_PAIRS // max(1, len(self))
         return min(super()._block(k), max(16, fitting))
 
-    def _prepare(self, query: Tensor) -> Tensor:
-        return self.keys_of(query)
+    def _prepare(self, query: Tensor, excluded: Tensor | None) -> Tensor:
+        keys = self.keys_of(query)
+        return keys if excluded is None else keys.masked_fill_(excluded, -math.inf)
 
     def _candidates(self, prepared: Tensor, m: int) -> tuple[Tensor, Tensor]:
         keys, rows = largest(prepared, m)
@@ -394,8 +413,10 @@ class FunctionIndex(Index):
     def _block(self, k: int) -> int:
         return max(1, BLOCK_PAIRS // max(1, len(self)))
 
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
         similarity = SIMILARITIES[self.similarity](query, self.rows)
+        if excluded is not None:
+            similarity = similarity.masked_fill(excluded, -math.inf)
         rows = nearest_first(similarity, None, k)[:, :k]
         return similarity.gather(1, rows), rows
 
@@ -412,7 +433,7 @@ class TreeIndex(ExactIndex):
         z = z.cpu()
         return (_on_sphere(z, side) if self.similarity == "cosine" else z.double()).numpy()
 
-    def _prepare(self, query: Tensor) -> np.ndarray:
+    def _prepare(self, query: Tensor, excluded: Tensor | None) -> np.ndarray:
         return self._points(query, 0)
 
     def _candidates(self, prepared: np.ndarray, m: int) -> tuple[Tensor, Tensor]:
@@ -462,7 +483,7 @@ class GraphIndex(Index):
         """Give the graph as an array of bytes."""
         return import_faiss().serialize_index(self.graph)
 
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
         """Among many duplicates a graph may lead to fewer than k rows: then search exactly."""
         points = self._points(query, 0)
         self.graph.hnsw.efSearch = max(2 * k, LEAST_IN_SIGHT)
@@ -521,7 +542,7 @@ class TransformerIndex(Index):
     def _block(self, k: int) -> int:
         return max(1, BLOCK_PAIRS // max(1, k))
 
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
         graph = self.transformer.transform(query.cpu().numpy()).tocsr()
         counts = np.diff(graph.indptr)
         refuse_too_few(self.transformer, counts.min(initial=k), k)

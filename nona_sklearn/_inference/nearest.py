@@ -14,6 +14,8 @@ from ..similarity import l2
 from .index import Index
 from .similarities import Similarities
 
+Excluded = Pairs | Tensor | None  # positions of pairs, or a mask (q, n)
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -77,9 +79,7 @@ def merge(parts: Sequence[Candidates], starts: Sequence[int]) -> Candidates:
     return Candidates(similarity, positions.gather(1, order), n_admitted, nearest)
 
 
-def compare_all(
-    similarities: Similarities, tiles: list[slice], excluded: Pairs | None
-) -> Candidates:
+def compare_all(similarities: Similarities, tiles: list[slice], excluded: Excluded) -> Candidates:
     """All rows of the bank as candidates."""
     query, n_rows = similarities.query, tiles[-1].stop
     # Allocated at once: small pieces kept between tiles would fragment the heap.
@@ -91,12 +91,16 @@ def compare_all(
     return Candidates(similarity)
 
 
-def find_nearest(index: Index, query: Tensor, excluded: Pairs | None, k: int) -> Candidates:
+def find_nearest(index: Index, query: Tensor, excluded: Excluded, k: int) -> Candidates:
     """Find the k nearest admitted rows of each query by an index.
 
-    As many more rows are searched as are excluded for any query.
+    As many more rows are searched as pairs exclude for any query.
     """
     n_rows, most = len(index), 0
+    if isinstance(excluded, Tensor):
+        similarity, positions = index.query(query, k, excluded)
+        positions = positions.masked_fill(similarity == -math.inf, n_rows)
+        return Candidates(similarity, positions, (~excluded).sum(dim=1, keepdim=True))
     n_admitted = torch.full((len(query), 1), n_rows, device=query.device)
     if excluded is not None and len(query):
         n_excluded = torch.bincount(excluded[0], minlength=len(query))
@@ -112,7 +116,7 @@ def find_nearest(index: Index, query: Tensor, excluded: Pairs | None, k: int) ->
 
 
 def nearest_by_l2(
-    query: Tensor, neighbors: Tensor, tiles: list[slice], excluded: Pairs | None
+    query: Tensor, neighbors: Tensor, tiles: list[slice], excluded: Excluded
 ) -> Tensor:
     """Similarity l2 of the nearest of the neighbours (n, d), (q, 1)."""
     nearest = query.new_full((len(query), 1), -math.inf)
@@ -124,8 +128,10 @@ def nearest_by_l2(
     return nearest
 
 
-def inside(excluded: Pairs, rows: slice) -> Pairs:
-    """Positions in a tile of its excluded pairs."""
+def inside(excluded: Pairs | Tensor, rows: slice) -> Pairs | Tensor:
+    """The excluded pairs of a tile: positions in it, or a mask."""
+    if isinstance(excluded, Tensor):
+        return excluded[:, rows]
     query, neighbor = excluded
     here = (neighbor >= rows.start) & (neighbor < rows.stop)
     return query[here], neighbor[here] - rows.start

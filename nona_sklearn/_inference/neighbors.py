@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._data.times import have_earlier
 from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
+from ..attention.functional import Pairs
 from .index import Index, make_index
 
 
@@ -31,6 +33,8 @@ class Neighbors:
         learned for other values, and these are not adjusted.
     algorithm : str or transformer, default='auto'
         How the nearest of them are found, as the estimators' parameter.
+    times : float64 Tensor of shape (n,), optional
+        Their times.
     """
 
     embeddings: Tensor
@@ -38,6 +42,7 @@ class Neighbors:
     log_prior: Tensor | None = None
     adjustment_scale: Tensor | float | None = 1.0
     algorithm: Any = "auto"
+    times: Tensor | None = None
     # What evaluations precompute from the embeddings.
     cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -47,20 +52,25 @@ class Neighbors:
     def __getitem__(self, rows: Tensor | slice) -> Neighbors:
         """Select some of them."""
         prior = None if self.log_prior is None else self.log_prior[rows]
+        times = None if self.times is None else self.times[rows]
         of_all = self.adjustment_scale, self.algorithm
-        return Neighbors(self.embeddings[rows], self.values[rows], prior, *of_all)
+        return Neighbors(self.embeddings[rows], self.values[rows], prior, *of_all, times)
 
     def join(self, others: Neighbors) -> Neighbors:
         """Append others."""
         prior = None
         if self.log_prior is not None or others.log_prior is not None:
             prior = torch.cat([self._prior(), others._prior()])
+        times = None
+        if self.times is not None and others.times is not None:
+            times = torch.cat([self.times, others.times])
         return Neighbors(
             torch.cat([self.embeddings, others.embeddings]),
             torch.cat([self.values, others.values]),
             prior,
             self.adjustment_scale,
             self.algorithm,
+            times,
         )
 
     def _prior(self) -> Tensor:
@@ -79,6 +89,14 @@ class Neighbors:
         others = replace(self, algorithm=algorithm)
         vars(others)["cache"] = self.cache  # in which an index stays that is built later
         return others
+
+    def after(self, limits: Tensor | None) -> Exclusion | None:
+        """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""
+        if self.times is None or limits is None or len(limits) == 0:
+            return None
+        if self.times.amax() < limits.amin():
+            return None
+        return Exclusion(limits=limits, times=self.times)
 
     def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
         """An index for each of a head's networks, built when it is first needed."""
@@ -110,21 +128,63 @@ class Neighbors:
 
 @dataclass(frozen=True, eq=False)
 class Exclusion:
-    """Excluded pairs: of queries (q,) and neighbours (n,) with the same integer label.
+    """Excluded pairs of queries and neighbours.
 
-    Row numbers or ids as labels exclude each row from its own neighbours, but not its twins;
-    groups exclude all rows of its group.
+    Parameters
+    ----------
+    queries, neighbors : int Tensor of shape (q,) and (n,), optional
+        Labels: pairs with the same one are excluded. Row numbers or ids exclude each row from its
+        own neighbours, but not its twins; groups exclude all rows of its group.
+    limits, times : float64 Tensor of shape (q,) and (n,), optional
+        A neighbour is excluded, too, unless its time is before the query's limit.
+    ends : float64 Tensor of shape (q,), optional
+        In training, a neighbour whose time is after this one is not excluded.
     """
 
-    queries: Tensor
-    neighbors: Tensor
+    queries: Tensor | None = None
+    neighbors: Tensor | None = None
+    limits: Tensor | None = None
+    times: Tensor | None = None
+    ends: Tensor | None = None
+
+    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> Exclusion:
+        """Select some of the queries."""
+        queries, limits, ends = (
+            None if each is None else each[rows] for each in (self.queries, self.limits, self.ends)
+        )
+        return replace(self, queries=queries, limits=limits, ends=ends)
+
+    def of(self, queries: slice = slice(None)) -> Pairs | Tensor:
+        """Positions of a block's excluded pairs or, where there are times, a mask (q, n)."""
+        if self.limits is None or self.times is None:
+            return self.pairs(queries)
+        mask = self.times >= self.limits[queries, None]
+        if self.ends is not None:
+            mask &= self.times <= self.ends[queries, None]
+        if self.queries is not None:
+            mask[self.pairs(queries)] = True
+        return mask
+
+    def isolated(self) -> Tensor | None:
+        """Which queries have no earlier neighbour, bool (q,); None without times.
+
+        With `ends` there are later ones, too.
+        """
+        if self.limits is None or self.times is None or self.ends is not None:
+            return None
+        return ~have_earlier(self.limits, self.times, self.queries, self.neighbors)
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
+        assert self.neighbors is not None
         return self.neighbors.sort()
 
     def pairs(self, queries: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Positions (p,) of a block's queries and of neighbours, found without all pairs."""
+        """Positions (p,) of a block's queries and of neighbours with the same label.
+
+        They are found without all pairs.
+        """
+        assert self.queries is not None
         labels, order = self._sorted
         wanted = self.queries[queries].contiguous()
         first = torch.searchsorted(labels, wanted)

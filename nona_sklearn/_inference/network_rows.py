@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention import ClassHead, NONAHead
-from ..attention.functional import Pairs
-from .nearest import Candidates
+from .nearest import Candidates, Excluded
 from .neighbors import Neighbors
 
 LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed
@@ -32,7 +31,7 @@ class NetworkRows:
         The bank's rows in its space.
     candidates : Candidates
         The rows that can have weight: m for each query.
-    excluded_pairs : Pairs, optional
+    excluded_pairs : Pairs or bool Tensor of shape (q, n), optional
         Queries, and rows of the bank that are excluded for them.
     """
 
@@ -42,7 +41,7 @@ class NetworkRows:
         query: Tensor,
         neighbors: Neighbors,
         candidates: Candidates,
-        excluded_pairs: Pairs | None = None,
+        excluded_pairs: Excluded = None,
     ):
         self.excluded_pairs = excluded_pairs
         self.head, self.neighbors, self.candidates = head, neighbors, candidates
@@ -125,9 +124,13 @@ class NetworkRows:
         """
         if power == 1:
             return self.weights
-        weights = self.weights**power
-        if self.neighbors.log_prior is not None:
-            weights = weights * ((1 - power) * self.neighbors.log_prior[self.rows].double()).exp()
+        if self.neighbors.log_prior is None:
+            weights = self.weights**power
+        else:  # as logarithms: priors may be of any size
+            priors = self.neighbors.log_prior[self.rows].double()
+            logits = power * self.weights.double().log() + (1 - power) * priors
+            most = logits.amax(dim=1, keepdim=True)
+            weights = (logits - torch.where(most.isfinite(), most, 0.0)).exp()
         return weights / _or_one(weights.sum(dim=1, keepdim=True))
 
     def step_sum(self) -> Tensor:
@@ -140,7 +143,14 @@ class NetworkRows:
 
     def mean(self) -> Tensor:
         """Adjusted weighted means of the values, (q, c)."""
-        return self._prediction(_average(self.weights, self._summands(self.rows)))
+        return self._mean_by(self.weights)
+
+    def _mean_by(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+        """Predictions of some queries by other weights of their candidates."""
+        rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
+        if self.adjusts and self.head.bounds is not None:  # not a function of sums
+            return _average(weights, self.adjusted(rows, queries))
+        return self._prediction(_average(weights, self._summands(rows)), queries)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q, c), not adjusted."""
@@ -176,14 +186,14 @@ class NetworkRows:
         """Whether :meth:`adjusted` values are others than the neighbours' own."""
         return self.adjusts
 
-    def adjusted(self, rows: Tensor | slice) -> Tensor:
-        """Adjusted values of rows (q, b), or of all, (q, b, c)."""
+    def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
+        """Adjusted values of rows (q, b), or of all, for some queries, (q, b, c)."""
         values = self.neighbors.columns[rows]
         if not self.adjusts:
             return values.reshape(-1, *values.shape[-2:])
         theirs = self._adjustments(self.neighbors.embeddings, rows)
-        own, attenuation = self.query_adjustments[:, None], self.attenuation[:, :, None]
-        return self.head.adjusted_mean(values, theirs, 1.0, own, attenuation)
+        own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
+        return self.head.adjusted(values, theirs, own, attenuation)
 
     def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         """Adjustments g of rows, (..., c), in units of the values."""
@@ -237,9 +247,7 @@ class NetworkRows:
             weights = torch.where(
                 total > 0, weights, torch.zeros_like(weights).scatter_(1, column, 1.0)
             )
-            rows = self.rows if isinstance(self.rows, slice) else self.rows[query]
-            mean = _average(weights, self._summands(rows))
-            means.append(self._prediction(mean, query))
+            means.append(self._mean_by(weights, query))
         return torch.cat(means)
 
     def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
@@ -285,11 +293,11 @@ class NetworkClassRows(NetworkRows):
     def moves_values(self) -> bool:
         return True
 
-    def adjusted(self, rows: Tensor | slice) -> Tensor:
+    def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
         """What a unit of weight of some rows adds to each probability, (q, b, C)."""
         total = self.head.totals(self.head.smoothed(self.masses, self.smoothing) * self.odds)
         scale = (1 - self.smoothing) * self.odds / total
-        return self.neighbors.columns[rows] * scale[:, None]
+        return self.neighbors.columns[rows] * scale[queries, None]
 
     def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
         columns, kept = self.neighbors.columns[self.rows], 1 - self.smoothing

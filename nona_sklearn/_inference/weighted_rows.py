@@ -90,14 +90,15 @@ class WeightedRows:
         Where all weights are 0, it is a plain average.
         """
         values = self.networks[0].neighbors.columns[rows]
-        values = values.reshape(-1, *values.shape[-2:])
+        values = values if values.ndim == 3 else values[None]
         if not self.networks[0].moves_values:
             return values
         total = weights.sum(dim=0)
         share = torch.where(total > 0, weights / total, 1 / len(self.networks))
         moves = (network.adjusted(rows) - values for network in self.networks)
         # In this form, rounded shares leave values as they are where nothing moves them.
-        return values + sum(s[..., None] * move for s, move in zip(share, moves, strict=True))
+        mean = values + sum(s[..., None] * move for s, move in zip(share, moves, strict=True))
+        return self.networks[0].head.within_bounds(mean)  # beyond which it may be by rounding
 
     def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Weights and positions (q, k) and adjusted values (q, k, n_outputs), heaviest first.
@@ -137,7 +138,7 @@ class WeightedRows:
         last = positions.new_zeros(len(positions), self.n_rows + 1)  # the last column is no row
         excluded = self.networks[0].excluded_pairs
         if excluded is not None:
-            last[excluded] = 1
+            last[:, :-1][excluded] = 1
         last.scatter_(1, positions, torch.where(found, 2, 0).maximum(last.gather(1, positions)))
         last[:, -1] = 3
         others = last.argsort(dim=1, stable=True)

@@ -9,7 +9,7 @@ from inspect import isfunction
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import is_classifier
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
@@ -21,7 +21,7 @@ from .._data.names import Names
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
 from .._estimators.dense import DenseHeadEstimator
-from .._estimators.queries import explanation
+from .._estimators.queries import explanation, known
 from .._estimators.regression import NeighborRegressor
 from .._estimators.side_by_side import explanation_table
 from .._inference.explanation import Explanation
@@ -122,9 +122,20 @@ class Unwrapped:
 
     # -- edits -----------------------------------------------------------------------------
 
-    def add_neighbors(self, X, y, sample_weight=None):
-        rows = self._embed(X, y)
-        return self.estimator.add_neighbors(rows, self._transform_targets(y), sample_weight)
+    def add_neighbors(
+        self,
+        X,
+        y,
+        sample_weight=None,
+        *,
+        times=None,
+        groups=None,
+        max_rows=None,
+        max_age=None,
+    ):
+        rows, targets = self._embed(X, y), self._transform_targets(y)
+        options = {"times": times, "groups": groups, "max_rows": max_rows, "max_age": max_age}
+        return self.estimator.add_neighbors(rows, targets, sample_weight, **options)
 
     def remove_neighbors(self, *, ids=None, names=None):
         self.estimator.remove_neighbors(ids=ids, names=names)
@@ -189,7 +200,8 @@ class UnwrappedRegressor(Unwrapped):
     def predict(self, X, return_std=False, quantiles=None):
         return self._predictor.predict(self._embed(X), return_std, quantiles)
 
-    score = NeighborRegressor.score  # of the predictions here
+    def score(self, X, y, sample_weight=None):
+        return RegressorMixin.score(self, *known(self.estimator, X, y, sample_weight))
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         return self._predictor.predict_quantiles(self._embed(X), quantiles)
@@ -200,8 +212,9 @@ class UnwrappedRegressor(Unwrapped):
     def sample_y(self, X, n_samples=1, random_state=0):
         return self._predictor.sample_y(self._embed(X), n_samples, random_state)
 
-    def calibrate(self, X=None, y=None):
-        self.estimator.calibrate(self._embed(X, y), self._transform_targets(y))
+    def calibrate(self, X=None, y=None, *, times=None, n_latest=None):
+        truth = self._transform_targets(y)
+        self.estimator.calibrate(self._embed(X, y), truth, times=times, n_latest=n_latest)
         return self
 
 
@@ -233,7 +246,8 @@ class UnwrappedClassifier(Unwrapped):
         predictor = self.estimator if self.threshold is None else self.threshold
         return predictor.predict(self._embed(X))
 
-    score = NeighborClassifier.score  # of the predictions here
+    def score(self, X, y, sample_weight=None):
+        return ClassifierMixin.score(self, *known(self.estimator, X, y, sample_weight))
 
     def predict_proba(self, X):
         return self.estimator.predict_proba(self._embed(X))

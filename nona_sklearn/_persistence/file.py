@@ -94,7 +94,9 @@ def write(thing: Any, path: Path) -> str:
     try:
         written = encoder.encode(thing, type(thing).__name__)
     except UnknownError as error:
-        raise TypeError(f"a file cannot hold this estimator: {error}") from None
+        raise TypeError(
+            f"a file cannot hold this estimator: {error}; pickle or skops may hold it"
+        ) from None
     content = bytearray(_to_json(written).encode("utf-8", "surrogatepass"))
     tensors = encoder.tensors | {CONTENT: torch.frombuffer(content, dtype=torch.uint8)}
     metadata = {

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._data.scaler import BOUND, SmoothClipScaler
+from .._data.sparse_encoder import SparseEncoder
 from .._estimators.base import NeighborEstimator
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.snapshots import snapshot
@@ -73,6 +74,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     -----
     Needs the extra ``onnx``. The graph holds queries × bank in memory: pass some thousand at a
     time. Numbers agree with the estimator's to float32. Edits of the bank need another export.
+    All queries of the graph are later than the bank, also where their times are a column.
 
     Examples
     --------
@@ -322,6 +324,11 @@ def _check_exportable(estimator: NeighborEstimator) -> None:
         raise ValueError(
             "feature_extractor must be None for an ONNX graph: export it by itself, and an "
             "estimator of its features"
+        )
+    if isinstance(estimator.features_, SparseEncoder):
+        raise ValueError(
+            "X must be dense in fit, or of few columns, for an ONNX graph: put a TruncatedSVD and "
+            "a Normalizer before the estimator, and export them by themselves"
         )
     z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
     heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
@@ -26,7 +28,10 @@ MAX_COLLISIONS = 100  # keys of a dict, or entries of a set, that may share a ha
 DTYPE = re.compile(r"[<>=|][biufcOSUmMV][0-9]{0,10}(\[[0-9]{0,10}[A-Za-z]{1,2}\])?")
 TORCH_DTYPES = torch.float32, torch.float64, torch.float16, torch.bfloat16
 
-for _kind in (RobustScaler, StandardScaler, SimpleImputer, MissingIndicator, OneHotEncoder):
+for _kind in (
+    *(RobustScaler, StandardScaler, SimpleImputer, MissingIndicator, OneHotEncoder),
+    *(CountVectorizer, TfidfVectorizer, TfidfTransformer, TruncatedSVD),  # of texts
+):
     storable(_kind)
 storable(FrozenEstimator)
 

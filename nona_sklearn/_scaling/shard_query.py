@@ -64,6 +64,7 @@ class ShardQuery:
     algorithm: Any  # by which nearest rows are found
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
+    limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
@@ -93,7 +94,8 @@ class ShardQuery:
 
     def of(self, part: Part) -> Evaluation:
         """Evaluate the queries on the rows that can have weight."""
-        return Evaluation(self.head, part.neighbors, self.query, candidates=part.candidates)
+        later = part.neighbors.after(self.limits)
+        return Evaluation(self.head, part.neighbors, self.query, later, part.candidates)
 
 
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:
@@ -108,7 +110,9 @@ def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *argumen
 def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int) -> Part:
     """The rows of a shard that can have weight in a bank of so many rows."""
     neighbors, ids = bank.neighbors.searched_by(query.algorithm), bank.ids
-    exclusion = None if query.ids is None else Exclusion(query.ids, ids)
+    exclusion = neighbors.after(query.limits)
+    if query.ids is not None:
+        exclusion = Exclusion(query.ids, ids, query.limits, neighbors.times)
     evaluation = Evaluation(query.head, neighbors, query.query, exclusion)
     extents, bounds = evaluation.extents(), evaluation.bounds(n_rows)
     if bounds is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
-from .._estimators.queries import input_blocks
+from .._estimators.queries import timed_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._persistence.file import decoding, read
@@ -81,7 +81,7 @@ def save_shards(estimator, folder, n_shards):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    bank, all_rows = replace(bank, groups=None), np.arange(len(bank))
+    bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
     empty = with_bank(estimator, bank.in_order(all_rows[:0]))
     with new_folder(path) as beside:
         written = Folder.new(beside, empty, int(bank.next_id))
@@ -249,7 +249,7 @@ class ShardedNeighbors:
         weights : ndarray of shape (n_queries, n_neighbors)
             Their weights, largest first.
         ids : int ndarray of shape (n_queries, n_neighbors)
-            Their ids.
+            Their ids; -1 where fewer rows are earlier than the query.
         """
 
         def check(folder):
@@ -257,8 +257,10 @@ class ShardedNeighbors:
 
         def of_all_shards(query):
             part = query.evaluate(n_neighbors)
-            weights, positions, _ = query.of(part).heaviest(n_neighbors)
-            return weights.numpy(), part.ids[positions].numpy()
+            evaluation = query.of(part)
+            weights, positions, _ = evaluation.heaviest(n_neighbors)
+            positions = evaluation.only_earlier(positions)
+            return weights.numpy(), np.where(positions < 0, -1, part.ids[positions])
 
         weights, ids = zip(*self._evaluate(X, of_all_shards, check), strict=True)
         return np.concatenate(weights), np.concatenate(ids)
@@ -331,37 +333,43 @@ class ShardedNeighbors:
         of_all = folder.shards, self.n_jobs, head, no_rows.algorithm
         dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
         most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
-        for embeddings, ids in self._embedded(X, folder):
-            for rows in spans(len(embeddings), most):
-                own = None if ids is None else ids[rows]
-                yield ShardQuery(*of_all, embeddings[rows], own)
+        for each in self._embedded(X, folder):
+            for rows in spans(len(each[0]), most):
+                embeddings, ids, limits = (v if v is None else v[rows] for v in each)
+                assert embeddings is not None
+                yield ShardQuery(*of_all, embeddings, ids, limits)
 
-    def _embedded(self, X, folder: Folder) -> Iterator[tuple[Tensor, Tensor | None]]:
+    def _embedded(
+        self, X, folder: Folder
+    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+        """Embeddings, ids and limits of queries."""
         if X is not None:
-            for block in input_blocks(self.estimator_, X):
-                yield embed_queries(self.estimator_.network_, block), None
+            for block, limits in timed_blocks(self.estimator_, X):
+                yield embed_queries(self.estimator_.network_, block), None, limits
             return
-        held: list[tuple[Tensor, Tensor]] = []
+        held: list[tuple[Tensor, ...]] = []
         for entry in folder.shards:
             try:
                 bank = entry.open()
             except (OSError, ValueError) as error:
                 raise ShardsLostError({entry: error}) from error
             for rows in spans(len(bank), QUERY_BLOCK):
-                held.append((bank.embeddings[rows], bank.ids[rows]))
-                if entry == folder.shards[-1] or sum(len(i) for _, i in held) >= QUERY_BLOCK:
-                    embeddings, ids = map(torch.cat, zip(*held, strict=True))
-                    yield embeddings, ids
+                times = bank.neighbors.times
+                own = () if times is None else (times[rows],)
+                held.append((bank.embeddings[rows], bank.ids[rows], *own))
+                if entry == folder.shards[-1] or sum(len(i) for _, i, *_ in held) >= QUERY_BLOCK:
+                    embeddings, ids, *rest = map(torch.cat, zip(*held, strict=True))
+                    yield embeddings, ids, rest[0] if rest else None
                     held = []
 
     # -- edits ---------------------------------------------------------------------------
 
-    def add_neighbors(self, X, y, sample_weight=None):
+    def add_neighbors(self, X, y, sample_weight=None, *, times=None):
         """Add labelled rows to the last shard, or to a new one if it holds some thousand.
 
         Parameters
         ----------
-        X, y, sample_weight : array-like
+        X, y, sample_weight, times : array-like
             As for the estimator's ``add_neighbors``.
 
         Returns
@@ -376,7 +384,7 @@ class ShardedNeighbors:
                     bank, opened = last.open(), last
             bank = replace(bank, next_id=torch.tensor(folder.next_id))
             editor = with_bank(self.estimator_, bank)
-            ids = editor.add_neighbors(X, y, sample_weight)
+            ids = editor.add_neighbors(X, y, sample_weight, times=times)
             folder = folder.put(indexed(editor.bank_, self.estimator_), opened)
             replace(folder, next_id=folder.next_id + len(ids)).write()
         return ids

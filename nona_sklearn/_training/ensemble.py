@@ -37,9 +37,12 @@ def train_networks(
     config: TrainingConfig,
     max_time: float | None = None,
     n_jobs: int | None = None,
+    *,
+    valid: Sample | None = None,
 ) -> Trained:
     """Train networks on rows of a sample, each on its own split: networks with their histories.
 
+    `valid` are the validation rows of all, where the splits have none.
     In one process, networks on a table train at the same time, in as many threads as torch has:
     the tensors of a step are too small to share among torch's threads.
     """
@@ -55,7 +58,7 @@ def train_networks(
         for i, (network, split, seed) in enumerate(zip(networks, splits, seeds, strict=True)):
             deadline, report = partial(budget.deadline, i), ReportEpochs(progress, i)
             trainings.append(
-                partial(_train, network, split, seed, sample, config, deadline, report)
+                partial(_train, network, split, seed, sample, valid, config, deadline, report)
             )
         if in_threads:
             return train_in_threads(lambda train, turns: train(turns=turns), trainings, n_threads)
@@ -67,19 +70,20 @@ def _train(
     split: Split,
     seed: int,
     sample: Sample,
+    valid: Sample | None,
     config: TrainingConfig,
     deadline: Callable[[], float],
     report: ReportEpochs,
     turns: Any = None,
 ) -> tuple[NeighborNetwork, list[dict]]:
-    train, valid = split
+    train, valid = sample[split.train], valid if split.valid is None else sample[split.valid]
     # Dropout in a feature extractor draws from torch's global generator.
     seeded = nullcontext() if config.extractor is None else local_seed(int(seed), config.device)
     with seeded:
         return train_network(
             network,
-            sample[train],
-            None if valid is None else sample[valid],
+            train,
+            valid,
             config,
             seed=int(seed),
             deadline=deadline(),

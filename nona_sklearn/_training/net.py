@@ -9,8 +9,9 @@ from skorch.hf import AccelerateMixin
 from torch import Tensor
 
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Neighbors
+from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
+from .._utils.chunks import spans
 from .batches import count_parts
 from .callbacks import Deadline
 
@@ -26,7 +27,7 @@ class NONANet(skorch.NeuralNet):
         The network to train, in place.
     pool : DatasetPool, BatchPool or MemoryPool
         Chooses and embeds a step's neighbours.
-    X_valid : Tensor of shape (n_valid, n_features), or Rows, optional
+    valid : Sample, optional
         The validation rows.
     weights, weights_valid : sequence of Tensor of shape (n,) and (n_valid,), default=()
         What else the loss takes of training and validation rows: how much they count, where
@@ -44,7 +45,7 @@ class NONANet(skorch.NeuralNet):
         self,
         module,
         pool,
-        X_valid=None,
+        valid=None,
         weights=(),
         weights_valid=(),
         micro_batch_size=None,
@@ -53,7 +54,7 @@ class NONANet(skorch.NeuralNet):
     ):
         super().__init__(module, **kwargs)
         self.pool = pool
-        self.X_valid = X_valid
+        self.valid = valid
         self.weights = weights
         self.weights_valid = weights_valid
         self.micro_batch_size = micro_batch_size
@@ -118,7 +119,9 @@ class NONANet(skorch.NeuralNet):
         rows, y = batch
         network = self.network
         neighbors = self.pool.neighbors(network)
-        y_pred = predict_roughly(network, neighbors, network.embed(self.X_valid))
+        query = network.embed(self.valid.X)
+        exclusion = self.pool.excluded_in_validation(self.valid, slice(len(neighbors)))
+        y_pred = predict_roughly(network, neighbors, query, exclusion)
         return {"loss": self.get_loss(y_pred, y, rows, training=False), "y_pred": y_pred}
 
     def agree(self, stop):
@@ -184,8 +187,13 @@ def why_stopped(callback: Callback) -> str | None:
 
 
 @torch.no_grad()
-def predict_roughly(network: NeighborNetwork, neighbors: Neighbors, query: Tensor) -> Tensor:
+def predict_roughly(
+    network: NeighborNetwork, neighbors: Neighbors, query: Tensor, exclusion: Exclusion | None
+) -> Tensor:
     """Predict embedded queries, at once and to training's precision: fast."""
     network.head.train()
-    blocks = query.split(max(1, BLOCK_ENTRIES // len(neighbors)))
-    return torch.cat([Evaluation(network.head, neighbors, block).attend() for block in blocks])
+    found = []
+    for rows in spans(len(query), max(1, BLOCK_ENTRIES // len(neighbors))):
+        excluded = None if exclusion is None else exclusion[rows]
+        found.append(Evaluation(network.head, neighbors, query[rows], excluded).attend())
+    return torch.cat(found)

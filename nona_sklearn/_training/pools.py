@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from .._data.rows import Rows
+from .._data.training_data import Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
@@ -29,6 +30,8 @@ class DatasetPool:
     generator: Generator
     groups: Tensor | None = None  # (n,), which are not each other's neighbours; None: single rows
     log_prior: Tensor | None = None  # (n,), logarithm of prior weights; None: equal ones
+    times: Tensor | None = None  # (n,)
+    window: float = 0.0  # a row's neighbours in training are farther from it in time
 
     def __post_init__(self) -> None:
         n, device = len(self.X), self.values.device
@@ -57,8 +60,26 @@ class DatasetPool:
         rows = torch.cat([queries, self.draw(queries)])
         query, embeddings = self.embed(network, queries, rows)
         neighbors = self._as_neighbors(embeddings.float(), rows)
-        exclusion = Exclusion(self.labels[queries], self.labels[rows])
-        return Evaluation(network.head, neighbors, query.float(), exclusion)
+        return Evaluation(
+            network.head, neighbors, query.float(), self.excluded_in_training(queries, rows)
+        )
+
+    def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
+        """Exclude each query's own row, or its group, and what is near to it in time."""
+        labels = self.labels[queries], self.labels[rows]
+        if self.times is None:
+            return Exclusion(*labels)
+        times = self.times[queries]
+        limits, ends = times - self.window, times + self.window
+        return Exclusion(*labels, limits, self.times[rows], ends)
+
+    def excluded_in_validation(self, valid: Sample, rows: slice) -> Exclusion | None:
+        """Exclude, for validation rows, their group and what is not earlier; None: nothing."""
+        if valid.times is None or self.times is None:  # whole groups are set aside
+            return None
+        if valid.groups is None or self.groups is None:
+            return Exclusion(limits=valid.times, times=self.times[rows])
+        return Exclusion(valid.groups, self.groups[rows], valid.times, self.times[rows])
 
     def embed(self, network: NeighborNetwork, queries: Tensor, rows: Tensor) -> Embeddings:
         """Embed a step's rows, of which the queries are the first."""

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from .._data.sample_weight import apply_weights
 from .._inference.evaluation import Evaluation
 from ..attention import ClassHead, NONAHead
 from ..attention.head import refine_one
+from ..losses import NEGLIGIBLE_LOSS
 
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few parameters need few
@@ -36,14 +38,18 @@ def refine(
     values: Tensor,
     *weights: Tensor,
     n_neighbors: Sequence[int] = (),
+    balanced: bool = False,
 ) -> None:
     """Choose the refinements of a head by the training's loss on rows with these true values.
 
     `evaluation` is as for :func:`fit_trust_radius`; `weights` are further arguments of the loss.
     Of the numbers `n_neighbors`, ascending, that of the head is chosen first, and the others for
-    it.
+    it. If outputs are `balanced`, errors of each are in units of what they are before: a geometric
+    mean over the few rows of a part would be too little by chance.
     """
-    head, truth = head_of(evaluation), (values.double(), *weights)
+    values = values.double()
+    unit = root_mean_squares(evaluation.mean() - values, *weights) if balanced else 1.0
+    head, truth = head_of(evaluation), (values / unit, *weights)
     bank = evaluation.neighbors
     candidates = [k for k in n_neighbors if k <= len(bank)]
     if candidates:
@@ -52,19 +58,25 @@ def refine(
         head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
 
     def whole_loss() -> Tensor:
-        return loss(evaluation.mean(), *truth)
+        return loss(evaluation.mean() / unit, *truth)
 
     if candidates:
         parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
 
         def losses_of_parts() -> Tensor:
-            means = evaluation.mean()
+            means = evaluation.mean() / unit
             return torch.stack(
                 [loss(means[rows], *(t[rows] for t in truth)) for rows in parts if len(rows)]
             )
 
         fit_n_neighbors(head, candidates, whole_loss, losses_of_parts)
     head.refine(whole_loss)
+
+
+def root_mean_squares(errors: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Of each output's errors, (n_outputs,), in units of a deviation; exact ones are not 0."""
+    squares = apply_weights(errors.square(), weights)
+    return (squares.mean(dim=0) + NEGLIGIBLE_LOSS).sqrt()
 
 
 @torch.no_grad()

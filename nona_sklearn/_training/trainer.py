@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 
 from .._data.training_data import Sample
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Exclusion, Neighbors
+from .._inference.neighbors import Neighbors
 from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
 from ..attention import NONAHead
@@ -47,6 +47,8 @@ class TrainingConfig:
     loss : callable, default=MSELoss
         Makes the loss of predictions and encoded targets. It takes ``reduction='none'`` if the
         sample weights differ.
+    balanced : bool, default=False
+        Whether the mean of the outputs' losses is geometric (:class:`~..losses.WeightedLoss`).
     extractor : FeatureExtractor, optional
         The feature extractor under the embedding, with its training parameters.
     average : bool, default=False
@@ -56,6 +58,8 @@ class TrainingConfig:
         depends on the whole bank: a space with few parameters does not memorise them.
     n_neighbors : sequence of int, default=()
         Numbers of neighbours of which the head's is chosen after training; none: it stays.
+    window : float, default=0.0
+        How near in time rows are no neighbours in training.
     max_accumulation : int, default=1
         Largest number of batches in a step (:class:`~.batches.AdaptiveAccumulation`). More than
         1 needs a loss with a method `n_ignored`. The steps of an epoch are
@@ -75,10 +79,12 @@ class TrainingConfig:
     n_iter_no_change: int
     device: torch.device
     loss: Callable[..., nn.Module] = nn.MSELoss
+    balanced: bool = False
     extractor: FeatureExtractor | None = None
     average: bool = False
     refine_on_training: bool = False
     n_neighbors: Sequence[int] = ()
+    window: float = 0.0
     max_accumulation: int = 1
     threshold_mode: str = "rel"
     callbacks: Sequence = ()
@@ -136,15 +142,20 @@ def train_network(
     valid = None if valid is None else valid.to(config.device)
     generator = Generator().manual_seed(seed)
     pool = NEIGHBOR_POOLS[config.neighbor_pool](
-        *(train.X, train.y, int(config.pool_size), generator, train.groups, train.log_prior)
+        *(train.X, train.y, int(config.pool_size), generator),
+        *(train.groups, train.log_prior, train.times, config.window),
     )
-    loss = partial(WeightedLoss, config.loss) if train.weights else config.loss
+    if valid is not None:
+        valid = _with_neighbors(valid, pool)
+    weighted = train.weights or (valid is not None and valid.weights)
+    plain = partial(WeightedLoss, config.loss) if weighted else config.loss
+    loss = partial(WeightedLoss, config.loss, balanced=True) if config.balanced else plain
     callbacks = _callbacks(config, valid is not None, report, turns, deadline)
     net_class, options = _net_options(config, len(train))
     net = net_class(
         network,
         pool=pool,
-        X_valid=None if valid is None else valid.X,
+        valid=valid,
         weights=train.weights,
         weights_valid=[] if valid is None else valid.weights,
         criterion=loss,
@@ -160,12 +171,21 @@ def train_network(
             raise net.interrupted_
         network.zero_grad(set_to_none=True)
         check_parameters(network, config.learning_rate_init, config.weight_decay)
-        _refine(network, pool, train, valid, config, loss, generator)
+        _refine(network, pool, train, valid, config, plain, generator)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     stopping = next(c for _, c in net.callbacks_ if isinstance(c, EarlyStopping))
     history[stopping.best_epoch_ - 1]["kept"] = True  # epochs count from 1
     history[-1]["stopped"] = net.stopped_
     return network, history
+
+
+def _with_neighbors(valid: Sample, pool: DatasetPool) -> Sample | None:
+    """Leave out validation rows that no training row is earlier than; None: all of them."""
+    exclusion = pool.excluded_in_validation(valid, slice(None))
+    isolated = None if exclusion is None else exclusion.isolated()
+    if isolated is None or not isolated.any():
+        return valid
+    return None if isolated.all() else valid[~isolated]
 
 
 def _callbacks(
@@ -260,7 +280,13 @@ def _refine(
     if network.head.n_adjusted:
         fit_trust_radius(evaluation)
     if refined:
-        refine(evaluation, loss().eval(), *truth, n_neighbors=config.n_neighbors)
+        refine(
+            evaluation,
+            loss().eval(),
+            *truth,
+            n_neighbors=config.n_neighbors,
+            balanced=config.balanced,
+        )
 
 
 def _evaluate_whole_bank(
@@ -277,12 +303,13 @@ def _evaluate_whole_bank(
     neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
     n_queries = how_many(len(neighbors), held_out=valid is not None)
     if valid is not None:
-        query = network.embed(valid.X[:n_queries])
-        truth = [each[:n_queries] for each in (valid.y, *valid.weights)]
-        return Evaluation(network.head, neighbors, query), truth
+        valid, truth = valid[:n_queries], [w[:n_queries] for w in valid.weights]
+        exclusion = pool.excluded_in_validation(valid, slice(None))
+        evaluation = Evaluation(network.head, neighbors, network.embed(valid.X), exclusion)
+        return evaluation, [valid.y, *truth]
     some = torch.randperm(len(neighbors), generator=generator)[:n_queries]
     some = some.to(pool.labels.device)
-    itself = Exclusion(pool.labels[some], pool.labels)
+    itself = pool.excluded_in_training(some, slice(None))
     evaluation = Evaluation(network.head, neighbors, neighbors.embeddings[some], itself)
     return evaluation, [each[some] for each in (train.y, *train.weights)]
 

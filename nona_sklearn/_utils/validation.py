@@ -20,7 +20,8 @@ def is_whole(value: Any, low: int, high: float = math.inf) -> bool:
 
 def is_real(value: Any, low: float, high: float) -> bool:
     """Whether a value is a number from low to high; True and NaN are none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
+    number: Any = value  # compared as it is: an integer may be too large for a float
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(low <= number <= high)
 
 
 def is_missing(value: Any) -> bool:

@@ -116,6 +116,10 @@ class ClassHead(NONAHead):
         votes = self.smoothed(masses, smoothing) * odds
         return votes / self.totals(votes).clamp_min(torch.finfo(votes.dtype).tiny)
 
+    def unknown(self, means: Tensor) -> Tensor:
+        """Probabilities, (C,): all classes of an output are equally probable."""
+        return torch.cat([means.new_full((n,), 1 / n) for n in self.sizes])
+
     def forward(
         self,
         query: Tensor,

@@ -73,6 +73,9 @@ class NONAHead(nn.Module):
         needs `n_neighbors`.
     mean_residual : tuple of float
         That mean, of each output, in units of the targets.
+    bounds : tuple of float or None
+        The least and the largest target. In evaluation, an adjusted target beyond one of them is
+        the bound. None in training, and of targets that may be any number.
 
     Notes
     -----
@@ -100,6 +103,7 @@ class NONAHead(nn.Module):
     temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
     shrinkage: float = 0.0
     mean_residual: tuple[float, ...] = (0.0,)
+    bounds: tuple[float, float] | None = None
 
     def __init__(
         self,
@@ -199,7 +203,9 @@ class NONAHead(nn.Module):
     @torch.no_grad()
     def fit_trust_radius(self, distances: Tensor) -> None:
         """Trust adjustments up to a multiple of rows' distances to their nearest neighbour."""
-        self.trust_radius.fill_(TRUST_FACTOR * distances[distances.isfinite()].max())
+        finite = distances[distances.isfinite()]
+        if len(finite):
+            self.trust_radius.fill_(TRUST_FACTOR * finite.max())
 
     @property
     def temperature(self) -> Tensor | float:
@@ -373,6 +379,13 @@ class NONAHead(nn.Module):
                 alone = _count_excluded(excluded, len(query)) == len(neighbors)
                 own = own.masked_fill(alone[:, None], 0.0)
             return (mean + own).reshape(len(query), *targets.shape[1:])
+        if self.bounds is not None:
+            fading = torch.as_tensor(self.attenuation_of(query, neighbors, excluded))
+            adjusted = self.adjusted(values, theirs, own, fading)
+            mask = _as_mask(excluded, query, neighbors)
+            weights = self.neighbor_weights(query, neighbors, mask, log_prior)
+            mean = weights[:, None] @ adjusted
+            return mean.reshape(query.shape[0], *targets.shape[1:])
         ones = values.new_ones(len(values), 1)  # sum to 1, or to 0 without neighbours
         sums = torch.cat([values, theirs, ones], dim=1)
         sums = self._attend(query, neighbors, sums, excluded, log_prior)
@@ -394,6 +407,21 @@ class NONAHead(nn.Module):
         return adjusted_mean(
             *(plain, expected, total, own, attenuation), self.shrinkage, mean_residual
         )
+
+    def adjusted(
+        self, targets: Tensor, theirs: Tensor, own: Tensor, attenuation: Tensor
+    ) -> Tensor:
+        """Each neighbour's adjusted target for each query, (q, n, c), within the bounds.
+
+        `targets` and the neighbours' adjustments, `theirs`, are (n, c) or (q, n, c), the queries'
+        `own` (q, c).
+        """
+        moved = self.adjusted_mean(targets, theirs, 1.0, own[:, None], attenuation[..., None])
+        return self.within_bounds(moved)
+
+    def within_bounds(self, values: Tensor) -> Tensor:
+        """Values, those beyond a bound replaced by it."""
+        return values if self.bounds is None else values.clamp(*self.bounds)
 
     def attenuation(self, distance: Tensor) -> Tensor:
         """Factor of an adjustment, at some distances of the nearest neighbour."""
@@ -427,10 +455,7 @@ class NONAHead(nn.Module):
         most = self.most_weighed(len(neighbors)) if self.training else None
         if most is not None:
             return self._attend_nearest(query, neighbors, targets, excluded, log_prior, most)
-        if isinstance(excluded, tuple):
-            pairs, shape = excluded, (len(query), len(neighbors))
-            excluded = torch.zeros(shape, dtype=torch.bool, device=query.device)
-            excluded[pairs] = True
+        excluded = _as_mask(excluded, query, neighbors)
 
         def weights(similarity: Tensor, excluded: Tensor | None) -> Tensor:
             return self.weigh(similarity, query, neighbors, excluded, log_prior)
@@ -466,6 +491,10 @@ class NONAHead(nn.Module):
         values = nearest.of(targets.reshape(len(targets), -1))  # (q, k, c)
         return (weights[:, None] @ values).reshape(len(query), *targets.shape[1:])
 
+    def unknown(self, means: Tensor) -> Tensor | float:
+        """What is predicted, in the form of `means`, for a query without neighbours."""
+        return math.nan
+
     def extra_repr(self) -> str:
         counts = f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
         return f"similarity={self.similarity!r}, {counts}"
@@ -486,6 +515,15 @@ def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> Refinement:
     """How to set a number's logarithm, and those of its multiples."""
     candidates = logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
     return logarithm.fill_, candidates
+
+
+def _as_mask(excluded: Tensor | Pairs | None, query: Tensor, neighbors: Tensor) -> Tensor | None:
+    """Excluded pairs as a mask, bool (q, n)."""
+    if not isinstance(excluded, tuple):
+        return excluded
+    mask = torch.zeros(len(query), len(neighbors), dtype=torch.bool, device=query.device)
+    mask[excluded] = True
+    return mask
 
 
 def _count_excluded(excluded: Tensor | Pairs, n_queries: int) -> Tensor:

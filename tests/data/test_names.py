@@ -303,7 +303,6 @@ def series(library, values):
         pd.Series([1.0]),
         pd.Series([1.0], name=7),
         pd.DataFrame([[1.0, 2.0]]),
-        pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]),
         pd.DataFrame([[1.0, 2.0]], columns=pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])),
         pl.Series([1.0]),
         None,

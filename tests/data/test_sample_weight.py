@@ -29,6 +29,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.sample_weight import normalize_mean, weighted_quantiles
+from nona_sklearn._data.splits import Split
 from nona_sklearn._data.training_data import Sample
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
@@ -540,7 +541,7 @@ def test_intervals_of_a_bank_follow_its_heavy_rows(held_out):
         prior[heavy : heavy + 40] = 7.0
         bank, head = NeighborBank(Neighbors(places, values, prior)), NONAHead().eval()
         calibration = (
-            calibrate_on_held_out(head, bank, [(np.arange(0), np.arange(80))])
+            calibrate_on_held_out(head, bank, [Split(np.arange(0), np.arange(80))])
             if held_out
             else calibrate_on_bank(head, bank)
         )

@@ -884,7 +884,11 @@ def test_a_long_value_is_cut_in_messages(estimator):
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (pd.DataFrame([[1, 2]] * 2, columns=["a", "a"]), ValueError, r"(?s)unique.*'a'"),
+        (
+            pd.DataFrame([[1, 2, 3]] * 2, columns=["a", "b", "a"]),
+            ValueError,
+            "X must have columns of different names, and several are called 'a': rename them",
+        ),
         (pd.DataFrame([[1, 2]] * 2, columns=["a", 1]), TypeError, "names are only supported if"),
         (one([], dtype=float), ValueError, r"0 sample\(s\) \(shape=\(0, 1\)\) while a minimum"),
         (pd.DataFrame(index=range(3)), ValueError, r"0 feature\(s\) \(shape=\(3, 0\)\) while"),
@@ -897,7 +901,6 @@ def test_a_long_value_is_cut_in_messages(estimator):
         (["a", "b"], ValueError, "Expected 2D array, got 1D"),
         (np.ones((2, 2, 2)), ValueError, "dim 3"),
         (np.array([[1j], [2]]), ValueError, "Complex data not supported"),
-        (csr_array(np.eye(2)), TypeError, r"Sparse data .* use X.toarray\(\)"),
     ],
 )
 def test_tables_that_are_refused(estimator, X, error, message, untrained):
@@ -905,11 +908,26 @@ def test_tables_that_are_refused(estimator, X, error, message, untrained):
         clone(estimator).fit(X, [0, 1])
 
 
+def test_the_encoder_by_itself_is_not_for_sparse_matrices():
+    with pytest.raises(TypeError, match=r"Sparse data .* use X.toarray\(\)"):
+        TableEncoder().fit(csr_array(np.eye(2)))
+    with pytest.raises(TypeError, match="sparse_output=False"):
+        TableEncoder().fit(np.eye(2)).transform(csr_array(np.eye(2)))
+
+
 def test_no_table_of_arrow_with_a_name_twice():
     pa = pytest.importorskip("pyarrow")
     X = pa.table([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
-    with pytest.raises(ValueError, match="a"):
+    with pytest.raises(ValueError, match=r"X must .*, and several are called 'a'"):
         TableEncoder().fit(X)
+
+
+@pytest.mark.parametrize("names", [["a", "a"], [0, 0], [None, None]])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=["nona", "softstep"])
+def test_targets_with_a_name_twice_are_refused(estimator, names, untrained):
+    y = pd.DataFrame([[1.0, 2.0]] * 3, columns=names)
+    with pytest.raises(ValueError, match=f"y must .* names, and several are called {names[0]!r}"):
+        clone(estimator).fit(np.arange(3.0)[:, None], y)
 
 
 # -- names -----------------------------------------------------------------------------------
@@ -1624,9 +1642,10 @@ def test_where_fit_saw_dates_other_strings_are_refused():
 @ON_ALL
 def test_a_column_of_rare_levels_only_warns(estimator):
     """Numbers and dates that came as strings would else be lost without a warning."""
-    X = pd.DataFrame({"area": np.arange(120.0), "paid": [f"1.{i:03},50" for i in range(120)]})
+    X = pd.DataFrame({"area": np.arange(120.0), "paid": [f"1.{i:03} kg" for i in range(120)]})
     X["town"] = ["here", *["there"] * 119]  # of which one level is rare
-    message = "column 'paid' holds 120 categories in 120 rows, none of them often enough"
+    message = "column 'paid' holds 120 categories in 120 rows, none of them often enough.* "
+    message += r"text_features; .*TableEncoder\(min_frequency=\.\.\., max_categories=\.\.\.\)"
     with pytest.warns(UserWarning, match=message):
         clone(estimator).fit(X, X["area"])
     clone(estimator).fit(X.assign(paid=["1", "2"] * 60), X["area"])  # and this warns of nothing

@@ -109,11 +109,11 @@ def test_splits_cover_all_rows_and_share_the_turns(n_units, size, n_networks, fr
         )
         units = np.arange(n) if groups is None else groups
         turns = np.zeros(n_units)
-        for train, valid in splits:
+        for train, valid, _ in splits:
             assert sorted([*train, *valid]) == list(range(n))
             assert not np.isin(units[valid], units[train]).any()
             turns[np.unique(units[valid])] += 1
-        held_out = [set(units[valid]) for _, valid in splits]
+        held_out = [set(units[valid]) for _, valid, _ in splits]
         n_valid = len(held_out[0])
         n_shared = n_valid // 4
         for ours, next_ones in pairwise(held_out):
@@ -146,7 +146,7 @@ def test_training_data_are_split_by_the_groups_given():
     kept = np.delete(groups, 3)
     splits = data.splits(targets, 3, 0.2, np.random.RandomState(0))
     assert len(splits) == 3
-    for train, valid in splits:
+    for train, valid, _ in splits:
         assert sorted([*train, *valid]) == list(range(39))
         assert len({*kept[valid]}) == 2
         assert not {*kept[valid]} & {*kept[train]}

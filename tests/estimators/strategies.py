@@ -13,9 +13,11 @@ import pandas as pd
 import polars as pl
 import torch
 from hypothesis import strategies as st
+from pandas.api.types import is_string_dtype
 from sklearn.base import BaseEstimator, clone
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from skorch.callbacks import LRScheduler
 from torch import nn
 
@@ -25,7 +27,13 @@ from nona_sklearn import (
     NONAClassifier,
     SoftStepKNeighborsClassifier,
 )
-from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, SparseSoftmax
+from nona_sklearn.weighting import (
+    WEIGHTINGS,
+    Entmax,
+    Preconditioned,
+    SparseSoftmax,
+    make_weighting,
+)
 
 CLASSIFIERS = (NONAClassifier, SoftStepKNeighborsClassifier)
 
@@ -65,7 +73,9 @@ BEYOND_CONSTRAINTS = {
     "n_jobs": st.sampled_from([None, 1]),  # other processes take seconds to start
     "weighting": st.sampled_from(sorted(WEIGHTINGS)) | WEIGHTING_OBJECTS,
 }
-OF_THE_DATA = {"categorical_features", "class_weight", "feature_extractor"}
+OF_THE_DATA = {
+    *("bounds", "categorical_features", "class_weight", "feature_extractor", "text_features")
+}
 #: Of a feature extractor. An accelerator is one for the whole process; network/test_extractor.py
 #: has it.
 EXTRACTOR_OPTIONS = st.fixed_dictionaries(
@@ -100,7 +110,8 @@ def values_of(name: str, constraints: list) -> st.SearchStrategy:
     if name in BEYOND_CONSTRAINTS:
         values = BEYOND_CONSTRAINTS[name]
         return values | st.none() if None in constraints else values
-    return st.one_of([values_by(constraint, name) for constraint in constraints])
+    drawn = [c for c in constraints if not isinstance(c, HasMethods)]  # test_validation_set.py
+    return st.one_of([values_by(constraint, name) for constraint in drawn])
 
 
 def values_by(constraint: Any, name: str) -> st.SearchStrategy:
@@ -236,6 +247,8 @@ def columns(n_rows):
         categories(n_rows),
         dates(n_rows),
         dates(n_rows).map(lambda times: times.dt.strftime("%Y-%m-%d")),
+        dates(n_rows).map(lambda times: times.dt.strftime("%d.%m.%Y")),
+        numbers((n_rows,)).map(lambda values: pd.Series([f"{value:,.3f} %" for value in values])),
         dates(n_rows).map(lambda times: times.dt.date),
     )
 
@@ -392,9 +405,12 @@ def cases(draw, kind):
     form = draw(st.sampled_from([arrays, frames]))
     table = draw(form(n_rows + n_unseen, n_columns))
     y = draw((classes if kind in CLASSIFIERS else targets)(n_rows))
+    given = draw(parameters(kind)) | draw(parameters_of_data(kind, table, y))
+    if draw(st.integers(0, 3)):  # mostly without what is refused whatever the data are
+        given = {name: value for name, value in given.items() if name not in contradictory(given)}
     return Case(
         kind,
-        draw(parameters(kind)) | draw(parameters_of_data(kind, table, y)),
+        given,
         table,
         y,
         draw(sample_weights(n_rows)),
@@ -402,11 +418,26 @@ def cases(draw, kind):
     )
 
 
+def contradictory(given):
+    """Find the parameters that others contradict."""
+    names = set()
+    if given.get("hidden_layer_sizes", ()) is None and "feature_extractor" not in given:
+        names.add("hidden_layer_sizes")
+    if "weighting" in given and make_weighting(given["weighting"]).n_neighbors is not None:
+        names.add("n_neighbors")
+    return names
+
+
 def parameters_of_data(kind, table, y):
     """Parameters that name columns or classes, or that need rows of one type."""
-    some = {"categorical_features": categorical_features(table)}
+    some = {
+        "categorical_features": categorical_features(table),
+        "text_features": text_features(table),
+    }
     if kind in CLASSIFIERS:
         some["class_weight"] = class_weights(y)
+    else:
+        some["bounds"] = bounds(y)
     if hasattr(kind(), "feature_extractor") and getattr(table, "dtype", None) == np.float32:
         module = nn.Linear(table.shape[1], 3)
         nested = EXTRACTOR_OPTIONS.map(lambda options: FeatureExtractor(module, **options))
@@ -422,6 +453,27 @@ def categorical_features(draw, table):
     numbers = np.flatnonzero(chosen).tolist()
     names = np.array(getattr(table, "columns", range(n_columns)))[numbers].tolist()
     return draw(st.sampled_from([numbers, names, chosen, np.array(chosen), "from_dtype", None]))
+
+
+def bounds(y):
+    """Bounds that all targets keep, of which some are at one."""
+    values = np.asarray(y, dtype=float)
+    low, high = float(values.min()), float(values.max())
+    return st.sampled_from(
+        [(low, None), (-np.inf, high), (low, max(high, low + 1 + abs(low))), None]
+    )
+
+
+@st.composite
+def text_features(draw, table):
+    """Draw which columns of strings are texts, and by what vectoriser."""
+    table = table.to_pandas() if isinstance(table, pl.DataFrame) else table
+    names = [
+        name for name, dtype in getattr(table, "dtypes", {}).items() if is_string_dtype(dtype)
+    ]
+    chosen = [name for name in names if draw(st.booleans())]
+    given = {name: CountVectorizer(analyzer="char") for name in chosen}
+    return draw(st.sampled_from([chosen, given, None]))
 
 
 @st.composite

@@ -271,7 +271,7 @@ def test_splits_are_stratified(counts, n_networks, seed):
     values = ClassTargets().fit(labels).values(labels)
     splits = ClassTargets().split(values, None, n_networks, 0.2, np.random.RandomState(seed))
     assert len(splits) == n_networks
-    for train, valid in splits:
+    for train, valid, _ in splits:
         assert sorted([*train, *valid]) == list(range(len(labels)))
         found = np.bincount(labels[valid], minlength=len(counts))
         share = len(valid) / len(labels)
@@ -282,7 +282,7 @@ def test_splits_keep_groups_together_and_stratified():
     labels = np.repeat([0, 1], [60, 20])
     groups = np.repeat(np.arange(20), 4)
     values = ClassTargets().fit(labels).values(labels)
-    for train, valid in ClassTargets().split(values, groups, 3, 0.2, np.random.RandomState(0)):
+    for train, valid, _ in ClassTargets().split(values, groups, 3, 0.2, np.random.RandomState(0)):
         assert not {*groups[train]} & {*groups[valid]}
         assert 0.5 <= labels[valid].mean() / 0.25 <= 1.5
 

@@ -21,8 +21,6 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GroupShuffleSplit, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 from skorch.callbacks import Callback
 
 from nona_sklearn import (
@@ -1048,15 +1046,6 @@ def test_the_start_does_not_depend_on_the_order_of_the_rows():
         for order in (np.arange(2100), np.random.default_rng(0).permutation(2100))
     )
     assert 0.5 < in_order / shuffled < 2
-
-
-@BOTH
-def test_sparse_features_name_the_way_out(estimator):
-    X, y = np.array([["a"], ["b"], ["c"], ["a"]]), np.arange(4.0)
-    with pytest.raises(TypeError, match="sparse_output=False in a OneHotEncoder"):
-        make_pipeline(OneHotEncoder(), clone(estimator)).fit(X, y)
-    with pytest.raises(TypeError, match="sparse_output=False"):
-        clone(estimator).fit(np.eye(4), y).predict(OneHotEncoder().fit_transform(X))
 
 
 # -- which arguments fit and queries accept and reject -------------------------------------------

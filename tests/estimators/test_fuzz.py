@@ -35,8 +35,10 @@ EACH = pytest.mark.parametrize(
     "kind",
     [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier],
 )
-# Of scikit-learn, about targets of classifiers that are legal nevertheless.
+# Of strings that are read; and of scikit-learn, about targets of classifiers that are legal
+# nevertheless.
 SILENCED = pytest.mark.filterwarnings(
+    "ignore:Strings were read",
     "ignore:The number of unique classes is greater than 50%",
     "ignore::sklearn.exceptions.DataConversionWarning",
 )
@@ -57,6 +59,7 @@ EXACT = 1e-9  # of what is computed in float64 from the same weights
 REFUSALS = re.compile(
     r"Found (a table|array) with 1 sample|X must have at least 2 rows to fit, got 1"
     r"|(sample|class)_weight must be above zero for at least 2 rows"
+    r"|sample_weight times class_weight must be a number that float64 holds"
     r"|groups must hold at least 2 different ones"
     r"|validation_fraction=\S+ of n_(samples|groups)=\d+ leaves fewer than 2 training"
     r"|micro_batch_size=1 leaves no"
@@ -71,6 +74,9 @@ REFUSALS = re.compile(
     r"|n_neighbors must be at most the number of training rows"
     r"|column .* and categorical_features=.* does not name it"
     r"|column .* which are no categories"
+    r"|text_features must name columns of strings"
+    r"|text_features of column .* empty vocabulary"
+    r"|column .* must be in categorical_features or in text_features, not in both"
     r"|column .* as a category, and float64 represents all integers below 2\^53 only"
     r"|Input X contains infinity or a value too large"
     r"|holds values that differ by \S+ at most, too little to be squared"
@@ -262,6 +268,18 @@ def spreads_and_draws_are_finite(fitted):
     assert np.isfinite(fitted.estimator.sample_y(fitted.queries, 3)).all()
 
 
+def nothing_is_beyond_the_bounds(fitted):
+    bounds, estimator = fitted.estimator.targets_.bounds, fitted.estimator
+    if bounds is None:
+        return
+    quantiles = estimator.predict_quantiles(fitted.queries, LEVELS)
+    draws = estimator.sample_y(fitted.queries, 3)
+    adjusted = explanation(estimator, fitted.queries).adjusted
+    for values in fitted.predictions, quantiles, draws, adjusted:
+        assert bounds[0] <= values.min()
+        assert values.max() <= bounds[1]
+
+
 def quantiles_are_those_of_the_cdf(fitted):
     """The least values that are not exceeded with a probability, to float64's rounding."""
     estimator, rounding = fitted.estimator, np.atleast_1d(fitted.rounding(EXACT))
@@ -315,7 +333,11 @@ OF_ALL = (
     sizes_are_those_of_the_bank,
     influence_and_distances_are_finite,
 )
-OF_REGRESSORS = (spreads_and_draws_are_finite, quantiles_are_those_of_the_cdf)
+OF_REGRESSORS = (
+    spreads_and_draws_are_finite,
+    nothing_is_beyond_the_bounds,
+    quantiles_are_those_of_the_cdf,
+)
 OF_CLASSIFIERS = (probabilities_sum_to_one, labels_are_the_most_probable)
 
 

@@ -1,4 +1,4 @@
-"""The scikit-learn contract: every check but one, in several configurations."""
+"""The scikit-learn contract: every check but those of weights, in several configurations."""
 
 import numpy as np
 import pytest
@@ -39,8 +39,8 @@ DEFAULTS = [
     NONAClassifier(n_estimators=1, max_iter=10),
     SoftStepKNeighborsClassifier(max_iter=10),
 ]
-CONFIGURATIONS = [
-    *DEFAULTS,
+ENCODERS = [TableEncoder(), TableEncoder([0], max_categories=3, min_frequency=2)]
+OTHERS = [
     NONARegressor(
         n_estimators=1, max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()
     ),
@@ -57,23 +57,30 @@ CONFIGURATIONS = [
     SoftStepKNeighborsRegressor(
         max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"
     ),
-    TableEncoder(),
-    TableEncoder([0], max_categories=3, min_frequency=2),
 ]
-
-
 EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": (
+    f"check_sample_weight_equivalence_on_{form}_data": (
         "batches and splits are drawn by row, and in training a row leaves with all of its weight "
         "where repeated rows are neighbours; test_sample_weight.py tests what is exact"
     )
+    for form in ("dense", "sparse")
 }
 
 
-@parametrize_with_checks(
-    CONFIGURATIONS, expected_failed_checks=lambda _: EXPECTED_FAILURES, xfail_strict=True
-)
+def with_checks(estimators):
+    return parametrize_with_checks(
+        estimators, expected_failed_checks=lambda _: EXPECTED_FAILURES, xfail_strict=True
+    )
+
+
+@with_checks([*DEFAULTS, *ENCODERS])
 def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@with_checks(OTHERS)
+def test_sklearn_checks_of_other_configurations(estimator, check):
     check(estimator)
 
 

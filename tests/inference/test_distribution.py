@@ -13,6 +13,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._data.splits import Split
 from nona_sklearn._inference import calibration as calibration_module
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference.bank import NeighborBank
@@ -174,7 +175,7 @@ def test_crps_is_its_definition(sample):
     law = blur(weights_, targets_, 1.0)
     law.at_points = torch.cat([law.noise.at_points(share) for share in NOISES], dim=1)
     reached = law.reached(weights_).unflatten(1, (len(NOISES), -1))
-    ours = crps(law, reached, torch.tensor(residual)[:, None]).sum(dim=0)
+    ours = crps(law.points, reached, torch.tensor(residual)[:, None]).sum(dim=0)
     for noise, score in zip(NOISES, ours, strict=True):
         z = scipy.stats.norm.ppf((np.arange(60) + 0.5) / 60) * noise
         values, share = (targets[:, None] + z).ravel(), np.repeat(weights, 60, axis=1) / 60
@@ -427,7 +428,8 @@ def two_networks(values, held_out, monkeypatch, log_prior=None, chose_n_neighbor
     places = torch.stack([torch.zeros(len(values)), 1e3 * (torch.arange(len(values)) // 2)], 1)
     bank = NeighborBank(Neighbors(places, torch.tensor(values).double(), log_prior))
     head = AverageHead([NONAHead(), NONAHead()]).eval()
-    splits = [(np.setdiff1d(np.arange(len(values)), valid), np.array(valid)) for valid in held_out]
+    rows = np.arange(len(values))
+    splits = [Split(np.setdiff1d(rows, valid), np.array(valid)) for valid in held_out]
     return calibrate_on_held_out(head, bank, splits, chose_n_neighbors)[:, 0].numpy()
 
 
@@ -500,7 +502,7 @@ def test_the_noise_is_that_of_new_groups(held_out):
     bank = NeighborBank(Neighbors(100.0 * groups[:, None], values), groups=groups)
     head, rows = NONAHead().eval(), np.arange(180)
     calibration = (
-        calibrate_on_held_out(head, bank, [(rows[90:], rows[:90])])
+        calibrate_on_held_out(head, bank, [Split(rows[90:], rows[:90])])
         if held_out
         else calibrate_on_bank(head, bank)
     )

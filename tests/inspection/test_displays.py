@@ -17,6 +17,7 @@ from skorch.callbacks import Callback, EarlyStopping
 
 import nona_sklearn
 from nona_sklearn import (
+    CoverageDisplay,
     EmbeddingDisplay,
     HistoryDisplay,
     IntervalDisplay,
@@ -261,6 +262,7 @@ def test_one_query_and_one_output_only(reg, plane, two_outputs):
         lambda: SurfaceDisplay.from_estimator(reg, plane[0], y, grid_resolution=2),
         lambda: IntervalDisplay.from_estimator(two_outputs, plane[1], plane[3]),
         lambda: IntervalDisplay.from_estimator(reg, plane[0], y),
+        lambda: CoverageDisplay.from_estimator(reg, plane[0], y, by=plane[2]),
     ):
         with pytest.raises(ValueError, match=r"y must be one output, got targets \(\d+, 2\)"):
             draw()
@@ -395,7 +397,9 @@ class TestWeightingDisplay:
         assert legend_of(ax) == list(WEIGHTINGS)
         np.testing.assert_allclose(display.weights.sum(axis=1), 1, rtol=1e-5)
         assert (np.diff(display.weights, axis=1) <= 1e-6).all()  # the nearer, the heavier
-        curves = [line for line in ax.lines if len(line.get_xdata()) > 1]
+        curves = [
+            line for line in ax.lines if len(line.get_xdata()) > 1 and line.get_label() != "90%"
+        ]
         looks = {(line.get_color(), line.get_linestyle()) for line in curves}
         assert len(looks) == len(curves) == len(WEIGHTINGS)
 
@@ -492,6 +496,110 @@ class TestIntervalDisplay:
     def test_confidence_is_a_share(self, reg, plane, confidence):
         with pytest.raises(ValueError, match="confidence must lie between 0 and 1, got"):
             IntervalDisplay.from_estimator(reg, plane[1], plane[3], confidence=confidence)
+
+
+class TestCoverageDisplay:
+    def test_over_time(self, ax):
+        times = np.array([4.0, 1.0, 3.0, 2.0, 6.0, 5.0])
+        covered = np.array([False, True, True, True, False, True])
+        display = CoverageDisplay(covered, times, 0.8, n_bins=3, name="year").plot(ax)
+        np.testing.assert_array_equal(display.parts_, [2, 4, 6])
+        np.testing.assert_array_equal(display.coverage_, [1, 0.5, 0.5])
+        level, curve = ax.lines
+        assert set(level.get_ydata()) == {0.8}
+        np.testing.assert_array_equal(curve.get_xydata(), [[2, 1], [4, 0.5], [6, 0.5]])
+        assert ax.get_title() == "80% intervals: 67% of 6 targets inside"
+        assert ax.get_xlabel() == "year"
+        assert legend_of(ax) == ["80%", "chance", "coverage"]
+
+    def test_bars_are_wilson_intervals(self, ax):
+        covered = np.repeat([True, False], [9, 1])
+        CoverageDisplay(covered, np.arange(10), n_bins=1).plot(ax)
+        (bar,) = ax.collections[0].get_paths()
+        # Wilson (1927), z = 1.96: (p + z^2 / 2n +- z sqrt(p q / n + z^2 / 4n^2)) / (1 + z^2 / n)
+        np.testing.assert_allclose(bar.vertices[:, 1], [0.5958, 0.9821], atol=1e-4)
+
+    def test_of_groups(self, ax):
+        groups = np.array(["b", "a", "b", "c"], dtype=object)
+        display = CoverageDisplay(np.array([True, False, False, True]), groups).plot(ax)
+        assert display.parts_.tolist() == ["a", "b", "c"]
+        np.testing.assert_array_equal(display.coverage_, [0, 0.5, 1])
+        assert ax.lines[1].get_linestyle() == "None"
+
+    def test_of_a_fitted_estimator(self, reg, plane, ax):
+        times = np.arange(30)[::-1]
+        display = CoverageDisplay.from_estimator(
+            reg, plane[1], plane[3], by=times, confidence=0.5, n_bins=2, ax=ax
+        )
+        low, high = reg.predict_quantiles(plane[1], [0.25, 0.75]).T
+        inside = (low <= plane[3]) & (plane[3] <= high)
+        np.testing.assert_allclose(display.coverage_, [inside[15:].mean(), inside[:15].mean()])
+
+    def test_of_the_bank_and_of_queries_with_times(self, plane, ax):
+        frame = pd.DataFrame(plane[0], columns=["a", "b"])
+        frame["day"] = pd.date_range("2024-01-01", periods=len(frame))
+        y = pd.Series(plane[2], name="price")
+        timed = NONARegressor(n_estimators=1, max_iter=2, random_state=0)
+        timed.fit(frame[:60], y[:60], times="day")
+        own = CoverageDisplay.from_estimator(timed, by="day", n_bins=3, ax=ax)
+        assert len(own.covered) == 59  # nothing is known of the first row
+        assert own.parts_.dtype.kind == "M"
+        assert own.parts_[0] < np.datetime64("2024-01-21") < own.parts_[1]
+        later = CoverageDisplay.from_estimator(timed, frame[60:], y[60:], ax=Figure().subplots())
+        assert later.ax_.get_xlabel() == "day"
+        by_group = CoverageDisplay.from_estimator(
+            timed,
+            frame[60:],
+            y[60:],
+            by=np.where(frame.a[60:] > 0, "high", "low"),
+            ax=Figure().subplots(),
+        )
+        assert by_group.parts_.tolist() == ["high", "low"]
+
+    def test_ends_are_inside_and_may_be_infinite(self, ax):
+        intervals = [[1, 2], [1, 2], [-np.inf, 5], [np.nan, 5], [3, np.nan]]
+        display = CoverageDisplay.from_predictions(np.arange(1.0, 6), intervals, range(5), ax=ax)
+        assert display.covered.tolist() == [True, True, True]
+        assert ax.get_xlabel() == "time"
+
+    def test_confidence_and_styles_are_passed_on(self, reg, plane, ax):
+        times, line = np.arange(30), {"color": "red"}
+        CoverageDisplay.from_estimator(
+            reg, plane[1], plane[3], by=times, confidence=0.5, line_kwargs=line, ax=ax
+        )
+        assert set(ax.lines[0].get_ydata()) == {0.5}
+        assert ax.lines[1].get_color() == "red"
+
+    def test_of_other_models(self, ax):
+        y = pd.Series([1.0, 2.0, 3.0])
+        intervals = [[0, 2], [3, 4], [np.nan, np.nan]]
+        store = pd.Series(["x", "x", "y"], name="store")
+        display = CoverageDisplay.from_predictions(y, intervals, store, ax=ax)
+        assert display.parts_.tolist() == ["x"]
+        assert display.coverage_.tolist() == [0.5]
+        assert ax.get_xlabel() == "store"
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"confidence": 1}, "confidence must lie between 0 and 1, got 1"),
+            ({"n_bins": 0}, "n_bins must be"),
+            ({"by": [1.0, 2.0]}, r"of shapes \(3, 2\) and \(3,\), .* got \(3, 2\) and \(2,\)"),
+            ({"intervals": np.zeros((3, 3))}, "intervals and by must be of shapes"),
+            ({"intervals": np.full((3, 2), np.nan)}, "got NaN alone"),
+            ({"y_true": [1.0, np.nan, 2.0]}, "Input y_true contains NaN"),
+        ],
+    )
+    def test_bad_predictions_are_named(self, changed, message, ax):
+        given = {"y_true": np.zeros(3), "intervals": np.zeros((3, 2)), "by": np.arange(3.0)}
+        with pytest.raises(ValueError, match=message):
+            CoverageDisplay.from_predictions(**given | changed, ax=ax)
+
+    def test_times_are_needed(self, reg, plane):
+        with pytest.raises(ValueError, match="by must be given: the times, or groups"):
+            CoverageDisplay.from_estimator(reg, plane[1], plane[3])
+        with pytest.raises(ValueError, match="by must name a column of X, got 'day'"):
+            CoverageDisplay.from_estimator(reg, plane[1], plane[3], by="day")
 
 
 class TestHistoryDisplay:
@@ -596,6 +704,7 @@ PICTURES = {
     "weighting": WeightingDisplay(HELD.T, np.ones((2, 3)) / 3, ["a", "b"]),
     "surface": SurfaceDisplay(PREDICTED[[0, 2, 1]], np.arange(2.0), HELD.T, HELD, PREDICTED),
     "intervals": IntervalDisplay(HELD, PREDICTED, PREDICTED),
+    "coverage": CoverageDisplay(np.array([True, False, True]), np.arange(3.0)),
     "history": HistoryDisplay(EPOCHS),
 }
 
@@ -613,11 +722,13 @@ class TestStyles:
             assert each.get_linewidths() == [3.0]
             assert [to_hex(color) for color in each.get_edgecolors()] == ["#ff0000"]
 
-    @pytest.mark.parametrize("picture", ["steps", "weighting", "intervals", "history"])
+    @pytest.mark.parametrize("picture", ["steps", "weighting", "intervals", "coverage", "history"])
     @pytest.mark.parametrize("name", ["linewidth", "lw"])
     def test_of_curves(self, picture, name, ax):
         PICTURES[picture].plot(ax, line_kwargs={name: 7.0, "c": "red"})
-        curves = [line for line in ax.lines if len(line.get_xdata()) > 1]
+        curves = [
+            line for line in ax.lines if len(line.get_xdata()) > 1 and line.get_label() != "90%"
+        ]
         assert curves
         assert {(line.get_linewidth(), line.get_color()) for line in curves} == {(7.0, "red")}
 
@@ -679,7 +790,9 @@ def test_long_legends_take_several_columns(n_labels, n_columns, ax):
     assert len(lefts) == n_columns
 
 
-@pytest.mark.parametrize("kind", [SurfaceDisplay, IntervalDisplay, EmbeddingDisplay])
+@pytest.mark.parametrize(
+    "kind", [SurfaceDisplay, IntervalDisplay, EmbeddingDisplay, CoverageDisplay]
+)
 def test_what_is_no_estimator_is_refused(kind, plane):
     with pytest.raises(TypeError, match=r"must be a .*[rR]egressor.*, got 3"):
         kind.from_estimator(3, plane[0], plane[2])

@@ -82,11 +82,11 @@ def rounding(estimator, X):
 @pytest.mark.parametrize(
     ("estimator", "y"),
     [
-        (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
         (NONAClassifier(**QUICK), Y > 100),
         *(
             pytest.param(estimator, y, marks=pytest.mark.slow)  # five seconds each
             for estimator, y in [
+                (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
                 (NONAClassifier(**QUICK), np.stack([Y > 100, Y // 100], axis=1).astype(int)),
                 (SoftStepKNeighborsRegressor(**SOFT), Y),
                 (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
@@ -95,7 +95,7 @@ def rounding(estimator, X):
             ]
         ),
     ],
-    ids=["average", "classes", "several", "soft", "outputs", "as in the papers", "soft classes"],
+    ids=["classes", "average", "several", "soft", "outputs", "as in the papers", "soft classes"],
 )
 def test_each_estimator_agrees(estimator, y, tmp_path):
     estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
@@ -131,6 +131,7 @@ def test_weights_that_end_agree(estimator, y, tmp_path):
     assert_agrees(estimator, tmp_path, QUERIES[:1], QUERIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [NONARegressor(n_neighbors=3, **QUICK), SoftStepKNeighborsRegressor(5, max_iter=2)],
@@ -142,7 +143,8 @@ def test_of_equally_near_rows_the_first_have_weight(estimator, tmp_path):
     assert_agrees(estimator, tmp_path, X[:20], k=3)
 
 
-@pytest.mark.parametrize("n_estimators", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_estimators", [1, 2])
 def test_edited_banks_and_far_and_known_rows_agree(n_estimators, tmp_path):
     estimator = NONARegressor(n_estimators=n_estimators, max_iter=2, random_state=0).fit(X, Y)
     estimator.add_neighbors(QUERIES[:5], Y[:5])
@@ -152,10 +154,19 @@ def test_edited_banks_and_far_and_known_rows_agree(n_estimators, tmp_path):
     assert_agrees(estimator, tmp_path, QUERIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e154, 1e155])  # below and above what a scaled number may be
 def test_numbers_of_any_size_agree(size, tmp_path):
     estimator = NONARegressor(**QUICK).fit(X, Y)
     assert_agrees(estimator, tmp_path, size * np.sign(QUERIES))
+
+
+def test_bounds_are_kept(tmp_path):
+    bounds = float(np.quantile(Y, 0.4)), float(np.quantile(Y, 0.6))
+    narrow = NONARegressor(bounds=bounds, **QUICK).fit(X, Y.clip(*bounds))
+    assert_agrees(narrow, tmp_path, QUERIES)
+    wide = NONARegressor(**QUICK).fit(X, Y.clip(*bounds))
+    assert abs(wide.predict(QUERIES) - narrow.predict(QUERIES)).max() > 1  # they have an effect
 
 
 def test_an_export_changes_nothing(tmp_path):
@@ -189,6 +200,7 @@ def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
     assert_agrees(estimator, tmp_path, queries, unsure=rounding(estimator, queries))
 
 
+@pytest.mark.slow
 def test_a_similarity_of_ones_own_agrees(tmp_path, monkeypatch):
     """Made of the package's, or of torch's distances."""
 

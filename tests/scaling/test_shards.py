@@ -393,6 +393,7 @@ for i in range(8):
 """
 
 
+@pytest.mark.slow
 def test_edits_of_several_processes_wait_for_each_other(tmp_path):
     shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
@@ -1091,6 +1092,7 @@ def cluster():
             yield client
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask_workers_predict_and_one_that_dies_costs_a_retry(cluster, tmp_path, monkeypatch):
     estimator = NONARegressor(n_estimators=2, **QUICK).fit(X, Y)

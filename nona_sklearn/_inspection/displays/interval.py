@@ -83,18 +83,13 @@ class IntervalDisplay(Display):
             If `confidence` is not between 0 and 1, only one of `X` and `y` is given, there are
             several outputs, or the estimator is a classifier.
         """
-        check_regressor(estimator, "predict_proba")
-        model = unwrap(estimator).snapshot()
-        _check_confidence(confidence)
-        if (X is None) != (y is None):
-            missing = "X" if X is None else "y"
-            raise ValueError(f"X and y must be given together, or neither, got {missing}=None")
-        predictions, outside = model.predict(X), (1 - confidence) / 2
+        model = regressor_to_draw(estimator, X, y, confidence)
+        predictions = model.predict(X)
         check_one_output(predictions.shape)
         return cls.from_predictions(
             model.neighbor_targets() if y is None else y,
             predictions,
-            model.predict_quantiles(X, [outside, 1 - outside]),
+            model.predict_quantiles(X, ends_of(confidence)),
             confidence=confidence,
             target_name=target_name(model, y),
             ax=ax,
@@ -141,7 +136,7 @@ class IntervalDisplay(Display):
             If `confidence` is not between 0 and 1, `y_true` holds other than finite numbers, or
             the shapes are others.
         """
-        _check_confidence(confidence)
+        check_confidence(confidence)
         names = target_names_of(y_true)
         if target_name is None:
             target_name = names[0] if names else "target"
@@ -188,6 +183,23 @@ class IntervalDisplay(Display):
         return self
 
 
-def _check_confidence(confidence):
+def regressor_to_draw(estimator, X, y, confidence):
+    """Check what pictures of intervals are given: the model whose intervals are drawn."""
+    check_regressor(estimator, "predict_proba")
+    model = unwrap(estimator).snapshot()
+    check_confidence(confidence)
+    if (X is None) != (y is None):
+        missing = "X" if X is None else "y"
+        raise ValueError(f"X and y must be given together, or neither, got {missing}=None")
+    return model
+
+
+def ends_of(confidence):
+    """Levels of the quantiles between which an interval lies."""
+    outside = (1 - confidence) / 2
+    return [outside, 1 - outside]
+
+
+def check_confidence(confidence):
     if not (is_real(confidence, 0, 1) and 0 < confidence < 1):
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}")

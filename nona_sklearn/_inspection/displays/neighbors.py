@@ -130,6 +130,8 @@ class NeighborsDisplay(Display):
         wanted = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
         found = model.explanation(X, min(wanted, len(bank) - (row is not None)))
         lines = found.of_rows
+        if not lines.any():
+            raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         names = bank.names_of(found.positions[lines])
         if row_names is not None:
             given = np.asarray(row_names)

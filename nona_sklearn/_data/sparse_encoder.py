@@ -1,0 +1,88 @@
+"""A wide sparse matrix as a dense one of its leading components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+from scipy.sparse.linalg import norm
+from sklearn.decomposition import TruncatedSVD
+from sklearn.utils import check_array
+
+from .._utils.storable import storable
+
+MOST_COMPONENTS = 300
+#: Before a learned embedding: one that has as many directions as rows memorises them.
+ROWS_PER_COMPONENT = 5
+ROUNDING = 1e-8  # of a row's length
+
+
+def is_wide(X: Any) -> bool:
+    """Whether a validated table is a sparse matrix of more columns than components."""
+    return issparse(X) and X.shape[1] > MOST_COMPONENTS
+
+
+@storable
+class SparseEncoder:
+    """A sparse matrix of many columns, as coordinates along its leading singular vectors.
+
+    Each row keeps its length. The estimators encode a sparse `X` of more than 300 columns with
+    it, and keep it as ``features_``.
+
+    Parameters
+    ----------
+    rows_per_component : int, default=1
+        How many training rows there are to each component at least, if there are few.
+
+    Attributes
+    ----------
+    svd_ : TruncatedSVD
+        The singular vectors: 300, or as many as the training rows allow.
+    """
+
+    svd_: TruncatedSVD
+
+    def __init__(self, rows_per_component: int = 1):
+        self.rows_per_component = rows_per_component
+
+    def fit_transform(self, X: csr_array) -> np.ndarray:
+        """Find the singular vectors of training rows, (n, n_features), and encode them: (n, k)."""
+        _refuse_large(X)
+        n_components = min(MOST_COMPONENTS, max(1, X.shape[0] // self.rows_per_component))
+        svd = TruncatedSVD(n_components, random_state=0)
+        self.svd_ = svd.set_output(transform="default")  # arrays, whatever is configured
+        with np.errstate(invalid="ignore"):  # a share of a variance that is 0
+            return _of_same_length(svd.fit_transform(X), X)
+
+    def transform_validated(self, X: Any) -> np.ndarray:
+        """Encode a table, sparse or not, whose columns an estimator has validated: (n, k)."""
+        if not issparse(X):
+            X = csr_array(check_array(X, dtype=np.float64, input_name="X"))
+        _refuse_large(X)
+        return _of_same_length(self.svd_.transform(X), X)
+
+    def label_of(self, output: int) -> str:
+        """Name in messages of a column of the encoded matrix."""
+        return f"component {output}"
+
+
+def _refuse_large(X: csr_array) -> None:
+    """Refuse numbers that float32 does not hold, before they are squared."""
+    largest = abs(X.data).max(initial=0.0)
+    if largest > np.finfo(np.float32).max:
+        raise ValueError(
+            f"Input X contains infinity or a value too large for float32: {largest:g}"
+        )
+
+
+def _of_same_length(encoded: np.ndarray, X: csr_array) -> np.ndarray:
+    """Coordinates (n, k) with the lengths of the rows (n, n_features) that they stand for.
+
+    Otherwise rows of rare words, most of which is outside of the vectors, would all be near zero,
+    and near to each other.
+    """
+    lengths, own = norm(X, axis=1), np.linalg.norm(encoded, axis=1)
+    seen = own > ROUNDING * lengths  # others are zero but for rounding
+    factors = np.divide(lengths, own, out=np.zeros_like(own), where=seen)
+    return encoded * factors[:, None]

@@ -1,0 +1,187 @@
+"""What fit warns of: training that has not converged, rows that predict each other too well."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from .._data.columns import Column, read_columns
+from .._data.forms import read_strings
+from .._data.rows import Rows
+from .._data.sparse_encoder import is_wide
+from .._data.splits import Split
+from .._data.tables import as_dense, check_table
+from .._data.training_data import TrainingData
+from .._inference.relations import Relation, related_factor
+
+#: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
+LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
+LEAST_TWINS = 0.01  # of the rows
+MOST_COLUMNS, MOST_ROWS = 5, 100_000  # that are looked at; of larger tables, nothing is
+#: A column is a lag of the targets, if so many of some rows hold the target of a row before.
+LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
+LEAST_LAG_VALUES = (
+    10  # different ones of these rows: few agree by chance, such as those of classes
+)
+CALLER_OF_FIT = 3  # the level of the stack
+
+
+def warn_unless_converged(estimator: Any) -> None:
+    """Warn the caller of fit where `max_iter` has ended the training of a network."""
+    reasons = [epoch["stopped"] for epoch in estimator.history_ if "stopped" in epoch]
+    if n_unfinished := reasons.count("max_iter"):
+        patience = estimator._architecture().setting("n_iter_no_change")
+        warnings.warn(
+            f"Maximum iterations (max_iter={estimator.max_iter}) reached by {n_unfinished} of "
+            f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "
+            f"n_iter_no_change={patience} epochs bring no gain. Try a larger max_iter.",
+            ConvergenceWarning,
+            stacklevel=CALLER_OF_FIT,
+        )
+
+
+def warn_of_relations(estimator: Any, X: Any, data: TrainingData, splits: list[Split]) -> None:
+    """Warn the caller of fit, once, where related rows predict each other far better than others.
+
+    Fit has split the rows at random then, so that early stopping and calibration take new rows to
+    have such relations, too.
+    """
+    if not hasattr(estimator, "bank_") or len(data) > MOST_ROWS:  # a dense head has no bank
+        return
+    columns: list[Column] = []
+    if not isinstance(data.sample.X, Rows):
+        read = (read_strings(column) for column in _columns_of(estimator, X))
+        columns = [column[data.selection.numbers] for column in read]
+    found = chain(_of_lags(columns, data.values), _of_errors(columns, data, estimator, splits))
+    if (message := next(found, None)) is not None:
+        warnings.warn(message, UserWarning, stacklevel=CALLER_OF_FIT)
+
+
+def _columns_of(estimator: Any, X: Any) -> Iterator[Column]:
+    """The columns of the table given to fit; none of a wide sparse matrix."""
+    table = check_table(estimator, X, reset=False, accept_sparse=True)
+    return iter(()) if is_wide(table) else read_columns(as_dense(table))
+
+
+def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
+    """Messages about columns that are lags of the targets, (n,) or (n, n_outputs)."""
+    for y in values.reshape(len(values), -1).T.cpu().numpy():
+        for column in columns:
+            if (lag := _lag_of(column, y)) is not None:
+                rows = "row" if lag == 1 else f"{lag} rows"
+                yield (
+                    f"The target of the {rows} before is in {column.label}, so that X is a time "
+                    "series. If predictions are for later rows, pass times to fit: validation "
+                    "rows drawn at random lie between training rows, and are easier to predict."
+                )
+
+
+def _of_errors(
+    columns: list[Column], data: TrainingData, estimator: Any, splits: list[Split]
+) -> Iterator[str]:
+    """Messages about relations without which the errors of validation rows are larger."""
+    head, bank = estimator.network_.head, estimator.bank_
+    for relation, rows, remedy in _candidates(columns, data):
+        if (factor := related_factor(head, bank, splits, relation)) is not None:
+            yield (
+                f"{rows} predict each other better than other rows do: without them, the squared "
+                f"error of validation rows is {factor:,.1f} times as large, and so may be that of "
+                f"new rows. {remedy}"
+            )
+
+
+class Candidate(NamedTuple):
+    """A relation, which rows have it, in words, and what to do about it."""
+
+    relation: Relation
+    rows: str
+    remedy: str
+
+
+def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate]:
+    """Relations that rows may have, the most specific first."""
+    if isinstance(data.sample.X, Tensor):
+        twins = np.unique(data.sample.X.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
+        if _share_of_repeated(twins) >= LEAST_TWINS:
+            yield Candidate(
+                Relation(labels=twins),
+                "Rows with equal features",
+                "If new rows are not copies of these, drop copies, or pass groups to fit, with a "
+                "group for each set of copies.",
+            )
+    yield from islice(_of_columns(columns), MOST_COLUMNS)
+    if _is_sorted(data.values):  # neighbours in the order are alike, whatever they are
+        return
+    yield Candidate(
+        Relation(places=np.arange(len(data))),
+        "Rows that are next to each other in X",
+        "If predictions are for later rows, pass times to fit; if they are for new groups of "
+        "rows, such as other persons or places, pass groups.",
+    )
+
+
+def _of_columns(columns: list[Column]) -> Iterator[Candidate]:
+    for column in columns:
+        if column.kind == "date":
+            yield Candidate(
+                Relation(places=column.values.argsort(kind="stable").argsort(kind="stable")),
+                f"Rows whose dates in {column.label} are next to each other",
+                f"If predictions are for later rows, pass times={column.name!r} to fit.",
+            )
+        elif (labels := _identifiers(column)) is not None:
+            yield Candidate(
+                Relation(labels=labels),
+                f"Rows with the same value in {column.label}",
+                f"If predictions are for new values, pass X[{column.name!r}] as groups to fit.",
+            )
+
+
+def _lag_of(column: Column, y: np.ndarray) -> int | None:
+    """By how many rows a column lags behind the targets, (n,); None, if it is no lag of them."""
+    if column.kind != "number" or _is_sorted(torch.from_numpy(y)):
+        return None
+    rows = np.unique(np.linspace(0, len(y) - 1, N_LAG_ROWS).astype(int))
+    rows = rows[np.isfinite(column.values[rows])]
+    if len(np.unique(column.values[rows])) < LEAST_LAG_VALUES:
+        return None
+    lags = np.arange(1, min(LARGEST_LAG, len(y) // 2) + 1)
+    before = rows[:, None] - lags
+    same = np.isclose(column.values[rows, None], y[before], rtol=1e-6, atol=0) & (before >= 0)
+    counts = (before >= 0).sum(axis=0)
+    shares = np.where(counts >= LEAST_LAG_ROWS, same.sum(axis=0) / np.maximum(counts, 1), 0)
+    if not len(lags) or shares.max() < LEAST_LAGGED or np.median(shares) > LEAST_LAGGED / 2:
+        return None
+    return int(lags[shares.argmax()])
+
+
+def _identifiers(column: Column) -> np.ndarray | None:
+    """Number the values of a column that may be identifiers, (n,); None, if it has others."""
+    values = column.values
+    if column.kind == "number" and np.array_equal(values, np.round(values)):
+        labels = np.unique(values, return_inverse=True)[1]
+    elif column.kind == "category":
+        labels = np.unique(values.astype(str), return_inverse=True)[1]
+    else:
+        return None
+    n_values = labels.max() + 1
+    least, most = ROWS_OF_A_VALUE
+    is_identifier = n_values >= LEAST_VALUES and least <= len(values) / n_values <= most
+    return labels if is_identifier else None
+
+
+def _is_sorted(values: Tensor) -> bool:
+    """Whether rows are in the order of a target, or of their classes: (n,) or (n, c)."""
+    steps = values.reshape(len(values), -1).diff(dim=0)
+    rises, falls = (steps >= 0).all(dim=0), (steps <= 0).all(dim=0)
+    return bool((rises ^ falls).any())  # a constant does both
+
+
+def _share_of_repeated(labels: np.ndarray) -> float:
+    return float(np.mean(np.bincount(labels)[labels] > 1))

@@ -1,0 +1,113 @@
+"""Related rows: whether they predict each other far better than other rows do.
+
+Then the validation rows have too small an error, unless new rows have such relations in the bank,
+too. It is compared with the error without as many rows that are not related, by networks that
+were not trained on the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._data.splits import Split
+from ..attention import AverageHead, NONAHead
+from .bank import NeighborBank
+from .calibration import evaluate_rows, split_networks
+from .neighbors import Exclusion
+
+WINDOW = 10  # places to each side, within which rows of an order are related
+N_ROWS, LEAST_ROWS = 800, 60  # of validation, of all networks
+EXACT = 1e-6  # of the variance of the targets: smaller errors are equal
+N_PARTS = 25  # of these rows, in their order, whose differences give the standard error
+#: Rows are related if the mean squared error without them is larger by such a factor, and by so
+#: many standard errors. Of 33 tables in the benchmarks that are no series, that holds for one, of
+#: wines, a quarter of which are copies. The others have up to 3.1 standard errors.
+LEAST_FACTOR, LEAST_SIGNIFICANCE = 1.1, 4.0
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Which rows are related: those of the same label, or near to each other in an order.
+
+    Parameters
+    ----------
+    labels : int ndarray of shape (n,), optional
+        Rows with the same one are related.
+    places : int ndarray of shape (n,), optional
+        Places of the rows in an order.
+    """
+
+    labels: np.ndarray | None = None
+    places: np.ndarray | None = None
+
+    def shuffled(self) -> Relation:
+        """As many related rows, at random."""
+        shuffle = np.random.RandomState(0).permutation
+        return Relation(*(None if a is None else shuffle(a) for a in (self.labels, self.places)))
+
+    def exclusion(self, rows: np.ndarray, device: torch.device) -> Exclusion:
+        """Exclude related rows, themselves among them, from the neighbours of some."""
+        if self.labels is not None:
+            labels = torch.from_numpy(self.labels).to(device)
+            return Exclusion(labels[rows], labels)
+        places = torch.as_tensor(self.places, dtype=torch.float64, device=device)
+        return Exclusion(limits=places[rows] - WINDOW, times=places, ends=places[rows] + WINDOW)
+
+
+def related_factor(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
+    relation: Relation,
+) -> float | None:
+    """By what factor the squared error of validation rows is larger without related rows.
+
+    Parameters
+    ----------
+    head : NONAHead or AverageHead
+        The trained heads.
+    bank : NeighborBank
+        All training rows.
+    splits : list of Split
+        Training and validation rows of each network.
+    relation : Relation
+        Which rows are related.
+
+    Returns
+    -------
+    float or None
+        The factor; None, if it is within chance of 1, or there are too few rows.
+    """
+    without = _squared_errors(head, bank, splits, relation)
+    others = _squared_errors(head, bank, splits, relation.shuffled())
+    if len(without) < LEAST_ROWS:
+        return None
+    parts = np.array([part.mean() for part in np.array_split(without - others, N_PARTS)])
+    chance = parts.std(ddof=1) / np.sqrt(N_PARTS)
+    factor = without.mean() / max(others.mean(), EXACT)
+    is_real = parts.mean() >= LEAST_SIGNIFICANCE * chance and factor >= LEAST_FACTOR
+    return float(factor) if is_real else None
+
+
+def _squared_errors(
+    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split], relation: Relation
+) -> np.ndarray:
+    """Squared errors of some validation rows of each network without rows related to them."""
+    found: list[np.ndarray] = []
+    for (own, own_bank), split in zip(split_networks(head, bank), splits, strict=True):
+        assert split.valid is not None
+        rows = np.sort(split.valid[: N_ROWS // len(splits)])
+        exclusion = relation.exclusion(rows, bank.embeddings.device)
+        evaluation = replace(evaluate_rows(own, own_bank, rows), exclusion=exclusion)
+        residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
+        found.append((residual / _spread(bank.targets)).square().mean(dim=1).cpu().numpy())
+    return np.concatenate(found)
+
+
+def _spread(targets: Tensor) -> Tensor:
+    spread = targets.reshape(len(targets), -1).std(dim=0)
+    return torch.where(spread > 0, spread, 1.0)

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+import sklearn
+from scipy.sparse import csr_array
+from scipy.spatial.distance import pdist
+
+from nona_sklearn._data.scaler import RowScaler
+from nona_sklearn._data.sparse_encoder import MOST_COMPONENTS, SparseEncoder
+
+WIDE = MOST_COMPONENTS + 100
+
+
+def sparse_rows(n_rows, n_columns=WIDE, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = n_rows, n_columns
+    return csr_array(rng.random(shape) * (rng.random(shape) < 0.05))
+
+
+@pytest.mark.numeric
+def test_distances_stay_where_the_rank_is_low():
+    """With as many components as the rank, encoding is a rotation."""
+    X = sparse_rows(40)
+    encoded = SparseEncoder().fit_transform(X)
+    assert encoded.shape == (40, 40)
+    np.testing.assert_allclose(pdist(encoded), pdist(X.toarray()), rtol=1e-9)
+
+
+@pytest.mark.numeric
+def test_of_more_rows_the_leading_components_are_kept():
+    """Without its last singular values, a matrix loses their squares, Eckart and Young."""
+    X = sparse_rows(350)
+    values = np.linalg.svd(X.toarray(), compute_uv=False)
+    encoder = SparseEncoder()
+    assert encoder.fit_transform(X).shape == (350, MOST_COMPONENTS)
+    restored = encoder.svd_.inverse_transform(encoder.svd_.transform(X))
+    lost, least = ((restored - X.toarray()) ** 2).sum(), (values[MOST_COMPONENTS:] ** 2).sum()
+    assert least <= lost < 2 * least
+
+
+def test_few_rows_have_fewer_components():
+    for n_rows, n_components in ((40, 8), (4, 1)):
+        encoder = SparseEncoder(rows_per_component=5)
+        assert encoder.fit_transform(sparse_rows(n_rows)).shape == (n_rows, n_components)
+
+
+def test_rows_keep_their_lengths():
+    X = sparse_rows(50)
+    encoder = SparseEncoder(rows_per_component=5)
+    lengths = np.linalg.norm(X.toarray(), axis=1)
+    for rows in encoder.fit_transform(X), encoder.transform_validated(X):
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), lengths)
+
+
+def test_a_row_of_columns_that_were_empty_in_fit_is_zero():
+    """Not a direction of rounding errors."""
+    X = sparse_rows(50).tolil()
+    X[:, :10] = 0
+    query = csr_array((np.ones(10), (np.zeros(10, int), np.arange(10))), shape=(1, WIDE))
+    encoder = SparseEncoder()
+    encoder.fit_transform(X.tocsr())
+    assert not encoder.transform_validated(query).any()
+
+
+def test_new_rows_are_encoded_as_those_of_fit_be_they_sparse_or_dense():
+    X = sparse_rows(20)
+    encoder = SparseEncoder()
+    encoded = encoder.fit_transform(X)
+    for rows in X, X.toarray(), X.tocsc():
+        np.testing.assert_allclose(encoder.transform_validated(rows), encoded, atol=1e-12)
+    np.testing.assert_array_equal(
+        encoder.transform_validated(X.toarray()), encoder.transform_validated(X)
+    )
+
+
+def test_the_random_state_is_local():
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = (SparseEncoder().fit_transform(sparse_rows(350)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+def test_a_matrix_of_zeros():
+    """Of which scikit-learn divides a variance of 0."""
+    encoder = SparseEncoder()
+    assert not encoder.fit_transform(csr_array((20, WIDE))).any()
+    assert not encoder.transform_validated(csr_array((2, WIDE))).any()
+
+
+def test_arrays_whatever_is_configured():
+    with sklearn.config_context(transform_output="pandas"):
+        encoder = SparseEncoder()
+        assert isinstance(encoder.fit_transform(sparse_rows(5)), np.ndarray)
+        assert isinstance(encoder.transform_validated(sparse_rows(5)), np.ndarray)
+
+
+def test_rows_have_a_mean_square_of_one():
+    X = np.array([[3.0, 4.0], [0, 0], [-1e-9, 0]])
+    root = np.sqrt(2)
+    expected = [[0.6 * root, 0.8 * root], [0, 0], [-root, 0]]
+    np.testing.assert_allclose(RowScaler().fit_transform(X), expected)

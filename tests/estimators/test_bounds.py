@@ -1,0 +1,234 @@
+"""Bounds of targets: what is beyond them is refused in targets, and is the bound in answers."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import nona_sklearn
+from nona_sklearn import (
+    NONAHead,
+    NONARegressor,
+    ShardedNeighbors,
+    SoftStepKNeighborsRegressor,
+    save_shards,
+)
+from nona_sklearn._estimators.dense import DenseHeadRegressor
+from nona_sklearn._estimators.queries import evaluate
+from nona_sklearn._inference.calibration import crps
+from nona_sklearn._inference.distribution import NORMAL, Empirical, Noise, Smoothed
+from nona_sklearn.targets import RegressionTargets
+
+RNG = np.random.RandomState(0)
+X = RNG.normal(size=(120, 3))
+Y = (0.5 + 0.4 * X[:, 0] + 0.2 * RNG.normal(size=120)).clip(0, 1)
+QUERIES = 1.5 * RNG.normal(size=(40, 3))
+QUICK = {"max_iter": 8, "random_state": 0}
+
+
+def nona(**params):
+    return NONARegressor(**({"n_estimators": 2, "hidden_layer_sizes": (16,)} | QUICK | params))
+
+
+#: Weights of few rows, of all, and such that depend on the others.
+WAYS = ({}, {"n_neighbors": None}, {"weighting": "entmax"}, {"softstep": "s1"})
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=str)
+def reg(request):
+    return nona(bounds="unit", **request.param).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def unit():
+    return nona(bounds="unit").fit(X, Y)
+
+
+def assert_inside(values):
+    assert values.min() >= 0
+    assert values.max() <= 1
+
+
+# -- answers ----------------------------------------------------------------------------------
+
+
+def test_on_paper():
+    """Adjusted targets are 10 + 5 - 3 = 12 and 20 + 5 - 9 = 16; of the latter 14 is left."""
+    head = NONAHead(n_adjusted=1).eval()
+    query, neighbors = torch.tensor([[0.0, 5.0]]), torch.tensor([[1.0, 3.0], [-1.0, 9.0]])
+    targets = torch.tensor([10.0, 20.0])
+    assert head(query, neighbors, targets).item() == 14
+    head.bounds = (0.0, 14.0)
+    assert head(query, neighbors, targets).item() == 13
+    excluded = torch.tensor([0]), torch.tensor([1])
+    assert head(query, neighbors, targets, excluded).item() == 12
+
+
+def test_predictions_would_be_beyond_the_bounds_without_them():
+    predictions = nona().fit(X, Y).predict(QUERIES)
+    assert predictions.min() < 0
+    assert predictions.max() > 1
+
+
+def test_answers_are_inside(reg):
+    mean, std = reg.predict(QUERIES, return_std=True)
+    assert_inside(mean)
+    assert_inside(reg.predict(None))
+    assert_inside(reg.sample_y(QUERIES, 50))
+    assert_inside(reg.predict_quantiles(QUERIES, [0, 0.01, 0.5, 0.99, 1]))
+    assert (std <= 0.5).all()  # the largest of numbers from 0 to 1
+    table = reg.explain(QUERIES, n_neighbors=3)
+    assert_inside(table["adjusted_target"])
+    sums = table.groupby("query")["contribution"].sum()
+    np.testing.assert_allclose(sums, mean, rtol=0, atol=1e-12)
+
+
+def test_the_mean_is_the_definition_s(reg):
+    _, evaluation = evaluate(reg, QUERIES)
+    np.testing.assert_allclose(evaluation.attend(), reg.predict(QUERIES), rtol=0, atol=1e-5)
+
+
+def test_changes_are_those_of_removing_the_row(unit):
+    query = QUERIES[:1]
+    changes = unit.influence(query)["change"].to_numpy()
+    for row in unit.kneighbors(query, 2)[1][0]:
+        without = copy.copy(unit).remove_neighbors(ids=row)
+        change = abs(without.predict(query) - unit.predict(query))
+        assert changes[row] == pytest.approx(change[0], rel=1e-4)
+
+
+def test_bounds_hold_the_rest_of_the_probability(unit):
+    reached = unit.predict_cdf(QUERIES, [-1e-9, 0.0, 0.5, 1 - 1e-9, 1.0])
+    assert (reached[:, 0] == 0).all()
+    assert (reached[:, -1] == 1).all()
+    draws = unit.sample_y(QUERIES, 4000)
+    assert reached[:, 1].max() > 0.2
+    assert reached[:, 3].min() < 0.8
+    for column, point in [(1, 0.0), (2, 0.5), (3, 1 - 1e-9)]:
+        np.testing.assert_allclose(reached[:, column], (draws <= point).mean(axis=1), atol=0.04)
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_the_deviation_is_that_of_the_draws(unit, calibrated):
+    reg = copy.copy(unit)
+    reg.calibration_ = nona_sklearn.Calibration(0.5, (0.1,) if calibrated else ())
+    _, std = reg.predict(QUERIES, return_std=True)
+    draws = reg.sample_y(QUERIES, 4000).std(axis=1)
+    np.testing.assert_allclose(std, draws, rtol=0.08, atol=2e-3)
+
+
+def test_distributions_with_limits_on_paper():
+    values, weights = torch.tensor([[-1.0, 0.5, 3.0]]).double(), torch.full((1, 3), 1 / 3)
+    limits = torch.zeros(1, 1).double(), torch.ones(1, 1).double()
+    expected = np.std([0, 0.5, 1])
+    assert Empirical(values).std(weights.double(), limits).item() == pytest.approx(expected)
+    center, noise = torch.full((1, 1), 0.5).double(), Noise(1e-3, NORMAL, 4.0)
+    smoothed = Smoothed(values, center, noise, noise.at_points())
+    assert smoothed.std(weights.double(), limits).item() == pytest.approx(expected, abs=0.01)
+
+
+def test_the_score_is_of_the_distribution_within_the_limits():
+    """Half of a standard normal distribution is at the bound 0: the CRPS of its draws."""
+    zero = torch.zeros(1, 1).double()
+    noise = Noise(1.0, NORMAL, 1.0)
+    law = Smoothed(zero, zero, noise, noise.at_points())
+    points = law.points_within((zero, zero + torch.inf))
+    reached = law.reached(torch.ones(1, 1).double())[:, None]
+    found = crps(points, reached, zero + 0.3).item()
+    draws = RNG.normal(size=4000).clip(0)
+    apart = abs(draws[:, None] - draws).mean() / 2
+    assert found == pytest.approx(abs(draws - 0.3).mean() - apart, abs=0.02)
+
+
+def test_wide_bounds_change_nothing():
+    plain, wide = nona(), nona(bounds=(-1e6, 1e6))
+    ours, theirs = (each.fit(X, Y).predict(QUERIES) for each in (wide, plain))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
+@pytest.mark.parametrize("bounds", [(None, None), [-np.inf, None], (-np.inf, np.inf)])
+def test_two_infinite_bounds_are_none(bounds):
+    assert nona(bounds=bounds, max_iter=1).fit(X, Y).network_.head.heads[0].bounds is None
+
+
+def test_one_bound_of_several_outputs():
+    reg = nona(bounds="positive").fit(X, np.stack([Y, 1 - Y], axis=1))
+    assert reg.predict(QUERIES).min() >= 0
+    draws = reg.sample_y(QUERIES, 20)
+    assert (draws.min(axis=(0, 2)) == 0).all()
+    assert (draws.max(axis=(0, 2)) > 1).all()
+
+
+@pytest.mark.parametrize("adjusts", [False, True])
+def test_rows_that_are_not_adjusted_stay(unit, adjusts):
+    reg = SoftStepKNeighborsRegressor(bounds=(0, 1), **QUICK).fit(X, Y)
+    assert_inside(reg.sample_y(QUERIES, 50))
+    if adjusts:
+        reg = copy.copy(unit).set_neighbor_targets(Y[::-1])
+    targets = reg.explain(QUERIES)
+    np.testing.assert_array_equal(targets["target"], targets["adjusted_target"])
+
+
+def test_a_dense_head_keeps_them():
+    predictions = DenseHeadRegressor(bounds="unit", **QUICK).fit(X, Y).predict(3 * QUERIES)
+    assert predictions.min() == 0
+    assert predictions.max() == 1
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def test_files_and_shards_keep_them(unit, tmp_path):
+    nona_sklearn.save(unit, tmp_path / "model.safetensors")
+    loaded = nona_sklearn.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict(QUERIES), unit.predict(QUERIES))
+    save_shards(unit, tmp_path / "shards", 3)
+    sharded = ShardedNeighbors(tmp_path / "shards")
+    np.testing.assert_allclose(sharded.predict(QUERIES), unit.predict(QUERIES), atol=1e-6)
+    assert_inside(sharded.predict_quantiles(QUERIES, [0, 1]))
+    for each in loaded, sharded:
+        with pytest.raises(ValueError, match="got 2 in row 0"):
+            each.add_neighbors(X[:1], [2.0])
+
+
+def test_targets_of_earlier_versions_have_none():
+    earlier = RegressionTargets.__new__(RegressionTargets)
+    assert earlier.check([2.0]) == [2.0]
+
+
+# -- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1, 0), (0, 0), (0,), (0, 1, 2), ("0", 1), (np.nan, 1), (True, 2), [], "count"]
+)
+def test_bad_bounds(bounds):
+    with pytest.raises(ValueError, match="bounds"):
+        nona(bounds=bounds).fit(X, Y)
+
+
+def test_targets_beyond_are_named_before_training(monkeypatch):
+    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    y = Y.copy()
+    y[[7, 9]] = -0.25, 3
+    with pytest.raises(ValueError, match=r"bounds=\(0, 1\), got -0.25 in row 7$"):
+        nona(bounds="unit").fit(X, y)
+    with pytest.raises(ValueError, match=r"got 3 in row 1 of output 1$"):
+        nona(bounds=(None, 2.5)).fit(X[8:], np.stack([Y[8:], y[8:]], axis=1))
+    with pytest.raises(ValueError, match=r"got -0\.25 in row 7"):
+        nona(bounds="unit").fit(X, Y, X_val=X, y_val=y)
+
+
+def test_later_targets_beyond_are_named(unit):
+    before = unit.bank_
+    y = np.full(len(X), 0.5)
+    y[4] = 1.5
+    for refused in (
+        lambda: unit.add_neighbors(X, y),
+        lambda: unit.set_neighbor_targets(y),
+        lambda: unit.calibrate(X, y),
+    ):
+        with pytest.raises(ValueError, match=r"bounds=\(0, 1\), got 1.5 in row 4"):
+            refused()
+    assert unit.bank_ is before
