@@ -197,6 +197,9 @@ class Smoothed:
         share = ((distances - low) / (high - low)).clamp(0, 1)
         after = after.expand(*reached.shape[:-1], -1)
         found = torch.lerp(reached.gather(-1, after - 1), reached.gather(-1, after), share)
+        # The first and the last point hold the rest, which is much where values are far apart.
+        found = torch.where(distances < self.points[0], 0.0, found)
+        found = torch.where(distances < self.points[-1], found, 1.0)
         return found.clamp_(0, 1)  # sums of weights may round to more than 1
 
     def reached(self, weights: Tensor) -> Tensor:

@@ -156,6 +156,17 @@ def test_many_targets_at_points_keep_their_distribution():
     np.testing.assert_allclose(moments, 0, atol=1e-9)
 
 
+@pytest.mark.parametrize("value", [-1.0, 1.0])
+def test_all_of_a_distribution_is_within_its_quantiles_of_0_and_1(value):
+    """Also where a rare value is as far from the mean as values may be, next to an end."""
+    values, weights, levels = tensors([[-value, value]], [[1e-4, 1 - 1e-4]], [0.0, 1.0])
+    law = blur(weights, values, 1e-6)
+    ends = law.quantiles(weights, levels)
+    assert ends[0, 0] < -1 and 1 < ends[0, 1]
+    assert law.cdf(weights, ends - 1e-9)[0, 0] == 0
+    assert law.cdf(weights, ends + 1e-9)[0, 1] == 1
+
+
 samples = st.integers(2, 12).flatmap(
     lambda n: st.tuples(
         arrays(float, (3, n), elements=st.floats(0.01, 1)),
