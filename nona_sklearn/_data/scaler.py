@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.preprocessing import Normalizer, RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -14,6 +15,12 @@ LARGEST = 1e300  # so that no square root of its square is infinite
 BOUND = 3.0  # of a scaled value's size
 LEAST_BULK = 2.0**-900  # relative to the largest number, so that none becomes infinite
 
+#: A column is skewed if more than this share of its rows, and more than this many, are outliers,
+#: and its quantiles are more values than these.
+SKEWED_SHARE, SKEWED_ROWS, SKEWED_VALUES = 0.05, 10, 10
+LEVELS = np.linspace(0, 1, 101)  # of the quantiles that describe a skewed column
+LEAST_LEVEL = 0.005  # whose normal score stands for the least value
+
 
 @storable
 class SmoothClipScaler(RobustScaler):
@@ -22,13 +29,26 @@ class SmoothClipScaler(RobustScaler):
     ``x / sqrt(1 + (x / 3)^2)`` leaves the bulk nearly as it is and bounds the rest by 3, so that
     no single row is far from all others (Holzmueller et al., "Better by Default", section 3).
     A column with equal quartiles, such as a rare category, is scaled by its standard deviation.
-    The scaled values are independent of a column's unit, however small its numbers are.
+    A skewed column, of which more than a twentieth is beyond the bound, first becomes normal
+    scores: otherwise, those rows would all be about as far from the others. The scaled values are
+    independent of a column's unit, however small its numbers are.
 
     Parameters are those of :class:`sklearn.preprocessing.RobustScaler`.
+
+    Attributes
+    ----------
+    skewed_ : ndarray of shape (n_skewed,)
+        Numbers of the skewed columns.
+    quantiles_, scores_ : ndarray of shape (101, n_skewed)
+        Their quantiles, and the normal score of each. Those of equal quantiles are equal.
     """
 
     center_: np.ndarray
     scale_: np.ndarray
+    # Of a file without them, no column is skewed.
+    skewed_: np.ndarray = np.empty(0, dtype=np.intp)
+    quantiles_: np.ndarray = np.empty((len(LEVELS), 0))
+    scores_: np.ndarray = np.empty((len(LEVELS), 0))
 
     def fit(self, X: np.ndarray, y: Any = None) -> SmoothClipScaler:
         """Learn each column's median and scale from `X`, shape (n_samples, n_features)."""
@@ -41,9 +61,23 @@ class SmoothClipScaler(RobustScaler):
         super().fit(X / unit)
         lower, upper = np.percentile(X / unit, self.quantile_range, axis=0)
         deviation = StandardScaler().fit(X / largest).scale_ * (largest / unit)
+        outliers = (abs(X / unit - self.center_) > BOUND * self.scale_).sum(axis=0)
         self.scale_ = np.where(upper > lower, self.scale_, deviation) * unit
         self.center_ = self.center_ * unit
+        skewed = (upper > lower) & (outliers > max(SKEWED_ROWS, SKEWED_SHARE * len(X)))
+        self._fit_scores(X, unit, np.flatnonzero(skewed))
         return self
+
+    def _fit_scores(self, X: np.ndarray, unit: np.ndarray, skewed: np.ndarray) -> None:
+        """Describe skewed columns, but those of few values, and scale their normal scores."""
+        quantiles = np.quantile(X[:, skewed] / unit[skewed], LEVELS, axis=0)
+        many = [len(np.unique(column)) > SKEWED_VALUES for column in quantiles.T]
+        self.skewed_, quantiles = skewed[many], quantiles[:, many]
+        self.quantiles_ = quantiles * unit[self.skewed_]
+        scores = [_normal_scores(column) for column in quantiles.T]
+        self.scores_ = np.reshape(scores, (-1, len(LEVELS))).T
+        self.center_[self.skewed_] = 0.0
+        self.scale_[self.skewed_] = np.subtract(*ndtri([0.75, 0.25]))
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Check and scale `X`, shape (n_samples, n_features), into (-3, 3)."""
@@ -55,6 +89,10 @@ class SmoothClipScaler(RobustScaler):
 
     def scale(self, X: np.ndarray) -> np.ndarray:
         """Scale a checked array: for one row, the checks take as long as all the rest."""
+        if len(self.skewed_):
+            X = X.copy()
+            for j, *line in zip(self.skewed_, self.quantiles_.T, self.scores_.T, strict=True):
+                X[:, j] = np.interp(X[:, j], *line)
         with np.errstate(over="ignore"):
             scaled = (X - self.center_) / self.scale_
         scaled = scaled.clip(-LARGEST, LARGEST)
@@ -74,6 +112,13 @@ class RowScaler(Normalizer):
     def transform(self, X: np.ndarray, copy: bool | None = None) -> np.ndarray:
         """Check and scale `X`, shape (n_samples, n_features)."""
         return np.sqrt(X.shape[1]) * super().transform(X, copy)
+
+
+def _normal_scores(quantiles: np.ndarray) -> np.ndarray:
+    """Score of each quantile at its level, or of equal ones at the mean of their levels."""
+    _, which, counts = np.unique(quantiles, return_inverse=True, return_counts=True)
+    levels = np.bincount(which, LEVELS) / counts
+    return ndtri(levels[which].clip(LEAST_LEVEL, 1 - LEAST_LEVEL))
 
 
 def _next_power_of_two(numbers: np.ndarray) -> np.ndarray:

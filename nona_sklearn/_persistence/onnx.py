@@ -270,6 +270,31 @@ def _use_graph_methods(head: nn.Module, n_rows: int) -> None:
                 setattr(module, name, MethodType(method, module))
 
 
+class NormalScores(nn.Module):
+    """Skewed columns as normal scores, on lines between their quantiles; others as they are."""
+
+    quantiles: Tensor
+    widths: Tensor
+    rises: Tensor
+    first: Tensor
+    skewed: Tensor
+
+    def __init__(self, scaler: SmoothClipScaler):
+        super().__init__()
+        quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
+        widths = quantiles.diff(dim=0)
+        self.register_buffer("quantiles", quantiles[:-1])
+        self.register_buffer("widths", torch.where(widths > 0, widths, 1.0))  # no rise there
+        self.register_buffer("rises", scores.diff(dim=0))
+        self.register_buffer("first", scores[0])
+        self.register_buffer("skewed", torch.as_tensor(scaler.skewed_))
+
+    def forward(self, X: Tensor) -> Tensor:
+        above = (X[:, None, self.skewed] - self.quantiles) / self.widths  # (n, quantiles, skewed)
+        scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
+        return X.index_copy(1, self.skewed, scores)
+
+
 class Scaling(nn.Module):
     """A fitted scaler, its result rounded to float32 as it is before an embedding."""
 
@@ -280,6 +305,7 @@ class Scaling(nn.Module):
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
         self.clips = isinstance(scaler, SmoothClipScaler)
+        self.scores = NormalScores(scaler) if self.clips and len(scaler.skewed_) else None
         center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
         zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
         self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
@@ -289,6 +315,7 @@ class Scaling(nn.Module):
         self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
 
     def forward(self, X: Tensor) -> Tensor:
+        X = X if self.scores is None else self.scores(X)
         scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
         if self.clips:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()

@@ -161,6 +161,18 @@ def test_numbers_of_any_size_agree(size, tmp_path):
     assert_agrees(estimator, tmp_path, size * np.sign(QUERIES))
 
 
+def test_skewed_columns_agree(tmp_path):
+    """Beyond the seen values, too, and at the quantiles, some of which are equal."""
+    skewed = np.exp(100 * X[:, [0, 2]])
+    skewed[:20] = skewed.min(axis=0)
+    table = np.c_[skewed, X[:, 3:]]
+    reg = NONARegressor(**QUICK).fit(table, Y)
+    assert reg.scaler_.skewed_.tolist() == [0, 1]
+    queries = np.r_[table[:5], -table[:5], 1e6 * table[:5]]
+    queries[:5, :2] = reg.scaler_.quantiles_[[0, 5, 30, 60, 100]]
+    assert_agrees(reg, tmp_path, queries)
+
+
 def test_bounds_are_kept(tmp_path):
     bounds = float(np.quantile(Y, 0.4)), float(np.quantile(Y, 0.6))
     narrow = NONARegressor(bounds=bounds, **QUICK).fit(X, Y.clip(*bounds))
