@@ -110,6 +110,13 @@ class MLPEmbedding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x) if self.shortcut is None else self.layers(x) + self.shortcut(x)
 
+    @torch.no_grad()
+    def zero_(self) -> None:
+        """Map all rows to 0 from now on."""
+        for layer in (self.layers[-1], self.shortcut):
+            for parameter in [] if layer is None else layer.parameters():
+                parameter.zero_()
+
 
 class PeriodicEmbedding(nn.Module):
     """Each feature beside a linear mix of its waves at learned frequencies and phases.

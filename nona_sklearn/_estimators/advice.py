@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -43,6 +44,22 @@ def warn_unless_converged(estimator: Any) -> None:
             f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "
             f"n_iter_no_change={patience} epochs bring no gain. Try a larger max_iter.",
             ConvergenceWarning,
+            stacklevel=CALLER_OF_FIT,
+        )
+
+
+def warn_if_in_vain(estimator: Any) -> None:
+    """Warn the caller of fit where most networks are worse than the mean on validation rows."""
+    last = [epoch for epoch in estimator.history_ if "stopped" in epoch]
+    n_in_vain = sum("in_vain" in epoch for epoch in last)
+    if 2 * n_in_vain > len(last):
+        mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
+        instead = " They predict it instead." if estimator._architecture().falls_back else ""
+        warnings.warn(
+            f"{n_in_vain} of {len(last)} networks predict validation rows worse than the {mean}."
+            f"{instead} X may hold little information about y: try other features, more rows or "
+            "a lower learning_rate_init.",
+            UserWarning,
             stacklevel=CALLER_OF_FIT,
         )
 

@@ -121,6 +121,11 @@ class Architecture:
         most = n_rows if found == n_rows else found - FURTHER_ROWS
         return [k for k in N_NEIGHBORS if k * n_networks >= LEAST_ROWS and k <= most]
 
+    @property
+    def falls_back(self) -> bool:
+        """Whether a network may predict the mean of all rows: no parameter limits its rows."""
+        return False
+
     def n_neighbors_of_each(self, n_networks: int, n_rows: int) -> list[int | None]:
         """The number of neighbours with which each network is trained; None: all."""
         most = self.estimator.n_neighbors
@@ -295,8 +300,23 @@ class NONAArchitecture(Architecture):
         return {
             "extractor": self.extractor,
             "average": self.setting("average"),
+            "retries": self.extractor is None and not self.estimator.warm_start,
+            "falls_back": self.falls_back,
             "callbacks": check_callbacks(self.estimator.callbacks),
         }
+
+    @property
+    def falls_back(self):
+        estimator, weighting = self.estimator, make_weighting(self.estimator.weighting)
+        limited = estimator.n_neighbors not in (None, "auto") or weighting.n_neighbors is not None
+        searched = estimator.algorithm not in ("auto", "brute")
+        has_layers = estimator.hidden_layer_sizes is not None
+        goes_on = estimator.warm_start  # from weights of a training that may have been short
+        return (
+            has_layers
+            and weighting.one_by_one
+            and not (limited or searched or goes_on or self.step is not None)
+        )
 
     @property
     def adjusts(self) -> bool:

@@ -24,7 +24,7 @@ from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.validation import check_choice, check_flag, is_real
-from .advice import warn_of_relations, warn_unless_converged
+from .advice import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .editing import (
     addition,
     checked_values,
@@ -151,6 +151,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             found = fit_networks(fitted, *rows, validation_set)
             fitted._keep(found.data, found.splits, found.validation)
             warn_unless_converged(fitted)
+            warn_if_in_vain(fitted)
             if found.at_random:
                 warn_of_relations(fitted, X, found.data, found.splits)
         return self

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .._data.rows import Rows
 from .._utils.chunks import EMBED_BLOCK
 from ..attention import AverageHead, NONAHead
+from ..embedding import MLPEmbedding
 from .extractor import ExtractorEmbedding
 
 
@@ -45,6 +46,15 @@ class NeighborNetwork(nn.Module):
         if training:
             self.train()
         return embeddings
+
+    @torch.no_grad()
+    def predict_mean(self) -> None:
+        """Predict the mean of the neighbours' targets from now on: all are equally near."""
+        for module in self.embedding.modules():
+            if isinstance(module, MLPEmbedding):
+                module.zero_()
+        assert isinstance(self.head, NONAHead)  # networks are averaged later
+        self.head.admit_all()
 
     def freeze(self) -> NeighborNetwork:
         """End the training: no gradients, eval mode, embeddings in float64.

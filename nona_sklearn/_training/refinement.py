@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .._data.sample_weight import apply_weights
 from .._inference.evaluation import Evaluation
 from ..attention import ClassHead, NONAHead
-from ..attention.head import refine_one
+from ..attention.head import prior_mean, refine_one
 from ..losses import NEGLIGIBLE_LOSS
 
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
@@ -21,6 +21,7 @@ ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few param
 #: of few validation rows, one standard error is too little to tell them apart.
 TOLERANCE, TOLERANCE_OF_CLASSES = 0.05, 0.02
 N_PARTS = 50  # of the rows, whose losses give the standard error
+ROUNDING = 1e-12  # a loss of equal targets, in their units
 
 
 def fit_trust_radius(evaluation: Evaluation) -> None:
@@ -71,6 +72,20 @@ def refine(
 
         fit_n_neighbors(head, candidates, whole_loss, losses_of_parts)
     head.refine(whole_loss)
+
+
+def loss_relative_to_mean(
+    evaluation: Evaluation, loss: nn.Module, values: Tensor, *weights: Tensor
+) -> float:
+    """A loss on rows with these true values, relative to that of the mean of all neighbours.
+
+    1 if all targets are equal, so that there is nothing to predict.
+    """
+    bank, found = evaluation.neighbors, evaluation.mean()
+    mean = prior_mean(bank.columns.to(found), bank.log_prior).expand(len(found), -1)
+    truth = values.to(found), *weights
+    of_mean = loss(mean.reshape(found.shape), *truth)
+    return float(loss(found, *truth) / of_mean) if of_mean > ROUNDING else 1.0
 
 
 def root_mean_squares(errors: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from skorch.callbacks import Callback, EarlyStopping, GradientNormClipping
@@ -31,11 +31,12 @@ from .convergence import check_parameters, divergence_named
 from .net import AcceleratedNet, NONANet
 from .optimizer import QuietAdamW
 from .pools import NEIGHBOR_POOLS, DatasetPool
-from .refinement import fit_trust_radius, how_many, refine
+from .refinement import fit_trust_radius, how_many, loss_relative_to_mean, refine
 
 MAX_GRADIENT_NORM = 1.0
 LEAST_GAIN = 1e-4  # of an epoch that is better than the best
 EPOCH_ROWS = 2**15  # of more rows, an epoch takes as many, drawn anew
+RETRY_RATE = 0.15  # of the learning rate, after a training in vain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ class TrainingConfig:
         Largest number of batches in a step (:class:`~.batches.AdaptiveAccumulation`). More than
         1 needs a loss with a method `n_ignored`. The steps of an epoch are
         ``train_batch_count`` in the history.
+    retries : bool, default=True
+        Whether a network that predicts its validation rows no better than the mean of the
+        training targets is trained once more, from its start, at a lower learning rate.
+    falls_back : bool, default=False
+        Whether it predicts this mean if that is in vain, too.
     threshold_mode : {'rel', 'abs'}, default='rel'
         Whether an epoch is better if the loss falls by 0.0001 of itself, or by 0.0001.
     verbose : int, default=0
@@ -86,6 +92,8 @@ class TrainingConfig:
     n_neighbors: Sequence[int] = ()
     window: float = 0.0
     max_accumulation: int = 1
+    retries: bool = True
+    falls_back: bool = False
     threshold_mode: str = "rel"
     callbacks: Sequence = ()
     verbose: int = 0
@@ -102,15 +110,16 @@ def train_network(
     report: ReportEpochs | None = None,
     turns: Callback | None = None,
 ) -> tuple[NeighborNetwork, list[dict]]:
-    """Train a network in place, and restore the weights of its best epoch.
+    """Train a network, and restore the weights of its best epoch.
 
     The best epoch is the one of the lowest validation loss or, without validation rows, of
-    the lowest training loss.
+    the lowest training loss. If even then the validation loss is above that of the mean of the
+    training targets, see `retries` and `falls_back` of the configuration.
 
     Parameters
     ----------
     network : NeighborNetwork
-        The network, trained in place and moved to the device.
+        The network, which changes, and is moved to the device.
     train, valid : Sample
         Training rows, and validation rows if there are any.
     config : TrainingConfig
@@ -125,11 +134,12 @@ def train_network(
     Returns
     -------
     network : NeighborNetwork
-        The network given: a copy of it, if this function runs in another process.
+        The trained network: the given one, or a copy.
     history : list of dict
         skorch's history, a dict for each epoch, without its per-batch records. The last one has
         ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'; the one
-        whose weights were restored ``kept``, True.
+        whose weights were restored ``kept``, True. If the network is no better than the mean,
+        the last one has ``in_vain``, True.
 
     Raises
     ------
@@ -138,6 +148,52 @@ def train_network(
     KeyboardInterrupt
         If the user interrupts it.
     """
+
+    def attempt(network: NeighborNetwork, config: TrainingConfig) -> Attempt:
+        return _train_once(network, train, valid, config, seed, deadline, report, turns)
+
+    untrained = copy.deepcopy(network) if config.retries else None
+    best = attempt(network, config)
+    if best.in_vain and best.has_converged and untrained is not None:
+        rate = RETRY_RATE * config.learning_rate_init
+        again = attempt(untrained, replace(config, learning_rate_init=rate))
+        best = min(best, again, key=lambda each: each.relative_loss)
+    if best.in_vain:
+        best.history[-1]["in_vain"] = True
+        if config.falls_back:
+            best.network.predict_mean()
+    return best.network, best.history
+
+
+class Attempt(NamedTuple):
+    """A trained network with its history, and its validation loss relative to the mean's."""
+
+    network: NeighborNetwork
+    history: list[dict]
+    relative_loss: float
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the mean of the training targets predicts the validation rows better."""
+        return self.relative_loss > 1 + LEAST_GAIN
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether more epochs would not have helped."""
+        return self.history[-1]["stopped"] == "no change"
+
+
+def _train_once(
+    network: NeighborNetwork,
+    train: Sample,
+    valid: Sample | None,
+    config: TrainingConfig,
+    seed: int,
+    deadline: float,
+    report: ReportEpochs | None,
+    turns: Callback | None,
+) -> Attempt:
+    """Train a network in place, restore the weights of its best epoch, and refine it."""
     train = train.to(config.device)
     valid = None if valid is None else valid.to(config.device)
     generator = Generator().manual_seed(seed)
@@ -171,12 +227,12 @@ def train_network(
             raise net.interrupted_
         network.zero_grad(set_to_none=True)
         check_parameters(network, config.learning_rate_init, config.weight_decay)
-        _refine(network, pool, train, valid, config, plain, generator)
+        relative_loss = _refine(network, pool, train, valid, config, plain, generator)
     history = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
     stopping = next(c for _, c in net.callbacks_ if isinstance(c, EarlyStopping))
     history[stopping.best_epoch_ - 1]["kept"] = True  # epochs count from 1
     history[-1]["stopped"] = net.stopped_
-    return network, history
+    return Attempt(network, history, relative_loss)
 
 
 def _with_neighbors(valid: Sample, pool: DatasetPool) -> Sample | None:
@@ -267,15 +323,19 @@ def _refine(
     config: TrainingConfig,
     loss: Callable[..., nn.Module],
     generator: Generator,
-) -> None:
-    """Fit what depends on the whole bank, by validation rows or else by training rows."""
+) -> float:
+    """Fit what depends on the whole bank, by validation rows or else by training rows.
+
+    Returns the loss of validation rows relative to that of the mean of the training targets; 1
+    without validation rows.
+    """
     if not isinstance(network.head, NONAHead):
-        return
+        return 1.0
     refined = valid is not None or (
         config.refine_on_training and (len(train) > config.pool_size or config.n_neighbors)
     )
     if not (network.head.n_adjusted or refined):
-        return
+        return 1.0
     evaluation, truth = _evaluate_whole_bank(network, pool, train, valid, generator)
     if network.head.n_adjusted:
         fit_trust_radius(evaluation)
@@ -287,6 +347,7 @@ def _refine(
             n_neighbors=config.n_neighbors,
             balanced=config.balanced,
         )
+    return 1.0 if valid is None else loss_relative_to_mean(evaluation, loss().eval(), *truth)
 
 
 def _evaluate_whole_bank(

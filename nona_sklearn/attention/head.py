@@ -189,8 +189,11 @@ class NONAHead(nn.Module):
     ) -> None:
         """Set `mean_residual` by all rows: targets (n, c), with their embeddings (n, d)."""
         residuals = targets - self.adjustments(embeddings).to(targets)
-        logits = targets.new_zeros(len(targets)) if log_prior is None else log_prior.to(targets)
-        self.mean_residual = tuple((logits.softmax(dim=0) @ residuals).tolist())
+        self.mean_residual = tuple(prior_mean(residuals, log_prior).tolist())
+
+    def admit_all(self) -> None:
+        """Admit all neighbours, of whose residuals none is left out."""
+        self.n_neighbors, self.shrinkage = None, 0.0
 
     @property
     def shrinks(self) -> bool:
@@ -509,6 +512,12 @@ def refine_one(
         set_to(candidate)
         losses.append(loss())
     set_to(candidates[int(torch.stack(losses).argmin())])
+
+
+def prior_mean(values: Tensor, log_prior: Tensor | None) -> Tensor:
+    """Mean (c,) of all rows' values (n, c), by their prior weights alone."""
+    logits = values.new_zeros(len(values)) if log_prior is None else log_prior.to(values)
+    return logits.softmax(dim=0) @ values
 
 
 def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> Refinement:
