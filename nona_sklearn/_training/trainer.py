@@ -114,7 +114,8 @@ def train_network(
 
     The best epoch is the one of the lowest validation loss or, without validation rows, of
     the lowest training loss. If even then the validation loss is above that of the mean of the
-    training targets, see `retries` and `falls_back` of the configuration.
+    training targets, and `max_iter` did not end the training, see `retries` and `falls_back` of
+    the configuration.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def train_network(
 
     untrained = copy.deepcopy(network) if config.retries else None
     best = attempt(network, config)
-    if best.in_vain and best.has_converged and untrained is not None:
+    if best.in_vain and best.stopped == "no change" and untrained is not None:
         rate = RETRY_RATE * config.learning_rate_init
         again = attempt(untrained, replace(config, learning_rate_init=rate))
         best = min(best, again, key=lambda each: each.relative_loss)
@@ -173,14 +174,17 @@ class Attempt(NamedTuple):
     relative_loss: float
 
     @property
-    def in_vain(self) -> bool:
-        """Whether the mean of the training targets predicts the validation rows better."""
-        return self.relative_loss > 1 + LEAST_GAIN
+    def stopped(self) -> str:
+        """Why there are no more epochs."""
+        return self.history[-1]["stopped"]
 
     @property
-    def has_converged(self) -> bool:
-        """Whether more epochs would not have helped."""
-        return self.history[-1]["stopped"] == "no change"
+    def in_vain(self) -> bool:
+        """Whether the mean of the training targets predicts the validation rows better.
+
+        A training that is as short as `max_iter` says is what it was to be.
+        """
+        return self.relative_loss > 1 + LEAST_GAIN and self.stopped != "max_iter"
 
 
 def _train_once(

@@ -1,0 +1,203 @@
+"""No network is worse on its validation rows than the mean of the training targets."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nona_sklearn import NONAClassifier, NONAHead, NONARegressor, load, save
+from nona_sklearn._inference.evaluation import Evaluation
+from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._training import trainer
+from nona_sklearn._training.refinement import loss_relative_to_mean
+from nona_sklearn._training.trainer import RETRY_RATE
+from nona_sklearn.losses import LogLoss
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(60, 3)), RNG.normal(size=60)
+QUERIES = np.r_[X[:3], 10 * RNG.normal(size=(3, 3))]
+QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "n_iter_no_change": 2, "random_state": 0}
+IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows worse")
+
+
+@pytest.fixture
+def attempts(monkeypatch):
+    """Set what the validation losses of attempts are, relative to the mean's; returns their rates.
+
+    Of as many networks as there are lists, one after another.
+    """
+    rates = []
+
+    def set_losses(*relative_losses):
+        losses = iter(relative_losses)
+        train_once = trainer._train_once
+
+        def train(network, train, valid, config, *args):
+            rates.append(config.learning_rate_init)
+            return train_once(network, train, valid, config, *args)
+
+        monkeypatch.setattr(trainer, "_train_once", train)
+        monkeypatch.setattr(trainer, "loss_relative_to_mean", lambda *args: next(losses))
+        return rates
+
+    return set_losses
+
+
+def in_vain(estimator):
+    return [epoch.get("in_vain", False) for epoch in estimator.history_ if "stopped" in epoch]
+
+
+def equal_rows(head, values, log_prior=None):
+    neighbors = Neighbors(torch.tensor([[0.0], [1.0], [5.0]]), values, log_prior)
+    return Evaluation(head.eval(), neighbors, torch.tensor([[0.0], [5.0]]))
+
+
+def test_the_relative_loss_on_paper():
+    """Each query is predicted by the row at its place; the mean of the targets is 4."""
+    values, truth = torch.tensor([0.0, 3.0, 9.0]), torch.tensor([1.0, 7.0])
+    evaluation = equal_rows(NONAHead(n_neighbors=1), values)
+    found = loss_relative_to_mean(evaluation, nn.MSELoss(), truth)
+    assert found == pytest.approx((1 + 4) / (9 + 9))
+    # With twice the weight for the first row, it is 3.
+    evaluation = equal_rows(NONAHead(n_neighbors=1), values, torch.tensor([2.0, 1.0, 1.0]).log())
+    found = loss_relative_to_mean(evaluation, nn.MSELoss(), truth)
+    assert found == pytest.approx((1 + 4) / (4 + 16))
+
+
+def test_the_relative_loss_of_probabilities_and_several_outputs():
+    head = NONAHead(n_neighbors=2)
+    values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    truth = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    near = equal_rows(head, values).mean()
+    expected = -(near[0, 0].log() + near[1, 1].log()) / -np.log(1 / 3 * 2 / 3)
+    found = loss_relative_to_mean(equal_rows(head, values), LogLoss(), truth)
+    assert found == pytest.approx(float(expected))
+
+
+def test_equal_targets_leave_nothing_to_predict():
+    values, truth = torch.full((3,), 2.0), torch.tensor([2.0, 2.0])
+    assert loss_relative_to_mean(equal_rows(NONAHead(), values), nn.MSELoss(), truth) == 1
+    reg = NONARegressor(**QUICK).fit(X, np.ones(60))
+    assert in_vain(reg) == [False]
+
+
+def test_a_training_in_vain_is_repeated_at_a_lower_rate(attempts):
+    rates = attempts(1.5, 0.9)
+    reg = NONARegressor(**QUICK, learning_rate_init=0.01).fit(X, Y)
+    assert rates == [0.01, RETRY_RATE * 0.01]
+    assert in_vain(reg) == [False]
+    slow = {**QUICK, "learning_rate_init": RETRY_RATE * 0.01}
+    attempts(0.9)
+    expected = NONARegressor(**slow).fit(X, Y)
+    np.testing.assert_array_equal(reg.predict(QUERIES), expected.predict(QUERIES))
+    assert [e["valid_loss"] for e in reg.history_] == [e["valid_loss"] for e in expected.history_]
+
+
+@pytest.mark.parametrize(
+    ("params", "loss"),
+    [({}, 1.0), ({"max_time": 1e-9}, 1.5), ({"warm_start": True}, 1.5)],
+)
+@IN_VAIN
+def test_others_are_trained_once(params, loss, attempts):
+    """A training that was short, or that will go on, is not repeated."""
+    rates = attempts(loss)
+    reg = NONARegressor(**QUICK | params).fit(X, Y)
+    assert len(rates) == 1
+    assert in_vain(reg) == [loss > 1]
+
+
+@pytest.mark.filterwarnings("ignore:Maximum iterations")
+def test_what_max_iter_ends_stays_as_it_is(attempts):
+    rates = attempts(1.5)
+    reg = NONARegressor(**QUICK, max_iter=1).fit(X, Y)
+    assert len(rates) == 1
+    assert in_vain(reg) == [False]
+    assert np.ptp(reg.predict(QUERIES)) > 1e-3
+
+
+@IN_VAIN
+@pytest.mark.parametrize("weights", [None, RNG.uniform(0.5, 2, 60)], ids=["equal", "weights"])
+def test_what_stays_in_vain_predicts_the_mean(weights, attempts):
+    attempts(1.5, 1.2)
+    reg = NONARegressor(**QUICK).fit(X, Y, sample_weight=weights)
+    assert in_vain(reg) == [True]
+    mean = np.average(Y, weights=weights)
+    # Embeddings are in float32, weights in float64.
+    np.testing.assert_allclose(reg.predict(QUERIES), mean, rtol=1e-6)
+    assert reg.n_neighbors_ is None
+    reg.add_neighbors(X[:1], [1000.0])
+    assert reg.predict(QUERIES).min() > 10
+
+
+@IN_VAIN
+def test_what_stays_in_vain_predicts_frequencies(attempts):
+    attempts(1.5, 1.2)
+    y = np.array(["a", "b", "b"])[RNG.integers(3, size=60)]
+    clf = NONAClassifier(**QUICK).fit(X, y)
+    frequencies = [(y == c).mean() for c in clf.classes_]
+    np.testing.assert_allclose(clf.predict_proba(QUERIES), np.tile(frequencies, (6, 1)), rtol=1e-6)
+
+
+@IN_VAIN
+def test_all_rows_are_behind_a_mean(attempts):
+    attempts(1.5, 1.2)
+    reg = NONARegressor(**QUICK).fit(X, Y)
+    weights = reg.neighbor_weights(QUERIES).toarray()
+    np.testing.assert_allclose(weights, 1 / 60)
+    others = reg.explain(QUERIES[:1], n_neighbors=5)
+    assert others["weight"].sum() == pytest.approx(1)
+    low, high = reg.predict_quantiles(QUERIES, [0.05, 0.95]).T
+    assert (low < np.quantile(Y, 0.2)).all()
+    assert (high > np.quantile(Y, 0.8)).all()
+
+
+@IN_VAIN
+def test_a_mean_is_stored(attempts, tmp_path):
+    attempts(1.5, 1.2)
+    reg = NONARegressor(**QUICK).fit(X, Y)
+    save(reg, tmp_path / "model.nona")
+    for copied in (pickle.loads(pickle.dumps(reg)), load(tmp_path / "model.nona")):
+        np.testing.assert_array_equal(copied.predict(QUERIES), reg.predict(QUERIES))
+
+
+@IN_VAIN
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_neighbors": 5},
+        {"algorithm": "kd_tree", "n_neighbors": 5},
+        {"weighting": "sparse_softmax"},
+        {"softstep": "s1"},
+        {"warm_start": True},
+    ],
+    ids=str,
+)
+def test_parameters_that_limit_the_rows_are_kept(params, attempts):
+    attempts(1.5, 1.2)
+    reg = NONARegressor(**QUICK | params).fit(X, Y)
+    assert in_vain(reg) == [True]
+    assert np.ptp(reg.predict(QUERIES)) > 1e-3
+
+
+def test_fit_warns_if_most_networks_are_in_vain(attempts):
+    several = QUICK | {"n_estimators": 3}
+    attempts(1.5, 1.5, 1.5, 1.5, 0.5)
+    message = "2 of 3 networks predict validation rows worse than the mean of y. They predict it"
+    with torch.no_grad(), pytest.warns(UserWarning, match=message):
+        reg = NONARegressor(**several).fit(X, Y)
+    assert reg.n_estimators_ == 3
+    attempts(1.5, 1.5, 1.5, 1.5, 1.5, 1.5)
+    message = "3 of 3 networks .* frequencies of the classes. They predict it instead. X may"
+    with pytest.warns(UserWarning, match=message):
+        NONAClassifier(**several).fit(X, Y > 0)
+    attempts(1.5, 1.5)
+    with pytest.warns(UserWarning, match="1 of 1 .* mean of y. X may hold little"):
+        NONARegressor(**QUICK, n_neighbors=5).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_fit_does_not_warn_of_a_minority(attempts):
+    attempts(1.5, 1.5, 0.5, 0.5)
+    NONARegressor(**QUICK | {"n_estimators": 3}).fit(X, Y)
