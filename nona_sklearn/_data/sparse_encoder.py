@@ -13,8 +13,12 @@ from sklearn.utils import check_array
 from .._utils.storable import storable
 
 MOST_COMPONENTS = 300
+#: Where networks choose among them by the targets: rare words show in many components only.
+MOST_TO_CHOOSE_FROM = 1000
+LARGEST = 2**25  # numbers of an encoded matrix of more than 300 components, 256 MB
 #: Before a learned embedding: one that has as many directions as rows memorises them.
 ROWS_PER_COMPONENT = 5
+ROWS_PER_CHOICE = 2
 ROUNDING = 1e-8  # of a row's length
 
 
@@ -34,26 +38,37 @@ class SparseEncoder:
     ----------
     rows_per_component : int, default=1
         How many training rows there are to each component at least, if there are few.
+    max_components : int, default=300
+        Largest number of components; of many rows, 300.
 
     Attributes
     ----------
     svd_ : TruncatedSVD
-        The singular vectors: 300, or as many as the training rows allow.
+        The singular vectors: as many as the training rows allow.
     """
 
     svd_: TruncatedSVD
 
-    def __init__(self, rows_per_component: int = 1):
+    def __init__(self, rows_per_component: int = 1, max_components: int = MOST_COMPONENTS):
         self.rows_per_component = rows_per_component
+        self.max_components = max_components
+
+    @classmethod
+    def to_choose_from(cls) -> SparseEncoder:
+        """One with more components, of which each network chooses some by the targets."""
+        return cls(ROWS_PER_CHOICE, MOST_TO_CHOOSE_FROM)
 
     def fit_transform(self, X: csr_array) -> np.ndarray:
         """Find the singular vectors of training rows, (n, n_features), and encode them: (n, k)."""
         _refuse_large(X)
-        n_components = min(MOST_COMPONENTS, max(1, X.shape[0] // self.rows_per_component))
-        svd = TruncatedSVD(n_components, random_state=0)
+        svd = TruncatedSVD(self._n_components(*X.shape), random_state=0)
         self.svd_ = svd.set_output(transform="default")  # arrays, whatever is configured
         with np.errstate(invalid="ignore"):  # a share of a variance that is 0
             return _of_same_length(svd.fit_transform(X), X)
+
+    def _n_components(self, n_rows: int, n_features: int) -> int:
+        most = min(self.max_components, max(MOST_COMPONENTS, LARGEST // n_rows), n_features)
+        return min(most, max(1, n_rows // self.rows_per_component))
 
     def transform_validated(self, X: Any) -> np.ndarray:
         """Encode a table, sparse or not, whose columns an estimator has validated: (n, k)."""

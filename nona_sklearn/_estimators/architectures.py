@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from .._data.scaler import RowScaler, SmoothClipScaler
-from .._data.sparse_encoder import ROWS_PER_COMPONENT
+from .._data.sparse_encoder import ROWS_PER_COMPONENT, SparseEncoder
 from .._data.training_data import Sample
 from .._inference.index import check_algorithm, most_found, refuse_too_few
 from .._network.components import supervised_components
@@ -42,7 +42,7 @@ from .parameters import (
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 #: Features of a wide table for each row; components of fewer lose more than they gain.
 WIDE = 0.25
-N_COMPONENTS = 128
+N_COMPONENTS, N_COMPONENTS_OF_SPARSE = 128, 256
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
@@ -215,9 +215,9 @@ class Architecture:
             raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
 
 
-def before_learned_embedding(estimator: Any) -> TableInput:
-    """The form of a table, or a sparse matrix, of which an embedding is learned."""
-    return TableInput(estimator, SmoothClipScaler(), RowScaler(), ROWS_PER_COMPONENT)
+def before_learned_embedding(estimator: Any, components: SparseEncoder) -> TableInput:
+    """The form of a table, or a wide sparse matrix's components, before a learned embedding."""
+    return TableInput(estimator, SmoothClipScaler(), RowScaler(), components)
 
 
 class NONAArchitecture(Architecture):
@@ -268,7 +268,7 @@ class NONAArchitecture(Architecture):
     def input(self) -> TableInput | RowsInput:
         """The form of input that the networks take."""
         if self.extractor is None:
-            return before_learned_embedding(self.estimator)
+            return before_learned_embedding(self.estimator, SparseEncoder.to_choose_from())
         return RowsInput(self.estimator, self.extractor.collate_fn)
 
     def n_networks(self, n_rows):
@@ -395,8 +395,11 @@ class NONAArchitecture(Architecture):
         X: Any = train.X
         n_rows, n_features = X.shape
         choice = self.estimator.numerical_embedding
-        if choice == "auto" and n_features > max(MAX_WIDENED, WIDE * n_rows):
-            components = supervised_components(X, train.y, N_COMPONENTS)
+        is_sparse = isinstance(self.estimator.features_, SparseEncoder)
+        is_wide = is_sparse or n_features > WIDE * n_rows
+        if choice == "auto" and is_wide and n_features > MAX_WIDENED:
+            n_components = N_COMPONENTS_OF_SPARSE if is_sparse else N_COMPONENTS
+            components = supervised_components(X, train.y, n_components)
             return components, components.out_features
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
@@ -426,7 +429,7 @@ class SoftStepArchitecture(Architecture):
         """The form of input that the networks take."""
         estimator = self.estimator
         if not self._in_given_space:
-            return before_learned_embedding(estimator)
+            return before_learned_embedding(estimator, SparseEncoder(ROWS_PER_COMPONENT))
         # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
         centers = estimator.similarity not in ("dot", "cosine")
         scales = estimator.learn_feature_weights

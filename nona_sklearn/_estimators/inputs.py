@@ -36,8 +36,8 @@ class TableInput:
         Scales the features; only for :meth:`fit`.
     component_scaler : transformer, optional
         Scales the components of a wide sparse matrix instead; only for :meth:`fit`.
-    rows_per_component : int, default=1
-        How many training rows there are to each of these at least; only for :meth:`fit`.
+    component_encoder : SparseEncoder, optional
+        Finds these components; only for :meth:`fit`.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class TableInput:
         estimator: Any,
         scaler: BaseEstimator | None = None,
         component_scaler: BaseEstimator | None = None,
-        rows_per_component: int = 1,
+        component_encoder: SparseEncoder | None = None,
     ):
         self.estimator = estimator
         self.scaler = scaler
         self.component_scaler = component_scaler
-        self.rows_per_component = rows_per_component
+        self.component_encoder = component_encoder
 
     def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Leave a table, and targets, as they are, but in a form whose rows can be selected."""
@@ -91,7 +91,7 @@ class TableInput:
         earlier = getattr(self.estimator, "features_", None)
         if self.estimator.warm_start and isinstance(earlier, SparseEncoder):
             return earlier, earlier.transform_validated(X)  # its weights are those of its axes
-        encoder = SparseEncoder(self.rows_per_component)
+        encoder = self.component_encoder or SparseEncoder()
         return encoder, encoder.fit_transform(X)
 
     def encode(self, X: Any) -> Tensor:

@@ -43,6 +43,22 @@ def test_few_rows_have_fewer_components():
         assert encoder.fit_transform(sparse_rows(n_rows)).shape == (n_rows, n_components)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "n_components"),
+    [
+        (900, 5000, 450),
+        (3000, 5000, 1000),
+        (3000, 500, 500),
+        (100_000, 5000, 335),
+        (1_000_000, 5000, 300),
+    ],
+)
+def test_more_components_are_chosen_from_unless_the_matrix_is_large(
+    n_rows, n_features, n_components
+):
+    assert SparseEncoder.to_choose_from()._n_components(n_rows, n_features) == n_components
+
+
 def test_rows_keep_their_lengths():
     X = sparse_rows(50)
     encoder = SparseEncoder(rows_per_component=5)

@@ -26,7 +26,12 @@ from nona_sklearn import (
     unwrap,
 )
 from nona_sklearn._data.scaler import RowScaler
-from nona_sklearn._data.sparse_encoder import MOST_COMPONENTS, ROWS_PER_COMPONENT, SparseEncoder
+from nona_sklearn._data.sparse_encoder import (
+    MOST_COMPONENTS,
+    ROWS_PER_CHOICE,
+    ROWS_PER_COMPONENT,
+    SparseEncoder,
+)
 from nona_sklearn._data.table_encoder import TableEncoder
 from nona_sklearn._training import ensemble
 
@@ -159,7 +164,7 @@ def test_the_given_space_keeps_distances():
 @pytest.mark.parametrize(
     ("estimator", "scaler", "n_components"),
     [
-        (make(NONARegressor), RowScaler, N // ROWS_PER_COMPONENT),
+        (make(NONARegressor), RowScaler, N // ROWS_PER_CHOICE),
         (
             make(SoftStepKNeighborsRegressor, hidden_layer_sizes=(4,)),
             RowScaler,
@@ -173,6 +178,17 @@ def test_components_and_their_scaler(estimator, scaler, n_components):
     estimator.fit(WIDE, Y)
     assert type(estimator.scaler_) is scaler
     assert len(estimator.features_.svd_.components_) == n_components
+
+
+def test_networks_choose_components_by_the_targets():
+    """Also of many rows, of which a dense table with as many columns is not wide."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((2000, 320), density=0.02, rng=rng, format="csr")
+    reg = make(NONARegressor).fit(X, X[:, [0]].toarray().ravel() + rng.normal(size=2000))
+    chosen = reg.network_.embedding[0]
+    assert chosen.in_features == len(reg.features_.svd_.components_) == 320
+    assert chosen.out_features == 256
+    assert not chosen.weight.requires_grad
 
 
 @EACH
@@ -219,7 +235,7 @@ def test_warm_start_keeps_the_vectors():
     reg.fit(WIDE[::-1][:50], Y[::-1][:50])
     np.testing.assert_array_equal(reg.features_.svd_.components_, vectors)
     reg.set_params(warm_start=False).fit(WIDE[:50], Y[:50])
-    assert len(reg.features_.svd_.components_) == 50 // ROWS_PER_COMPONENT
+    assert len(reg.features_.svd_.components_) == 50 // ROWS_PER_CHOICE
 
 
 def test_repeatable_and_without_a_trace_in_the_global_generator():
