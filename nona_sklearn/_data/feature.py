@@ -25,6 +25,7 @@ class Feature:
     holds: str  # its contents, in words
     parts: tuple[str, ...] = ()  # of dates, which parts of CALENDAR vary in the training rows
     text_features: TextEncoder | None = None
+    by_targets: bool = False  # whether its levels become what the targets are on average
 
     @classmethod
     def of(cls, column: Column, vectorizer: Any = None) -> Feature:
@@ -39,8 +40,13 @@ class Feature:
 
     @property
     def is_category(self) -> bool:
-        """Whether each of its levels becomes a column."""
+        """Whether it has levels."""
         return self.column.kind == "category"
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether each of its frequent levels becomes a column."""
+        return self.is_category and not self.by_targets
 
     @property
     def is_number(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -21,6 +22,7 @@ from .._utils.validation import is_whole
 from .columns import Column, read_columns
 from .feature import Feature
 from .forms import describe_reading, has_two_readings, read_strings
+from .levels import LevelEncoder
 from .names import free_name
 from .tables import as_array, as_dense, check_table
 from .text import check_vectorizer, default_vectorizer
@@ -42,6 +44,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                                         gaps in fit
     category                            a column for each level; rare levels share one with those
                                         that were not in fit
+    category of more than               within an estimator, the mean target of each level (of
+    `max_categories` levels             training rows, that of other rows), except with groups or
+                                        times; else as above
     a missing category                  a level
     ordered category                    a column for each level, and its position in the order
     date                                year, days passed, and sine and cosine of the position in
@@ -75,7 +80,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         None: no column.
 
     max_categories : int, default=64
-        Largest number of columns that one category becomes.
+        Largest number of columns that one category becomes, and of levels that an estimator
+        does not replace by the mean of its targets at each.
 
     min_frequency : int or float, default=0.01
         Levels of fewer training rows than this, or than this share of them, share one column.
@@ -138,7 +144,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         X : DataFrame or array-like of shape (n_samples, n_features)
             The table.
         y : ignored
-            For pipelines.
+            For pipelines. Only the estimators encode levels by their targets.
 
         Returns
         -------
@@ -162,10 +168,13 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """Learn the columns of a training table, and encode it, as fit and transform do."""
         self._validate_params()
         with replaced_when_done(self) as fitted:
-            return fitted._fit_transform(X)
+            return fitted.fit_transform_validated(check_table(fitted, X, reset=True))
 
-    def _fit_transform(self, X: Any) -> np.ndarray:
-        X = check_table(self, X, reset=True)
+    def fit_transform_validated(self, X: Any, targets: np.ndarray | None = None) -> np.ndarray:
+        """Learn the columns of a table that was validated, and encode it.
+
+        With targets, (n, n_targets), many levels become their means.
+        """
         columns = list(read_columns(X))
         vectorizers = _choose_vectorizers(columns, self.text_features)
         columns = [
@@ -177,6 +186,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         self.features_ = [
             Feature.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
         ]
+        if targets is not None:
+            self._mark_many_levels(columns)
         blocks = self._read(columns)
         encoders = {
             "numbers": SimpleImputer(strategy="median", keep_empty_features=True),
@@ -194,12 +205,24 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             for name, encoder in encoders.items()
             if blocks[name].shape[1] > 0
         }
+        of_levels = None
+        if blocks["levels"].shape[1] > 0:
+            assert targets is not None
+            self.encoders_["levels"] = LevelEncoder()
+            of_levels = self.encoders_["levels"].fit_transform(blocks["levels"], targets)
         if "gaps" in self.encoders_ and len(self.encoders_["gaps"].features_) == 0:
             del self.encoders_["gaps"]
         outputs = self._output_names(str(j) for j in range(len(columns)))
         self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
         self._warn_about_rare_levels(len(columns[0].values))
-        return self._encode(blocks)
+        return self._encode(blocks, of_levels)
+
+    def _mark_many_levels(self, columns: list[Column]) -> None:
+        """Mark categories of more levels than may be columns; those that never repeat stay."""
+        for j, column in enumerate(columns):
+            n_levels = len(set(column.values)) if column.kind == "category" else 0
+            if self.max_categories < n_levels < len(column.values):
+                self.features_[j] = replace(self.features_[j], by_targets=True)
 
     def label_of(self, output: int) -> str:
         """Name in messages of the column that a column of the encoded matrix comes from."""
@@ -210,7 +233,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         if "categories" not in self.encoders_ or isinstance(self.min_frequency, Integral):
             return  # a number of rows was chosen for this table
         encoder = self.encoders_["categories"]
-        chosen = [feature.column for feature in self.features_ if feature.is_category]
+        chosen = [feature.column for feature in self.features_ if feature.is_one_hot]
         rare_levels = encoder.infrequent_categories_
         for column, levels, rare in zip(chosen, encoder.categories_, rare_levels, strict=True):
             if rare is not None and len(rare) == len(levels):
@@ -254,10 +277,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """Make a matrix for each encoder of the columns' values."""
         n_rows = len(columns[0].values)
         numbers, first, categories = [np.empty((n_rows, 0))], [], [np.empty((n_rows, 0), object)]
-        texts = [numbers[0]]
+        texts, levels = [numbers[0]], [categories[0]]
         for feature, column in zip(self.features_, columns, strict=True):
             if feature.is_category:  # a gap is a level
-                categories.append(feature.categories(column)[:, None])
+                chosen = categories if feature.is_one_hot else levels
+                chosen.append(feature.categories(column)[:, None])
             if feature.is_number:
                 numbers.append(feature.numbers(column))
             if feature.is_text:
@@ -268,13 +292,19 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             "numbers": np.hstack(numbers),
             "gaps": np.hstack([numbers[0], *first]),
             "categories": np.hstack(categories),
+            "levels": np.hstack(levels),
             "texts": np.hstack(texts),
         }
 
-    def _encode(self, blocks: dict[str, np.ndarray]) -> np.ndarray:
+    def _encode(
+        self, blocks: dict[str, np.ndarray], of_levels: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Join what the blocks become; `of_levels`, if the levels' of training rows are known."""
         complete = not np.isnan(blocks["numbers"]).any()
+        known = {"numbers": blocks["numbers"]} if complete else {}
+        known |= {} if of_levels is None else {"levels": of_levels}
         encoded = [  # for one row, a transformer's checks take as long as all the rest
-            blocks[name] if name == "numbers" and complete else encoder.transform(blocks[name])
+            known[name] if name in known else encoder.transform(blocks[name])
             for name, encoder in self.encoders_.items()
         ]
         return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
@@ -288,8 +318,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             others = [name for name, feature in features if feature.marks_gaps]
             outputs += [f"{others[i]}_missing" for i in self.encoders_["gaps"].features_]
         if "categories" in self.encoders_:
-            one_hot = [name for name, feature in features if feature.is_category]
+            one_hot = [name for name, feature in features if feature.is_one_hot]
             outputs += [*self.encoders_["categories"].get_feature_names_out(one_hot)]
+        if "levels" in self.encoders_:
+            many = [name for name, feature in features if feature.by_targets]
+            outputs += self.encoders_["levels"].names(many)
         texts = [each for each in features if each[1].is_text]
         outputs += [part for name, feature in texts for part in feature.names_of_texts(name)]
         return outputs

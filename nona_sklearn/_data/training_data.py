@@ -78,8 +78,14 @@ class Source(Protocol):
     def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Give features a form whose rows can be selected, and find the targets among them."""
 
-    def fit(self, X: Any) -> Tensor | Rows:
-        """Validate training features, and turn them into the input of a network."""
+    def check(self, X: Any) -> Any:
+        """Validate training features."""
+
+    def fit(self, X: Any, y: np.ndarray | None) -> Tensor | Rows:
+        """Turn validated training features into the input of a network.
+
+        By encoded targets `y`, (n,) or (n, c), if they may be used.
+        """
 
     def encode(self, X: Any) -> Tensor | Rows:
         """Validate other features, and turn them into the input of a network."""
@@ -184,11 +190,15 @@ class TrainingData:
         if sample_weight is not None:
             selection = RowSelection.from_sample_weight(sample_weight, _num_samples(X))
             X, y = selection.select(X), selection.select(y if labels is None else labels)
-        X = source.fit(X)
-        selection = selection or RowSelection(len(X), np.arange(len(X)))
+        X, n_rows = source.check(X), _num_samples(X)
+        selection = selection or RowSelection(n_rows, np.arange(n_rows))
         y = targets.check(y, selection.numbers) if labels is None else y
         targets.fit_checked(y, selection.weights)
         values = targets.to_values(y)
+        encoded = targets.encode(values)
+        # Of a later row, or of one of its group, a level's mean target would be known.
+        related = groups is not None or times is not None
+        X = source.fit(X, None if related else encoded.numpy())
         if time is not None and moments is not None:
             moments = moments[selection.numbers]
             time = time.fading(half_life, moments)
@@ -197,7 +207,7 @@ class TrainingData:
             group_names, numbers = number_groups(groups, selection)
         sample = Sample(
             X,
-            targets.encode(values),
+            encoded,
             selection.log_prior,
             numbers,
             None if moments is None else torch.from_numpy(moments),

@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
+from .._data.levels import targets_for_levels
 from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder, is_wide
@@ -56,12 +57,19 @@ class TableInput:
         """Leave a table, and targets, as they are, but in a form whose rows can be selected."""
         return X.tocsr() if issparse(X) else X, y
 
-    def fit(self, X: Any) -> Tensor:
-        """Validate training rows, and fit encoder and scaler to them: (n, n_features)."""
+    def check(self, X: Any) -> Any:
+        """Validate training rows."""
         X = check_table(self.estimator, X, reset=True, ensure_min_samples=2, accept_sparse=True)
         if issparse(X):
             self._refuse_other_columns()
-        encoder, X = self._encode_first(X)
+        return X
+
+    def fit(self, X: Any, y: np.ndarray | None) -> Tensor:
+        """Fit encoder and scaler to validated training rows, and encode them: (n, n_features).
+
+        `y`, (n,) or (n, c), are encoded targets, by which columns may be encoded; or None.
+        """
+        encoder, X = self._encode_first(X, y)
         scaler = self.component_scaler if isinstance(encoder, SparseEncoder) else self.scaler
         scaler = fit_scaler(scaler, X, encoder.label_of)
         self.estimator.features_, self.estimator.scaler_ = encoder, scaler
@@ -81,13 +89,16 @@ class TableInput:
                 "numbers only"
             )
 
-    def _encode_first(self, X: Any) -> tuple[TableEncoder | SparseEncoder, np.ndarray]:
+    def _encode_first(
+        self, X: Any, y: np.ndarray | None
+    ) -> tuple[TableEncoder | SparseEncoder, np.ndarray]:
         """Fit the encoder that suits training rows, and encode them: (n, n_encoded)."""
         if not is_wide(X):
-            columns = self.estimator.categorical_features
-            table = TableEncoder(columns, text_features=self.estimator.text_features)
+            names = ("categorical_features", "text_features", "max_categories")
+            table = TableEncoder(**{name: getattr(self.estimator, name) for name in names})
             table.set_output(transform="default")  # arrays, whatever is configured
-            return table, table.fit_transform(as_dense(X))
+            targets = None if y is None else targets_for_levels(y)
+            return table, table.fit_transform_validated(as_dense(X), targets)
         earlier = getattr(self.estimator, "features_", None)
         if self.estimator.warm_start and isinstance(earlier, SparseEncoder):
             return earlier, earlier.transform_validated(X)  # its weights are those of its axes
@@ -126,10 +137,14 @@ class RowsInput:
         rows = self._as_rows(X)
         return rows, rows.targets() if y is None else y
 
-    def fit(self, X: Rows) -> Rows:
+    def check(self, X: Rows) -> Rows:
         """Check the number of training rows."""
         if len(X) < 2:
             raise ValueError("X must have at least 2 rows to fit, got 1")
+        return X
+
+    def fit(self, X: Rows, y: np.ndarray | None) -> Rows:
+        """Leave rows as they are."""
         for name in ("n_features_in_", "feature_names_in_", "features_"):  # of an earlier fit
             vars(self.estimator).pop(name, None)
         self.estimator.scaler_ = None

@@ -61,6 +61,12 @@ class NONARegressor(NeighborRegressor):
         function of a list of str in a dict; without one, by n-grams of characters. See
         :class:`TableEncoder`. Unused with a `feature_extractor`.
 
+    max_categories : int, default=64
+        Largest number of columns that one category becomes. One of more levels becomes the mean
+        target of each level instead, computed from other rows for a training row, which therefore
+        differs from an equal query. With `groups` or `times`, rare levels share a column instead.
+        Unused with a `feature_extractor`.
+
     hidden_layer_sizes : int, array-like of int or None, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear. None: the features
         of a `feature_extractor` are the embedding, and nothing is adjusted.
@@ -299,6 +305,7 @@ class NONARegressor(NeighborRegressor):
     feature_extractor: Any = field(default=None, kw_only=False)
     categorical_features: Any = "from_dtype"
     text_features: Any = None
+    max_categories: int = 64
     hidden_layer_sizes: Any = (128,)
     embedding_dim: int = 32
     numerical_embedding: str | None = "auto"
@@ -421,6 +428,7 @@ class NONAClassifier(NeighborClassifier):
     class_weight: Any = None
     categorical_features: Any = "from_dtype"
     text_features: Any = None
+    max_categories: int = 64
     hidden_layer_sizes: Any = (128,)
     embedding_dim: int = 32
     numerical_embedding: str | None = "auto"

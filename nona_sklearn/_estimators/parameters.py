@@ -26,6 +26,7 @@ AUTO = StrOptions({"auto"})
 COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
     "text_features": TableEncoder._parameter_constraints["text_features"],
+    "max_categories": TableEncoder._parameter_constraints["max_categories"],
     "similarity": [StrOptions(SIMILARITIES.keys())],
     "n_neighbors": [POSITIVE, AUTO, None],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],

@@ -82,6 +82,12 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         function of a list of str in a dict; without one, by n-grams of characters. See
         :class:`TableEncoder`.
 
+    max_categories : int, default=64
+        Largest number of columns that one category becomes. One of more levels becomes the mean
+        target of each level instead, computed from other rows for a training row, which therefore
+        differs from an equal query. With `groups` or `times`, rare levels share a column instead.
+        Unused with a `feature_extractor`.
+
     weighting : str or Weighting, default='softmax'
         'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
         k. 'softmax' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
@@ -218,6 +224,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     n_neighbors: int | str | None = field(default="auto", kw_only=False)
     categorical_features: Any = "from_dtype"
     text_features: Any = None
+    max_categories: int = 64
     weighting: str | Weighting = "softmax"
     similarity: str = "log_l2"
     softstep: str = "s1"
@@ -314,6 +321,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     smoothing: bool = True
     categorical_features: Any = "from_dtype"
     text_features: Any = None
+    max_categories: int = 64
     weighting: str | Weighting = "softmax"
     similarity: str = "log_l2"
     softstep: str = "s1"

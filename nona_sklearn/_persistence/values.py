@@ -19,7 +19,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler, TargetEncoder
 
 from .._utils.storable import CODECS, FUNCTIONS, MAX_CHARACTERS, Codec, name_of, storable
 from .._utils.validation import is_whole
@@ -29,7 +29,8 @@ DTYPE = re.compile(r"[<>=|][biufcOSUmMV][0-9]{0,10}(\[[0-9]{0,10}[A-Za-z]{1,2}\]
 TORCH_DTYPES = torch.float32, torch.float64, torch.float16, torch.bfloat16
 
 for _kind in (
-    *(RobustScaler, StandardScaler, SimpleImputer, MissingIndicator, OneHotEncoder),
+    *(RobustScaler, StandardScaler, SimpleImputer, MissingIndicator),
+    *(OneHotEncoder, TargetEncoder),
     *(CountVectorizer, TfidfVectorizer, TfidfTransformer, TruncatedSVD),  # of texts
 ):
     storable(_kind)
