@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 
 from .._utils.storable import storable
@@ -34,14 +36,19 @@ class LevelEncoder:
         ndarray of shape (n, n_targets * n_categories)
             The categories side by side for the first target, then for the next.
         """
+        self._fit(levels, targets)
         # The folds are the same for every random_state: others would only add chance.
-        folds = {"cv": min(N_FOLDS, len(levels)), "shuffle": True, "random_state": 0}
-        self.encoders_ = [
-            TargetEncoder(target_type="continuous", **folds).set_output(transform="default")
-            for _ in targets.T
-        ]
-        pairs = zip(self.encoders_, targets.T, strict=True)
-        return np.hstack([encoder.fit_transform(levels, column) for encoder, column in pairs])
+        folds = KFold(min(N_FOLDS, len(levels)), shuffle=True, random_state=0)
+        encoded = np.empty((len(levels), targets.shape[1] * levels.shape[1]))
+        for others, rows in folds.split(levels):
+            of_others = LevelEncoder()._fit(levels[others], targets[others])
+            encoded[rows] = of_others.transform(levels[rows])
+        return encoded
+
+    def _fit(self, levels: np.ndarray, targets: np.ndarray) -> LevelEncoder:
+        encoder = TargetEncoder(target_type="continuous").set_output(transform="default")
+        self.encoders_ = [clone(encoder).fit(levels, column) for column in targets.T]
+        return self
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
         """Encode other rows, by all training rows."""

@@ -168,13 +168,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """Learn the columns of a training table, and encode it, as fit and transform do."""
         self._validate_params()
         with replaced_when_done(self) as fitted:
-            return fitted.fit_transform_validated(check_table(fitted, X, reset=True))
+            return fitted.fit_transform_by(X, None)
 
-    def fit_transform_validated(self, X: Any, targets: np.ndarray | None = None) -> np.ndarray:
-        """Learn the columns of a table that was validated, and encode it.
-
-        With targets, (n, n_targets), many levels become their means.
-        """
+    def fit_transform_by(self, X: Any, targets: np.ndarray | None) -> np.ndarray:
+        """Learn the columns of a training table, and encode it, many levels by targets (n, c)."""
+        X = check_table(self, X, reset=True)
         columns = list(read_columns(X))
         vectorizers = _choose_vectorizers(columns, self.text_features)
         columns = [

@@ -31,6 +31,8 @@ LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
 LEAST_LAG_VALUES = (
     10  # different ones of these rows: few agree by chance, such as those of classes
 )
+#: What a lag may lose by rounding, of its size and of the targets' spread.
+ROUNDED, ROUNDED_SPREAD = 1e-6, 1e-3
 CALLER_OF_FIT = 3  # the level of the stack
 
 
@@ -170,7 +172,8 @@ def _lag_of(column: Column, y: np.ndarray) -> int | None:
         return None
     lags = np.arange(1, min(LARGEST_LAG, len(y) // 2) + 1)
     before = rows[:, None] - lags
-    same = np.isclose(column.values[rows, None], y[before], rtol=1e-6, atol=0) & (before >= 0)
+    rounding = np.minimum(ROUNDED * abs(y[before]), ROUNDED_SPREAD * np.ptp(y))
+    same = (abs(column.values[rows, None] - y[before]) <= rounding) & (before >= 0)
     counts = (before >= 0).sum(axis=0)
     shares = np.where(counts >= LEAST_LAG_ROWS, same.sum(axis=0) / np.maximum(counts, 1), 0)
     if not len(lags) or shares.max() < LEAST_LAGGED or np.median(shares) > LEAST_LAGGED / 2:

@@ -98,7 +98,7 @@ class TableInput:
             table = TableEncoder(**{name: getattr(self.estimator, name) for name in names})
             table.set_output(transform="default")  # arrays, whatever is configured
             targets = None if y is None else targets_for_levels(y)
-            return table, table.fit_transform_validated(as_dense(X), targets)
+            return table, table.fit_transform_by(as_dense(X), targets)
         earlier = getattr(self.estimator, "features_", None)
         if self.estimator.warm_start and isinstance(earlier, SparseEncoder):
             return earlier, earlier.transform_validated(X)  # its weights are those of its axes

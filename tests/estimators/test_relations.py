@@ -190,6 +190,15 @@ def test_other_columns_are_no_lags(column):
     assert _lag_of(Column("x", "number", column), walk()) is None
 
 
+@pytest.mark.parametrize("size", [0.0, 1e9, -1e12])
+def test_nearness_is_relative_to_the_spread(size):
+    """All values are about the same where they are large, but not equal."""
+    y, other = size + np.random.default_rng(0).normal(size=(2, 200))
+    assert _lag_of(Column("x", "number", other), y) is None
+    lag = np.append(np.nan, y[:-1]).astype(np.float32 if size == 0 else float)
+    assert _lag_of(Column("x", "number", lag), y) == 1
+
+
 def test_few_values_are_no_lag():
     same = np.repeat([0.0, 1.0], [5, 195])
     assert _lag_of(Column("x", "number", same), same) is None
