@@ -21,6 +21,7 @@ from .._data.splits import Split
 from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
 from .._inference.relations import Relation, related_factor
+from .fitting import embed
 
 #: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
@@ -107,8 +108,9 @@ def _of_errors(
 ) -> Iterator[str]:
     """Messages about relations without which the errors of validation rows are larger."""
     head, bank = estimator.network_.head, estimator.bank_
-    for relation, rows, remedy in _candidates(columns, data):
-        if (factor := related_factor(head, bank, splits, relation)) is not None:
+    for relation, rows, remedy, column in _candidates(columns, data):
+        unrelated = None if column is None else _as_of_new_levels(estimator, data, column)
+        if (factor := related_factor(head, bank, splits, relation, unrelated)) is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "
                 f"error of validation rows is {factor:,.1f} times as large, and so may be that of "
@@ -116,12 +118,23 @@ def _of_errors(
             )
 
 
+def _as_of_new_levels(estimator: Any, data: TrainingData, column: int) -> Tensor | None:
+    """Embeddings of the rows as if a column's levels were new; None, if these are columns."""
+    encoder, X = estimator.features_, data.sample.X
+    if not encoder.features_[column].by_targets:
+        return None
+    assert isinstance(X, Tensor)  # of a table
+    means = torch.from_numpy(encoder.source_ == column)
+    return embed(estimator.network_, torch.where(means, X.mean(dim=0), X))
+
+
 class Candidate(NamedTuple):
-    """A relation, which rows have it, in words, and what to do about it."""
+    """A relation, which rows have it, in words, what to do about it, and in which column."""
 
     relation: Relation
     rows: str
     remedy: str
+    column: int | None = None
 
 
 def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate]:
@@ -147,7 +160,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
 
 
 def _of_columns(columns: list[Column]) -> Iterator[Candidate]:
-    for column in columns:
+    for j, column in enumerate(columns):
         if column.kind == "date":
             yield Candidate(
                 Relation(places=column.values.argsort(kind="stable").argsort(kind="stable")),
@@ -159,6 +172,7 @@ def _of_columns(columns: list[Column]) -> Iterator[Candidate]:
                 Relation(labels=labels),
                 f"Rows with the same value in {column.label}",
                 f"If predictions are for new values, pass X[{column.name!r}] as groups to fit.",
+                j,
             )
 
 

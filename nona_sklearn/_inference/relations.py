@@ -63,6 +63,7 @@ def related_factor(
     bank: NeighborBank,
     splits: list[Split],
     relation: Relation,
+    unrelated: Tensor | None = None,
 ) -> float | None:
     """By what factor the squared error of validation rows is larger without related rows.
 
@@ -76,13 +77,16 @@ def related_factor(
         Training and validation rows of each network.
     relation : Relation
         Which rows are related.
+    unrelated : Tensor of shape (n, d), optional
+        Embeddings of the bank's rows without what their features hold of related rows; None: they
+        hold nothing.
 
     Returns
     -------
     float or None
         The factor; None, if it is within chance of 1, or there are too few rows.
     """
-    without = _squared_errors(head, bank, splits, relation)
+    without = _squared_errors(head, bank, splits, relation, unrelated)
     others = _squared_errors(head, bank, splits, relation.shuffled())
     if len(without) < LEAST_ROWS:
         return None
@@ -94,15 +98,25 @@ def related_factor(
 
 
 def _squared_errors(
-    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split], relation: Relation
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
+    relation: Relation,
+    embeddings: Tensor | None = None,
 ) -> np.ndarray:
     """Squared errors of some validation rows of each network without rows related to them."""
     found: list[np.ndarray] = []
-    for (own, own_bank), split in zip(split_networks(head, bank), splits, strict=True):
+    embeddings = bank.embeddings if embeddings is None else embeddings
+    queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
+    networks = split_networks(head, bank)
+    for (own, own_bank), query, split in zip(networks, queries, splits, strict=True):
         assert split.valid is not None
         rows = np.sort(split.valid[: N_ROWS // len(splits)])
-        exclusion = relation.exclusion(rows, bank.embeddings.device)
-        evaluation = replace(evaluate_rows(own, own_bank, rows), exclusion=exclusion)
+        evaluation = replace(
+            evaluate_rows(own, own_bank, rows),
+            query=query[rows],
+            exclusion=relation.exclusion(rows, query.device),
+        )
         residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
         found.append((residual / _spread(bank.targets)).square().mean(dim=1).cpu().numpy())
     return np.concatenate(found)

@@ -128,7 +128,9 @@ def test_several_outputs_and_classes_have_a_column_each():
     classes = np.digitize(Y, [-2, 2])
     found = encoded(NONAClassifier(**QUICK).fit(TABLE, classes))
     for c in range(3):
-        expected = TargetEncoder(target_type="continuous").fit(TABLE[["who"]], 1.0 * (classes == c))
+        expected = TargetEncoder(target_type="continuous").fit(
+            TABLE[["who"]], 1.0 * (classes == c)
+        )
         np.testing.assert_allclose(
             found[f"who_target{c}"], expected.transform(TABLE[["who"]])[:, 0], atol=1e-6
         )
