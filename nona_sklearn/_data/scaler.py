@@ -16,7 +16,7 @@ BOUND = 3.0  # of a scaled value's size
 LEAST_BULK = 2.0**-900  # relative to the largest number, so that none becomes infinite
 
 #: A column is skewed if more than this share of its rows, and more than this many, are outliers,
-#: and its quantiles are more values than these.
+#: and if it has more values than these.
 SKEWED_SHARE, SKEWED_ROWS, SKEWED_VALUES = 0.05, 10, 10
 LEVELS = np.linspace(0, 1, 101)  # of the quantiles that describe a skewed column
 LEAST_LEVEL = 0.005  # whose normal score stands for the least value
@@ -30,8 +30,9 @@ class SmoothClipScaler(RobustScaler):
     no single row is far from all others (Holzmueller et al., "Better by Default", section 3).
     A column with equal quartiles, such as a rare category, is scaled by its standard deviation.
     A skewed column, of which more than a twentieth is beyond the bound, first becomes normal
-    scores: otherwise, those rows would all be about as far from the others. The scaled values are
-    independent of a column's unit, however small its numbers are.
+    scores: otherwise, those rows would all be about as far from the others. Columns of few values,
+    and those with a quarter of the rows at an end, stay. The scaled values are independent of a
+    column's unit, however small its numbers are.
 
     Parameters are those of :class:`sklearn.preprocessing.RobustScaler`.
 
@@ -65,14 +66,16 @@ class SmoothClipScaler(RobustScaler):
         self.scale_ = np.where(upper > lower, self.scale_, deviation) * unit
         self.center_ = self.center_ * unit
         skewed = (upper > lower) & (outliers > max(SKEWED_ROWS, SKEWED_SHARE * len(X)))
+        # A quarter at an end, such as zeros among counts: their score would be far from the next.
+        skewed &= (lower > X.min(axis=0) / unit) & (upper < X.max(axis=0) / unit)
         self._fit_scores(X, unit, np.flatnonzero(skewed))
         return self
 
     def _fit_scores(self, X: np.ndarray, unit: np.ndarray, skewed: np.ndarray) -> None:
         """Describe skewed columns, but those of few values, and scale their normal scores."""
+        many = [len(np.unique(column)) > SKEWED_VALUES for column in X[:, skewed].T]
+        self.skewed_ = skewed = skewed[many]
         quantiles = np.quantile(X[:, skewed] / unit[skewed], LEVELS, axis=0)
-        many = [len(np.unique(column)) > SKEWED_VALUES for column in quantiles.T]
-        self.skewed_, quantiles = skewed[many], quantiles[:, many]
         self.quantiles_ = quantiles * unit[self.skewed_]
         scores = [_normal_scores(column) for column in quantiles.T]
         self.scores_ = np.reshape(scores, (-1, len(LEVELS))).T

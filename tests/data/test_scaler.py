@@ -122,6 +122,8 @@ def test_no_row_of_a_skewed_column_is_far_from_all_others():
         np.r_[np.arange(12.0), [1e3] * 9],  # too few rows
         np.r_[np.repeat(np.arange(8.0), 100), np.full(100, 1e3)],  # too few values
         np.r_[np.zeros(900), np.arange(100.0)],  # equal quartiles
+        np.r_[np.zeros(300), skewed(700)],  # many at an end
+        -np.r_[np.zeros(300), skewed(700)],
     ],
 )
 def test_other_columns_stay_as_they_are(column):
