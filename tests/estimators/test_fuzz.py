@@ -211,6 +211,9 @@ def columns_go_by_their_names(fitted):
 
 
 def leaving_out_is_removing(fitted):
+    encoder = getattr(fitted.estimator, "features_", None)
+    if "levels" in getattr(encoder, "encoders_", ()):
+        return  # means of levels are other ones for training rows
     left_out = fitted.predictions_of(fitted.estimator, None)
     for row in {0, len(fitted.ids) - 1}:
         without = fitted.copy().remove_neighbors(ids=fitted.ids[row])
