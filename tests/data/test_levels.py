@@ -27,7 +27,11 @@ TABLE = pd.DataFrame(
 Y = 3 * EFFECT[LEVEL] + 0.1 * RNG.normal(size=N)
 KINDS = [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier]
 QUICK = {"max_iter": 2, "random_state": 0}
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    # Which test_relations.py tests.
+    "ignore:Rows with the same value in column 'who'",
+)
 
 
 def targets(kind):
@@ -92,7 +96,6 @@ def test_the_fold_of_a_row_does_not_see_its_target():
     assert (after != before).any()
 
 
-@pytest.mark.filterwarnings("ignore:Rows with the same value in column 'who'")
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_predict(kind):
     """As one column of rare levels, they would not."""
