@@ -26,12 +26,18 @@ TABLE = pd.DataFrame(
 )
 Y = 3 * EFFECT[LEVEL] + 0.1 * RNG.normal(size=N)
 KINDS = [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier]
-QUICK = {"max_iter": 2, "random_state": 0}
+QUICK = {"max_iter": 2, "n_estimators": 1, "random_state": 0}
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     # Which test_relations.py tests.
     "ignore:Rows with the same value in column 'who'",
 )
+
+
+def make(kind, **params):
+    params = {"random_state": 0} | params
+    has_networks = hasattr(kind(), "n_estimators")
+    return kind(**params, n_estimators=1) if has_networks else kind(**params)
 
 
 def targets(kind):
@@ -99,8 +105,9 @@ def test_the_fold_of_a_row_does_not_see_its_target():
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_predict(kind):
     """As one column of rare levels, they would not."""
-    estimator = kind(random_state=0).fit(TABLE[:200], targets(kind)[:200])
-    few = kind(random_state=0, max_categories=N_LEVELS).fit(TABLE[:200], targets(kind)[:200])
+    train, y = TABLE[:200], targets(kind)[:200]
+    estimator = make(kind, max_iter=20).fit(train, y)
+    few = make(kind, max_iter=20, max_categories=N_LEVELS).fit(train, y)
     score, of_few = (each.score(TABLE[200:], targets(kind)[200:]) for each in (estimator, few))
     assert score > 0.6
     assert score > of_few
@@ -108,7 +115,7 @@ def test_levels_predict(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_hold_the_means(kind, tmp_path):
-    estimator = kind(**QUICK).fit(TABLE, targets(kind))
+    estimator = make(kind, max_iter=2).fit(TABLE, targets(kind))
     save(estimator, tmp_path / "model.safetensors")
     copied = load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(copied.predict(TABLE[:9]), estimator.predict(TABLE[:9]))
@@ -116,7 +123,7 @@ def test_files_hold_the_means(kind, tmp_path):
 
 
 def test_added_rows_are_encoded_as_queries():
-    reg = NONARegressor(**QUICK, n_estimators=1, n_neighbors=1, adjust=False).fit(TABLE, Y)
+    reg = NONARegressor(**QUICK, n_neighbors=1, adjust=False).fit(TABLE, Y)
     ids = reg.add_neighbors(TABLE[:3], [10.0, 20.0, 30.0])
     np.testing.assert_allclose(reg.predict(TABLE[:3]), [10, 20, 30])
     assert (reg.kneighbors(TABLE[:3], 1)[1].ravel() == ids).all()
@@ -181,6 +188,7 @@ def test_levels_that_never_repeat_hold_nothing():
 
 def test_same_result_whatever_the_order_of_levels_and_the_seed():
     first, second = (
-        encoded(NONARegressor(max_iter=2, random_state=seed).fit(TABLE, Y)) for seed in (0, 1)
+        encoded(NONARegressor(max_iter=2, n_estimators=1, random_state=seed).fit(TABLE, Y))
+        for seed in (0, 1)
     )
     pd.testing.assert_frame_equal(first, second)
