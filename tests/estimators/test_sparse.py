@@ -183,7 +183,7 @@ def test_components_and_their_scaler(estimator, scaler, n_components):
 def test_networks_choose_components_by_the_targets():
     """Also of many rows, of which a dense table with as many columns is not wide."""
     rng = np.random.default_rng(0)
-    X = sparse.random_array((2000, 320), density=0.02, rng=rng, format="csr")
+    X = sparse.csr_array(rng.random((2000, 320)) * (rng.random((2000, 320)) < 0.02))
     reg = make(NONARegressor).fit(X, X[:, [0]].toarray().ravel() + rng.normal(size=2000))
     chosen = reg.network_.embedding[0]
     assert chosen.in_features == len(reg.features_.svd_.components_) == 320
