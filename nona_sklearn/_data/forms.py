@@ -77,7 +77,7 @@ class DateForm:
     format: str
 
     kind, dtype = "date", "datetime64[us]"
-    gap = np.datetime64("NaT")
+    gap = np.datetime64("NaT", "us")
     converter = "pandas.to_datetime"
 
     def __str__(self) -> str:
