@@ -18,7 +18,8 @@ class LevelEncoder:
     """Each level of a category as the mean of the targets at it, shrunk to the overall mean.
 
     A training row has the mean of other rows, those of other folds: otherwise its own target
-    would be among its features. Levels that were not in fit have the overall mean.
+    would be among its features. It is relative to the mean of these folds, so that a level with
+    one row has the overall mean, as do levels that were not in fit.
 
     Attributes
     ----------
@@ -40,9 +41,12 @@ class LevelEncoder:
         # The folds are the same for every random_state: others would only add chance.
         folds = KFold(min(N_FOLDS, len(levels)), shuffle=True, random_state=0)
         encoded = np.empty((len(levels), targets.shape[1] * levels.shape[1]))
+        means, n_categories = targets.mean(axis=0), levels.shape[1]
         for others, rows in folds.split(levels):
             of_others = LevelEncoder()._fit(levels[others], targets[others])
-            encoded[rows] = of_others.transform(levels[rows])
+            # The mean of the other folds is low where the row's own targets are high.
+            shift = np.repeat(means - targets[others].mean(axis=0), n_categories)
+            encoded[rows] = of_others.transform(levels[rows]) + shift
         return encoded
 
     def _fit(self, levels: np.ndarray, targets: np.ndarray) -> LevelEncoder:

@@ -96,10 +96,18 @@ def test_the_fold_of_a_row_does_not_see_its_target():
     level = (np.arange(N) % 100)[:, None].astype(object)
     y = RNG.normal(size=(N, 1))
     before = LevelEncoder().fit_transform(level, y)
-    y[7] += 100
-    after = LevelEncoder().fit_transform(level, y)
-    assert after[7] == before[7]
+    high = y.copy()
+    high[7] += 100
+    after = LevelEncoder().fit_transform(level, high)
+    assert after[7] - high.mean() == pytest.approx(before[7] - y.mean())
     assert (after != before).any()
+
+
+def test_a_level_of_one_row_has_the_mean_of_all():
+    """As a new level has: the mean of other folds would hold the row's own target."""
+    y = RNG.normal(size=(N, 1))
+    columns = LevelEncoder().fit_transform(np.arange(N)[:, None].astype(object), y)
+    np.testing.assert_allclose(columns, y.mean(), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
