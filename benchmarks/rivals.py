@@ -80,7 +80,7 @@ def boosted(model):
 def catboosted(kind, X, seed):
     """Build one of CatBoost's estimators for tables like X, which it takes with categories."""
     model = kind(
-        cat_features=categories_of(X),
+        cat_features=categories_of(X) or None,  # a list of none cannot be cloned
         random_seed=seed,
         verbose=False,
         allow_writing_files=False,
