@@ -27,6 +27,7 @@ BENCHMARKS = {
     "hard": ["pandas", "catboost"],
     "large": [],
     "latency": [],
+    "limited": ["pandas"],
     "memory": [],
     "paper_ablation": ["pandas"],
     "pictures": ["matplotlib"],

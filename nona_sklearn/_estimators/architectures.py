@@ -22,6 +22,7 @@ from .._network.extractor import (
     make_extractor,
 )
 from .._network.network import NeighborNetwork
+from .._training.batches import LARGE
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
@@ -33,6 +34,7 @@ from .parameters import (
     N_NEIGHBORS,
     OF_CLASSES,
     OF_EXTRACTORS,
+    OF_LARGE_TABLES,
     OF_TABLES,
     START_N_NEIGHBORS,
     START_N_NEIGHBORS_OF_CLASSES,
@@ -65,8 +67,8 @@ class Architecture:
     def __init__(self, estimator: Any):
         self.estimator = estimator
 
-    def setting(self, name: str) -> Any:
-        """Look up a parameter that may be 'auto'."""
+    def setting(self, name: str, n_rows: int = 0) -> Any:
+        """Look up a parameter that may be 'auto', for so many training rows."""
         return getattr(self.estimator, name)
 
     def validate(self) -> None:
@@ -95,6 +97,11 @@ class Architecture:
     def device(self) -> torch.device:
         """Where the networks are trained."""
         return resolve_device(self.estimator.device)
+
+    @property
+    def n_networks_set(self) -> int | None:
+        """Number of networks, if a parameter or an earlier fit sets it."""
+        return 1
 
     def n_networks(self, n_rows: int) -> int:
         """Number of networks for so many training rows."""
@@ -137,8 +144,8 @@ class Architecture:
             return [None] * n_networks
         return [int(most) // n_networks + (i < most % n_networks) for i in range(n_networks)]
 
-    def config(self) -> TrainingConfig:
-        """The configuration of training, but for the loss."""
+    def config(self, n_rows: int) -> TrainingConfig:
+        """The configuration of training on so many rows, but for the loss."""
         estimator = self.estimator
         options: dict = {}
         if is_classifier(estimator):
@@ -149,9 +156,9 @@ class Architecture:
                 options["max_accumulation"] = int(loss.max_accumulation)
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
-            pool_size=estimator.pool_size,
+            pool_size=self.setting("pool_size", n_rows),
             batch_size=estimator.batch_size,
-            learning_rate_init=self.setting("learning_rate_init"),
+            learning_rate_init=self.setting("learning_rate_init", n_rows),
             weight_decay=estimator.weight_decay,
             max_iter=estimator.max_iter,
             n_iter_no_change=self.setting("n_iter_no_change"),
@@ -227,9 +234,12 @@ class NONAArchitecture(Architecture):
         super().__init__(estimator)
         self.extractor = FeatureExtractor.of(estimator.feature_extractor)
 
-    def setting(self, name):
+    def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")
-        return self.automatic[name] if value == "auto" else value
+        if value != "auto":
+            return value
+        many = n_rows > LARGE and self.extractor is None
+        return (self.automatic | OF_LARGE_TABLES if many else self.automatic)[name]
 
     def validate(self):
         super().validate()
@@ -271,12 +281,19 @@ class NONAArchitecture(Architecture):
             return before_learned_embedding(self.estimator, SparseEncoder.to_choose_from())
         return RowsInput(self.estimator, self.extractor.collate_fn)
 
-    def n_networks(self, n_rows):
+    @property
+    def n_networks_set(self):
         estimator = self.estimator
         if estimator.n_estimators != "auto":
             return int(estimator.n_estimators)
         if estimator.warm_start and hasattr(estimator, "network_"):
             return len(estimator.validation_indices_)  # those of the earlier fit
+        return None
+
+    def n_networks(self, n_rows):
+        if self.n_networks_set is not None:
+            return self.n_networks_set
+        estimator = self.estimator
         n_networks = count_networks(n_rows) if self.extractor is None else 1
         most = estimator.n_neighbors
         return n_networks if most in (None, "auto") else min(n_networks, int(most))

@@ -182,7 +182,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             time=data.time,
             group_names=data.group_names,
         )
-        settings = self._architecture().setting("learning_rate_init"), self.weight_decay
+        settings = self._architecture().setting("learning_rate_init", len(data)), self.weight_decay
         check_convergence([embeddings], *settings)
         (own,) = bank.evaluate(self.network_.head).without_isolated()
         some = own[np.arange(min(CHECKED, len(own)))]

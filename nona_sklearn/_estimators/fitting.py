@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from numbers import Real
 from typing import Any, NamedTuple
@@ -15,7 +16,9 @@ from .._data.splits import Split
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet
 from .._network.network import NeighborNetwork, average
-from .._training.ensemble import train_networks
+from .._training.budget import Budget, seconds_of
+from .._training.ensemble import count_affordable, train_networks
+from .._training.trainer import TrainingConfig
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -26,6 +29,9 @@ OF_NETWORKS = (
     *("similarity", "weighting", "softstep", "softstep_params", "softstep_on"),
     *("learn_feature_weights", "smoothing"),
 )
+
+
+TIMED_ROWS = 256  # of a feature extractor, they may take a second
 
 
 class Fitted(NamedTuple):
@@ -52,9 +58,10 @@ def fit_networks(
 ) -> Fitted:
     """Train the networks of an estimator, and set all that is fitted but the training rows."""
     estimator._validate_params()
+    budget = Budget.from_now(estimator.max_time)
     architecture, targets = estimator._architecture(), estimator._make_targets()
     architecture.validate()
-    config, source = architecture.config(), architecture.input()
+    source = architecture.input()
     class_weight = getattr(estimator, "class_weight", None)
     validation, valid = ValidationSet.take(source, *validation_set), None
     weights = sample_weight, class_weight
@@ -65,20 +72,25 @@ def fit_networks(
         valid = validation.encode(source, targets, data, names)
         _check_some_are_later(valid, data.sample)
     random_state = check_random_state(estimator.random_state)
-    n_networks = architecture.n_networks(len(data))
+    of_data = {"loss": targets.loss, "window": data.window}
+    config = replace(
+        architecture.config(len(data)), **of_data, balanced=getattr(targets, "balanced", False)
+    )
+    n_jobs = getattr(estimator, "n_jobs", None)
+    n_networks = _count_networks(architecture, data.sample, targets, config, budget, n_jobs)
     splits_itself = estimator.early_stopping and validation is None
     fraction: Any = estimator.validation_fraction if splits_itself else None
     if hasattr(fraction, "split"):
         fraction = fraction.split(*source.accept(X, y), groups)
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
+    networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
+    if budget.ends:
+        budget = budget.reserve(_seconds_to_embed(networks, data.sample.X))
     candidates = architecture.candidates(n_networks, len(data))
-    of_data = {"loss": targets.loss, "n_neighbors": candidates, "window": data.window}
-    of_data["balanced"] = getattr(targets, "balanced", False)
     trained = train_networks(
-        _initial_networks(estimator, architecture, data.sample, targets, seeds, splits),
-        *(data.sample, splits, seeds, replace(config, **of_data)),
-        *(estimator.max_time, getattr(estimator, "n_jobs", None)),
+        *(networks, data.sample, splits, seeds, replace(config, n_neighbors=candidates)),
+        *(budget, n_jobs),
         valid=valid,
     )
     networks = [network for network, _ in trained]
@@ -98,6 +110,30 @@ def fit_networks(
         estimator._class_factors = data.class_factors
     at_random = isinstance(fraction, Real) and groups is None and times is None
     return Fitted(data, splits, validation, at_random)
+
+
+def _count_networks(
+    architecture: Any,
+    sample: Sample,
+    targets: Any,
+    config: TrainingConfig,
+    budget: Budget,
+    n_jobs: int | None,
+) -> int:
+    """Number of networks: that of the rows, or fewer if the time is short."""
+    n_networks = architecture.n_networks(len(sample))
+    if n_networks == 1 or architecture.n_networks_set is not None or not budget.ends:
+        return n_networks
+    k = architecture.n_neighbors_of_each(n_networks, len(sample))[0]
+    with local_seed(0):
+        network = architecture.build(sample, targets, k, slice(None))
+    return count_affordable(n_networks, network, sample, config, budget, n_jobs)
+
+
+def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
+    """How long the bank will take to embed after training, by some of its rows."""
+    some, trained = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
+    return seconds_of(embed, trained, some) / len(some) * len(X)
 
 
 def _check_some_are_later(valid: Sample, train: Sample) -> None:

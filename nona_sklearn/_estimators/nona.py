@@ -143,24 +143,26 @@ class NONARegressor(NeighborRegressor):
         a `feature_extractor`, whose embeddings are costly, 'batch', or 'memory' if its
         `micro_batch_size` splits the batch.
 
-    pool_size : int, default=2048
+    pool_size : int or 'auto', default='auto'
         Number of neighbours of each step, its batch among them, and of the validation rows;
         all training rows, if there are fewer. With ``neighbor_pool='batch'``, of the
-        validation rows only.
+        validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536 rows.
 
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
-        whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 with a
-        `feature_extractor`; and at most `n_neighbors`.
+        whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 for more than
+        65,536, and with a `feature_extractor`; at most `n_neighbors`; and fewer if `max_time`
+        is too short for 25 epochs of each.
 
     batch_size : int or 'auto', default='auto'
         Number of queries of each step. 'auto' makes about 8 steps an epoch: a power of two from
-        32 to 512; with a `feature_extractor` 16 steps, and up to 256. Of more than 32,768 rows of
-        a table, an epoch takes as many, drawn anew.
+        32 to 512, or 1,024 for more than 65,536 rows; with a `feature_extractor` 16 steps, and up
+        to 256. Of more than 65,536 rows of a table, an epoch takes as many, drawn anew.
 
     learning_rate_init : float or 'auto', default='auto'
-        Learning rate of AdamW. 'auto': 0.02; of classes, and with a `feature_extractor`, 0.01.
+        Learning rate of AdamW. 'auto': 0.02; of classes, with a `feature_extractor`, and for a
+        table with more than 65,536 rows, 0.01.
 
     weight_decay : float, default=1e-4
         Decoupled weight decay of the embedding, per unit of learning rate.
@@ -170,10 +172,10 @@ class NONARegressor(NeighborRegressor):
         (:class:`~sklearn.exceptions.ConvergenceWarning`).
 
     max_time : float or None, default=None
-        Seconds for training, all networks together: each gets an equal share of what is left
-        when it begins. Checked at the end of each epoch, so every network has one at least, and
-        training may take longer by the last one; what follows, calibration for instance, comes
-        on top. The best epoch so far is kept. None sets no limit.
+        Seconds for the fit: its preparation, all networks, of which each gets an equal share of
+        what is left when it begins, and the embedding of the training rows. An epoch that would
+        end later does not begin, but every network has one at least. The best epoch so far is
+        kept. None sets no limit.
 
     early_stopping : bool, default=True
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
@@ -317,7 +319,7 @@ class NONARegressor(NeighborRegressor):
     adjust: bool | str = "auto"
     bounds: Any = None
     neighbor_pool: str = "auto"
-    pool_size: int = 2048
+    pool_size: int | str = "auto"
     n_estimators: int | str = "auto"
     batch_size: int | str = "auto"
     learning_rate_init: float | str = "auto"
@@ -439,7 +441,7 @@ class NONAClassifier(NeighborClassifier):
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
     neighbor_pool: str = "auto"
-    pool_size: int = 2048
+    pool_size: int | str = "auto"
     n_estimators: int | str = "auto"
     batch_size: int | str = "auto"
     learning_rate_init: float | str = "auto"

@@ -55,6 +55,7 @@ NONA_CONSTRAINTS: dict = {
     "feature_extractor": [callable, FeatureExtractor, None],
     "n_estimators": [POSITIVE, AUTO],
     "adjust": ["boolean", AUTO],
+    "pool_size": [*COMMON_CONSTRAINTS["pool_size"], AUTO],
     "learning_rate_init": [*COMMON_CONSTRAINTS["learning_rate_init"], AUTO],
     "n_iter_no_change": [POSITIVE, AUTO],
     "hidden_layer_sizes": ["array-like", POSITIVE, None],
@@ -141,11 +142,20 @@ N_NEIGHBORS = 3, 5, 7, 10, 14, 20, 30, 50, 70, 100  # that are tried after train
 LEAST_ROWS = 10
 
 #: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
-OF_TABLES = {"adjust": True, "average": True, "learning_rate_init": 0.02, "n_iter_no_change": 12}
+OF_TABLES = {
+    "adjust": True,
+    "average": True,
+    "learning_rate_init": 0.02,
+    "n_iter_no_change": 12,
+    "pool_size": 2048,
+}
+#: Instead, with more rows than `LARGE`: near neighbours are in a large pool only.
+OF_LARGE_TABLES = {"learning_rate_init": 0.01, "pool_size": 4096}
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner memorised
 OF_EXTRACTORS = {
     "adjust": False,
     "average": False,
     "learning_rate_init": 0.01,
     "n_iter_no_change": 10,
+    "pool_size": 2048,
 }

@@ -143,9 +143,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         (:class:`~sklearn.exceptions.ConvergenceWarning`).
 
     max_time : float or None, default=None
-        Seconds for training. Checked at the end of each epoch, so there is at least one, and
-        training may take longer by the last one; what follows, calibration for instance, comes
-        on top. The best epoch so far is kept. None sets no limit.
+        Seconds for the fit: its preparation, training, and the embedding of the training rows.
+        An epoch that would end later does not begin, but there is one at least. The best epoch
+        so far is kept. None sets no limit.
 
     early_stopping : bool, default=False
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the

@@ -9,9 +9,11 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import TensorDataset
 
+LARGE = 2**16  # rows of a table: of more, one network is trained, in larger steps
+
 # Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
 # rows are costly, are more and smaller.
-STEPS, MAX_BATCH = 8, 512
+STEPS, MAX_BATCH, MAX_LARGE_BATCH = 8, 512, 1024
 
 
 EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH = 16, 256
@@ -104,6 +106,8 @@ def resolve_batch_size(batch_size: int | str, n: int, extracts: bool = False) ->
     if batch_size != "auto":
         return int(batch_size)
     steps, largest = (EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH) if extracts else (STEPS, MAX_BATCH)
+    if n > LARGE and not extracts:
+        largest = MAX_LARGE_BATCH
     return min(max(2 ** round(math.log2(n / steps)), MIN_BATCH), largest)
 
 

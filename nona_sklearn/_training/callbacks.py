@@ -61,7 +61,10 @@ class WeightAveraging(Callback):
 
 
 class Deadline(Callback):
-    """End training as early stopping does, with the first epoch that ends after a deadline."""
+    """End training as early stopping does, before an epoch that would end after a deadline.
+
+    It would take as long as the epoch before.
+    """
 
     def __init__(self, deadline: float):
         self.deadline = deadline
@@ -69,8 +72,12 @@ class Deadline(Callback):
     def on_train_begin(self, net: Any, **kwargs: Any) -> None:
         self.passed_ = False
 
+    def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
+        self.began_ = time.time()
+
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        self.passed_ = net.agree(time.time() >= self.deadline)
+        now = time.time()
+        self.passed_ = net.agree(now + (now - self.began_) > self.deadline)
         if self.passed_:
             raise KeyboardInterrupt
 

@@ -15,18 +15,36 @@ from .._data.splits import Split
 from .._data.training_data import Sample
 from .._network.network import NeighborNetwork
 from .._utils.random import local_seed
+from .batches import LARGE
 from .budget import Budget
 from .callbacks import ReportEpochs
 from .parallel import CountedParallel, train_in_threads
 from .progress import Progress
-from .trainer import TrainingConfig, train_network
+from .trainer import TrainingConfig, seconds_of_epoch, train_network
 
 Trained = list[tuple[NeighborNetwork, list[dict]]]
 
 
 def count_networks(n: int) -> int:
-    """Choose a number of networks: 5 for few rows, whose fits differ most and cost least, or 3."""
-    return min(max(10_000 // n, 3), 5)
+    """Choose a number of networks: 5 for few rows, whose fits differ most and cost least, or 3.
+
+    Of a large table it is 1: its time is better spent on the steps of one.
+    """
+    return 1 if n > LARGE else min(max(10_000 // n, 3), 5)
+
+
+def count_affordable(
+    most: int,
+    network: NeighborNetwork,
+    sample: Sample,
+    config: TrainingConfig,
+    budget: Budget,
+    n_jobs: int | None,
+) -> int:
+    """How many networks have time for enough epochs, by one that is tried, and changes."""
+    return budget.n_affordable(
+        most, seconds_of_epoch(network, sample, config), _workers(config, n_jobs)[1]
+    )
 
 
 def train_networks(
@@ -35,7 +53,7 @@ def train_networks(
     splits: Sequence[Split],
     seeds: Sequence[int],
     config: TrainingConfig,
-    max_time: float | None = None,
+    budget: Budget,
     n_jobs: int | None = None,
     *,
     valid: Sample | None = None,
@@ -46,13 +64,8 @@ def train_networks(
     In one process, networks on a table train at the same time, in as many threads as torch has:
     the tensors of a step are too small to share among torch's threads.
     """
-    n_threads, n_workers = torch.get_num_threads(), effective_n_jobs(n_jobs)
-    in_threads = n_workers == 1 and n_threads > 1 and _trains_in_threads(config)
-    n_at_a_time = len(networks) if in_threads else n_workers
-    uses_threads = getattr(get_active_backend()[0], "uses_threads", False)
-    if n_workers > 1 and uses_threads and config.extractor is not None:
-        n_at_a_time = 1  # each holds the lock of torch's generator
-    budget = Budget.from_now(max_time, len(networks), n_at_a_time)
+    in_threads, n_workers = _workers(config, n_jobs)
+    budget = budget.shared(len(networks), len(networks) if in_threads else n_workers)
     with Progress(budget, config.max_iter, _shows_progress(config)) as progress:
         trainings = []
         for i, (network, split, seed) in enumerate(zip(networks, splits, seeds, strict=True)):
@@ -61,7 +74,7 @@ def train_networks(
                 partial(_train, network, split, seed, sample, valid, config, deadline, report)
             )
         if in_threads:
-            return train_in_threads(lambda train, turns: train(turns=turns), trainings, n_threads)
+            return train_in_threads(lambda train, turns: train(turns=turns), trainings, n_workers)
         return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)
 
 
@@ -90,6 +103,17 @@ def _train(
             report=report,
             turns=turns,
         )
+
+
+def _workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
+    """Whether networks train in threads that take turns, and how many train at a time."""
+    n_threads, n_workers = torch.get_num_threads(), effective_n_jobs(n_jobs)
+    if n_workers == 1 and n_threads > 1 and _trains_in_threads(config):
+        return True, n_threads
+    uses_threads = getattr(get_active_backend()[0], "uses_threads", False)
+    if n_workers > 1 and uses_threads and config.extractor is not None:
+        return False, 1  # each holds the lock of torch's generator
+    return False, n_workers
 
 
 def _trains_in_threads(config: TrainingConfig) -> bool:

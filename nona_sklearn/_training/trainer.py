@@ -35,7 +35,9 @@ from .refinement import fit_trust_radius, how_many, loss_relative_to_mean, refin
 
 MAX_GRADIENT_NORM = 1.0
 LEAST_GAIN = 1e-4  # of an epoch that is better than the best
-EPOCH_ROWS = 2**15  # of more rows, an epoch takes as many, drawn anew
+EPOCH_ROWS = 2**16  # of more rows, an epoch takes as many, drawn anew
+JUDGED_ROWS = 2**13  # of more validation rows, the first judge an epoch; all refine the network
+TRIED_ROWS = 2**12  # that show how long an epoch takes
 RETRY_RATE = 0.15  # of the learning rate, after a training in vain
 
 
@@ -98,6 +100,23 @@ class TrainingConfig:
     callbacks: Sequence = ()
     verbose: int = 0
 
+    def rows_of_epoch(self, n_rows: int) -> int:
+        """How many of the training rows an epoch takes."""
+        return n_rows if self.extractor is not None else min(n_rows, EPOCH_ROWS)
+
+
+def seconds_of_epoch(network: NeighborNetwork, sample: Sample, config: TrainingConfig) -> float:
+    """How long an epoch on a table takes, by a short one on rows from all of it.
+
+    The network is trained by that.
+    """
+    n_rows = len(sample)
+    some = torch.linspace(0, n_rows - 1, min(n_rows, max(config.pool_size, TRIED_ROWS))).long()
+    size = resolve_batch_size(config.batch_size, n_rows)
+    short = replace(config, batch_size=size, max_iter=1, n_neighbors=(), callbacks=(), verbose=0)
+    trial = _train_once(network, sample[some], None, short, 0, math.inf, None, None)
+    return trial.history[0]["dur"] / len(some) * config.rows_of_epoch(n_rows)
+
 
 def train_network(
     network: NeighborNetwork,
@@ -128,7 +147,8 @@ def train_network(
     seed : int
         Seed of the batches' order and of the pools' draws.
     deadline : float, default=inf
-        The first epoch that ends later, by :func:`time.time`, is the last one.
+        No epoch but the first begins that would end later, by :func:`time.time`, if it took as
+        long as the one before.
     report, turns : Callback, optional
         Reports progress; takes turns with trainings in other threads.
 
@@ -207,6 +227,7 @@ def _train_once(
     )
     if valid is not None:
         valid = _with_neighbors(valid, pool)
+    judged = None if valid is None else valid[:JUDGED_ROWS]
     weighted = train.weights or (valid is not None and valid.weights)
     plain = partial(WeightedLoss, config.loss) if weighted else config.loss
     loss = partial(WeightedLoss, config.loss, balanced=True) if config.balanced else plain
@@ -215,12 +236,12 @@ def _train_once(
     net = net_class(
         network,
         pool=pool,
-        valid=valid,
+        valid=judged,
         weights=train.weights,
-        weights_valid=[] if valid is None else valid.weights,
+        weights_valid=[] if judged is None else judged.weights,
         criterion=loss,
         iterator_train__generator=generator,
-        train_split=None if valid is None else predefined_split(numbered(valid.y)),
+        train_split=None if judged is None else predefined_split(numbered(judged.y)),
         callbacks=callbacks,
         **options,
     )
@@ -289,7 +310,7 @@ def _net_options(config: TrainingConfig, n_rows: int) -> tuple[type[NONANet], di
         "max_epochs": config.max_iter,
         "batch_size": batch_size,
         "iterator_train": RowBatches,
-        "iterator_train__n_rows": EPOCH_ROWS if extractor is None else None,
+        "iterator_train__n_rows": config.rows_of_epoch(n_rows),
         "iterator_valid": WholeBatch,
         "verbose": config.verbose > 1,
         "device": config.device,

@@ -278,7 +278,10 @@ def test_the_order_across_a_change_of_the_clock():
         (lambda t: np.stack([t, t], axis=1), r"times must have shape \(90,\), got \(90, 2\)"),
         (lambda t: np.where(t == 4, np.nan, t), r"times must be finite, got nan in row \d+"),
         (lambda t: np.where(t == 4, np.inf, t), "column 'times' holds inf"),
-        (lambda t: np.where(t == 4, np.datetime64("NaT", "us"), dates_of(t)), "finite, got NaT in row"),
+        (
+            lambda t: np.where(t == 4, np.datetime64("NaT", "us"), dates_of(t)),
+            "finite, got NaT in row",
+        ),
         (lambda t: np.full(N, "monday"), "times must hold numbers, dates or durations, got str"),
         (lambda t: np.full(N, None), "times must be finite, got nan in row 0"),
         (lambda t: "day", "times='day' needs X to be a DataFrame with such a column, got ndarray"),

@@ -3,6 +3,7 @@
 import heapq
 import math
 import warnings
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -23,6 +24,8 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._data.training_data import Sample
+from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module
 from nona_sklearn._training import callbacks, ensemble, trainer
@@ -163,16 +166,91 @@ def test_a_large_budget_changes_nothing(estimator, plane):
 
 @pytest.mark.parametrize(
     ("max_time", "epochs"),
-    [(12, [4, 4, 4]), (7, [3, 2, 2]), (2.5, [1, 1, 1]), (0.1, [1, 1, 1])],
+    [(12, [4, 4, 4]), (7, [2, 2, 3]), (2.5, [1, 1, 1]), (0.1, [1, 1, 1])],
 )
 def test_networks_share_the_time(plane, clock, max_time, epochs):
-    """A network whose epoch ends after its share leaves less to the others.
+    """A network that has no time for a further epoch leaves more to the others.
 
     An epoch takes a second. The users' callbacks see the last one, too.
     """
     reg = fit(nona(n_estimators=3, max_iter=9, max_time=max_time, callbacks=[clock()]), plane)
     assert reasons(reg) == [(n, "max_time") for n in epochs]
     assert clock.now == sum(epochs)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(fitting.TrainingData, "take"), (fitting, "_initial_networks")]
+)
+def test_preparation_takes_its_time_from_training(plane, clock, monkeypatch, owner, name):
+    prepare = getattr(owner, name)
+
+    def slowly(*args):
+        clock.now += 4
+        return prepare(*args)
+
+    monkeypatch.setattr(owner, name, slowly)
+    reg = fit(nona(n_estimators=1, max_iter=20, max_time=10, callbacks=[clock()]), plane)
+    assert reasons(reg) == [(6, "max_time")]
+
+
+def test_time_is_left_to_embed_the_training_rows(plane, clock, monkeypatch):
+    """As long as some of them take, for each of them."""
+    monkeypatch.setattr(fitting, "TIMED_ROWS", 1)
+    embed = fitting.embed
+
+    def slowly(network, X):
+        clock.now += len(X) / 50
+        return embed(network, X)
+
+    monkeypatch.setattr(fitting, "embed", slowly)
+    n_rows = len(plane[0])
+    params = {"n_estimators": 1, "max_iter": 20, "max_time": n_rows / 50 + 5.1}
+    reg = fit(nona(**params, callbacks=[clock()]), plane)
+    assert reasons(reg) == [(5, "max_time")]
+
+
+def test_networks_of_short_time_on_paper():
+    """So many that each has time for 25 epochs, on each worker, but at least one."""
+    with patch.object(budget_module, "time", SimpleNamespace(time=lambda: 0.0)):
+        budget = Budget(100.0)
+        assert [budget.n_affordable(3, s, 1) for s in (0.1, 2.0, 2.1, 4.1, 1e9)] == [3, 2, 1, 1, 1]
+        assert budget.n_affordable(5, 4.0, 3) == 3
+        assert Budget(-1.0).n_affordable(5, 4.0, 3) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "n_networks"),
+    [
+        ({"max_time": 100}, 2),
+        ({"max_time": 1}, 1),
+        ({"max_time": 1e6}, 5),
+        ({}, 5),
+        ({"max_time": 1, "n_estimators": 3}, 3),
+    ],
+)
+def test_of_short_time_there_are_fewer_networks(plane, clock, monkeypatch, params, n_networks):
+    """Where an epoch takes two seconds, and parameters do not set their number."""
+    monkeypatch.setattr(ensemble, "seconds_of_epoch", lambda *args: 2.0)
+    reg = fit(nona(**{"n_estimators": "auto", "max_iter": 1} | params), plane)
+    assert reg.n_estimators_ == n_networks
+
+
+def test_the_seconds_of_an_epoch_are_those_of_its_rows(plane, monkeypatch):
+    """Of an epoch on some rows that takes a second; how many are tried is limited."""
+    tried = []
+
+    def train_once(network, train, valid, config, *args):
+        tried.append((len(train), config.max_iter))
+        return SimpleNamespace(history=[{"dur": 1.0}])
+
+    monkeypatch.setattr(trainer, "_train_once", train_once)
+    monkeypatch.setattr(trainer, "TRIED_ROWS", 50)
+    config = nona(pool_size=20)._architecture().config(1000)
+    sample = Sample(torch.zeros(1000, 2), torch.zeros(1000))
+    assert trainer.seconds_of_epoch(None, sample, config) == 20.0
+    monkeypatch.setattr(trainer, "EPOCH_ROWS", 500)
+    assert trainer.seconds_of_epoch(None, sample, config) == 10.0
+    assert tried == [(50, 1)] * 2
 
 
 def test_the_best_epoch_so_far_is_kept(plane, clock):
@@ -183,6 +261,17 @@ def test_the_best_epoch_so_far_is_kept(plane, clock):
     assert reasons(timed) == [(6, "max_time")]
     assert not timed.history_[-1]["valid_loss_best"]
     np.testing.assert_array_equal(timed.predict(plane[1]), counted.predict(plane[1]))
+
+
+@pytest.mark.parametrize(("deadline", "ends"), [(5.0, False), (4.9, True), (0.0, True)])
+def test_no_epoch_begins_that_would_end_too_late(clock, deadline, ends):
+    """One took two seconds, from 1 to 3: the next would end at 5."""
+    callback, net = Deadline(deadline), SimpleNamespace(agree=lambda stop: stop)
+    clock.now = 1.0
+    callback.on_epoch_begin(net)
+    clock.now = 3.0
+    with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
+        callback.on_epoch_end(net)
 
 
 def test_a_budget_may_be_of_any_type(plane):
@@ -261,6 +350,7 @@ def test_a_warning_that_is_an_error_leaves_no_model(plane):
 def test_processes_end_together(deadline, others):
     """One whose clock is ahead goes on with the others, and one whose clock is behind ends."""
     callback, net = Deadline(deadline), SimpleNamespace(agree=lambda stop: others)
+    callback.on_epoch_begin(net)
     if others:
         with pytest.raises(KeyboardInterrupt):
             callback.on_epoch_end(net)

@@ -426,13 +426,50 @@ def test_with_an_extractor_an_epoch_takes_all_rows(monkeypatch, extracts, n_seen
     assert sum(rows) == n_seen
 
 
+def test_some_validation_rows_judge_an_epoch_and_all_refine_the_network(monkeypatch):
+    judged, refined = [], []
+    validate, evaluate = NONANet.validation_step, trainer._evaluate_whole_bank
+
+    def spy_on_epochs(self, batch, **params):
+        judged.append(len(batch[0]))
+        return validate(self, batch, **params)
+
+    def spy_on_refinement(network, pool, train, valid, generator):
+        refined.append(len(valid))
+        return evaluate(network, pool, train, valid, generator)
+
+    monkeypatch.setattr(NONANet, "validation_step", spy_on_epochs)
+    monkeypatch.setattr(trainer, "_evaluate_whole_bank", spy_on_refinement)
+    monkeypatch.setattr(trainer, "JUDGED_ROWS", 5)
+    weighted = [(*make_data(n), torch.zeros(n)) for n in (40, 20)]
+    for train_rows, valid in [(make_data(40), make_data(20)), weighted]:
+        train(make_network(), train_rows, valid, max_iter=2)
+    assert judged == [5] * 4
+    assert refined == [20] * 2
+
+
+def test_large_tables_have_a_recipe_of_their_own():
+    """Where a parameter is 'auto', and without a feature extractor, whose rows are costly."""
+
+    def recipe(estimator, n_rows):
+        config = estimator._architecture().config(n_rows)
+        return config.pool_size, config.learning_rate_init
+
+    few, many = 2**16, 2**16 + 1
+    assert recipe(NONARegressor(), few) == (2048, 0.02)
+    assert recipe(NONARegressor(), many) == (4096, 0.01)
+    assert recipe(NONARegressor(pool_size=50, learning_rate_init=0.5), many) == (50, 0.5)
+    extracting = NONARegressor(feature_extractor=nn.Identity)
+    assert recipe(extracting, few) == recipe(extracting, many) == (2048, 0.01)
+
+
 def test_batch_size_follows_the_rows():
     of_tables, of_extractors = (
-        [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 1_000_000)]
+        [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 60_000, 1_000_000)]
         for extracts in (False, True)
     )
-    assert of_tables == [32, 32, 128, 256, 512]
-    assert of_extractors == [32, 32, 64, 128, 256]
+    assert of_tables == [32, 32, 128, 256, 512, 1024]
+    assert of_extractors == [32, 32, 64, 128, 256, 256]
     assert resolve_batch_size(7, 1_000_000) == 7
 
 
@@ -520,7 +557,7 @@ def test_the_head_is_not_decayed():
 
 
 @pytest.mark.parametrize(
-    ("n", "expected"), [(10, 5), (2000, 5), (2500, 4), (2501, 3), (100_000, 3)]
+    ("n", "expected"), [(10, 5), (2000, 5), (2500, 4), (2501, 3), (2**16, 3), (2**16 + 1, 1)]
 )
 def test_few_rows_get_more_networks(n, expected):
     assert count_networks(n) == expected
