@@ -17,8 +17,8 @@ from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet
 from .._network.network import NeighborNetwork, average
 from .._training.budget import Budget, seconds_of
-from .._training.ensemble import count_affordable, train_networks
-from .._training.trainer import TrainingConfig
+from .._training.ensemble import count_at_a_time, train_networks
+from .._training.trainer import TrainingConfig, measure_pace
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -77,7 +77,7 @@ def fit_networks(
         architecture.config(len(data)), **of_data, balanced=getattr(targets, "balanced", False)
     )
     n_jobs = getattr(estimator, "n_jobs", None)
-    n_networks = _count_networks(architecture, data.sample, targets, config, budget, n_jobs)
+    n_networks, budget = _within(budget, architecture, data.sample, targets, config, n_jobs)
     splits_itself = estimator.early_stopping and validation is None
     fraction: Any = estimator.validation_fraction if splits_itself else None
     if hasattr(fraction, "split"):
@@ -112,22 +112,30 @@ def fit_networks(
     return Fitted(data, splits, validation, at_random)
 
 
-def _count_networks(
+def _within(
+    budget: Budget,
     architecture: Any,
     sample: Sample,
     targets: Any,
     config: TrainingConfig,
-    budget: Budget,
     n_jobs: int | None,
-) -> int:
-    """Number of networks: that of the rows, or fewer if the time is short."""
+) -> tuple[int, Budget]:
+    """Number of networks that have enough time, and the time without what follows training.
+
+    One network is tried for that; an extractor's epochs are too long to be tried.
+    """
     n_networks = architecture.n_networks(len(sample))
-    if n_networks == 1 or architecture.n_networks_set is not None or not budget.ends:
-        return n_networks
+    if not budget.ends or config.extractor is not None:
+        return n_networks, budget
     k = architecture.n_neighbors_of_each(n_networks, len(sample))[0]
     with local_seed(0):
         network = architecture.build(sample, targets, k, slice(None))
-    return count_affordable(n_networks, network, sample, config, budget, n_jobs)
+    pace = measure_pace(network, sample, config)
+    budget = budget.reserve(pace.refinement, pace.refinement)
+    if architecture.n_networks_set is None:
+        n_at_a_time = count_at_a_time(config, n_jobs)
+        n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
+    return n_networks, budget
 
 
 def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:

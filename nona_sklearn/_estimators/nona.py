@@ -153,7 +153,7 @@ class NONARegressor(NeighborRegressor):
         memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
         whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 for more than
         65,536, and with a `feature_extractor`; at most `n_neighbors`; and fewer if `max_time`
-        is too short for 25 epochs of each.
+        is too short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
         Number of queries of each step. 'auto' makes about 8 steps an epoch: a power of two from

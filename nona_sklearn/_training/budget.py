@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-EPOCHS = 25  # that a network should have time for
+EPOCHS = 20  # that a network should have time for
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Budget:
     end: float  # on the clock of time.time, which other machines have, too; infinity: no limit
     n_networks: int = 1
     n_workers: int = 1  # how many networks are trained at a time
+    refinement: float = 0.0  # seconds of each network after its epochs
 
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int = 1, n_workers: int = 1) -> Budget:
@@ -31,9 +32,10 @@ class Budget:
         """Whether the time is limited."""
         return self.end < math.inf
 
-    def reserve(self, seconds: float) -> Budget:
-        """Keep time for what comes after training."""
-        return replace(self, end=self.end - seconds)
+    def reserve(self, seconds: float, refinement: float | None = None) -> Budget:
+        """Keep time for what follows all networks and, if given, each of them."""
+        refinement = self.refinement if refinement is None else refinement
+        return replace(self, end=self.end - seconds, refinement=refinement)
 
     def shared(self, n_networks: int, n_workers: int) -> Budget:
         """The same time for so many networks."""
@@ -49,7 +51,7 @@ class Budget:
         A worker divides the time that is left by the number of networks that it will train.
         """
         n_rounds = math.ceil((self.n_networks - network) / self.n_workers)
-        return time.time() + self.left() / n_rounds
+        return time.time() + self.left() / n_rounds - self.refinement
 
     def n_affordable(self, most: int, seconds: float, n_workers: int) -> int:
         """Number of networks, at least one, that have time for epochs of so many seconds."""

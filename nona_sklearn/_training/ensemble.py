@@ -20,7 +20,7 @@ from .budget import Budget
 from .callbacks import ReportEpochs
 from .parallel import CountedParallel, train_in_threads
 from .progress import Progress
-from .trainer import TrainingConfig, seconds_of_epoch, train_network
+from .trainer import TrainingConfig, train_network
 
 Trained = list[tuple[NeighborNetwork, list[dict]]]
 
@@ -33,18 +33,9 @@ def count_networks(n: int) -> int:
     return 1 if n > LARGE else min(max(10_000 // n, 3), 5)
 
 
-def count_affordable(
-    most: int,
-    network: NeighborNetwork,
-    sample: Sample,
-    config: TrainingConfig,
-    budget: Budget,
-    n_jobs: int | None,
-) -> int:
-    """How many networks have time for enough epochs, by one that is tried, and changes."""
-    return budget.n_affordable(
-        most, seconds_of_epoch(network, sample, config), _workers(config, n_jobs)[1]
-    )
+def count_at_a_time(config: TrainingConfig, n_jobs: int | None) -> int:
+    """How many networks compute at a time."""
+    return _workers(config, n_jobs)[1]
 
 
 def train_networks(

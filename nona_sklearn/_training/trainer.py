@@ -38,6 +38,7 @@ LEAST_GAIN = 1e-4  # of an epoch that is better than the best
 EPOCH_ROWS = 2**16  # of more rows, an epoch takes as many, drawn anew
 JUDGED_ROWS = 2**13  # of more validation rows, the first judge an epoch; all refine the network
 TRIED_ROWS = 2**12  # that show how long an epoch takes
+FOLLOWING_ROWS = 2**14  # what follows an epoch takes as long as two on all rows, or on so many
 RETRY_RATE = 0.15  # of the learning rate, after a training in vain
 
 
@@ -105,8 +106,15 @@ class TrainingConfig:
         return n_rows if self.extractor is not None else min(n_rows, EPOCH_ROWS)
 
 
-def seconds_of_epoch(network: NeighborNetwork, sample: Sample, config: TrainingConfig) -> float:
-    """How long an epoch on a table takes, by a short one on rows from all of it.
+class Pace(NamedTuple):
+    """Seconds that the training of a network takes."""
+
+    epoch: float
+    refinement: float  # after the epochs; what follows all networks takes as long
+
+
+def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfig) -> Pace:
+    """How long training on a table takes, by a short epoch on rows from all of it.
 
     The network is trained by that.
     """
@@ -115,7 +123,9 @@ def seconds_of_epoch(network: NeighborNetwork, sample: Sample, config: TrainingC
     size = resolve_batch_size(config.batch_size, n_rows)
     short = replace(config, batch_size=size, max_iter=1, n_neighbors=(), callbacks=(), verbose=0)
     trial = _train_once(network, sample[some], None, short, 0, math.inf, None, None)
-    return trial.history[0]["dur"] / len(some) * config.rows_of_epoch(n_rows)
+    of_row = trial.history[0]["dur"] / len(some)
+    n_following = min(2 * n_rows, FOLLOWING_ROWS)
+    return Pace(of_row * config.rows_of_epoch(n_rows), of_row * n_following)
 
 
 def train_network(

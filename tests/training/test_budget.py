@@ -31,6 +31,7 @@ from nona_sklearn._training import budget as budget_module
 from nona_sklearn._training import callbacks, ensemble, trainer
 from nona_sklearn._training.budget import Budget
 from nona_sklearn._training.callbacks import Deadline
+from nona_sklearn._training.trainer import Pace
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
 EACH = pytest.mark.parametrize(
@@ -70,6 +71,7 @@ def clock(monkeypatch):
 
     for module in (budget_module, callbacks):
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: Clock.now))
+    monkeypatch.setattr(fitting, "measure_pace", lambda *args: Pace(epoch=1e-9, refinement=0.0))
     return Clock
 
 
@@ -210,10 +212,10 @@ def test_time_is_left_to_embed_the_training_rows(plane, clock, monkeypatch):
 
 
 def test_networks_of_short_time_on_paper():
-    """So many that each has time for 25 epochs, on each worker, but at least one."""
+    """So many that each has time for 20 epochs, on each worker, but at least one."""
     with patch.object(budget_module, "time", SimpleNamespace(time=lambda: 0.0)):
         budget = Budget(100.0)
-        assert [budget.n_affordable(3, s, 1) for s in (0.1, 2.0, 2.1, 4.1, 1e9)] == [3, 2, 1, 1, 1]
+        assert [budget.n_affordable(3, s, 1) for s in (0.1, 2.5, 2.6, 5.1, 1e9)] == [3, 2, 1, 1, 1]
         assert budget.n_affordable(5, 4.0, 3) == 3
         assert Budget(-1.0).n_affordable(5, 4.0, 3) == 1
 
@@ -230,12 +232,12 @@ def test_networks_of_short_time_on_paper():
 )
 def test_of_short_time_there_are_fewer_networks(plane, clock, monkeypatch, params, n_networks):
     """Where an epoch takes two seconds, and parameters do not set their number."""
-    monkeypatch.setattr(ensemble, "seconds_of_epoch", lambda *args: 2.0)
+    monkeypatch.setattr(fitting, "measure_pace", lambda *args: Pace(epoch=2.0, refinement=0.0))
     reg = fit(nona(**{"n_estimators": "auto", "max_iter": 1} | params), plane)
     assert reg.n_estimators_ == n_networks
 
 
-def test_the_seconds_of_an_epoch_are_those_of_its_rows(plane, monkeypatch):
+def test_the_pace_is_that_of_some_rows(plane, monkeypatch):
     """Of an epoch on some rows that takes a second; how many are tried is limited."""
     tried = []
 
@@ -247,10 +249,26 @@ def test_the_seconds_of_an_epoch_are_those_of_its_rows(plane, monkeypatch):
     monkeypatch.setattr(trainer, "TRIED_ROWS", 50)
     config = nona(pool_size=20)._architecture().config(1000)
     sample = Sample(torch.zeros(1000, 2), torch.zeros(1000))
-    assert trainer.seconds_of_epoch(None, sample, config) == 20.0
+    assert trainer.measure_pace(None, sample, config) == (20.0, 40.0)
     monkeypatch.setattr(trainer, "EPOCH_ROWS", 500)
-    assert trainer.seconds_of_epoch(None, sample, config) == 10.0
+    monkeypatch.setattr(trainer, "FOLLOWING_ROWS", 100)
+    assert trainer.measure_pace(None, sample, config) == (10.0, 2.0)
     assert tried == [(50, 1)] * 2
+
+
+def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
+    """Of 20 seconds, 3 for each of two networks, and 3 after both; an epoch takes one."""
+    monkeypatch.setattr(fitting, "measure_pace", lambda *args: Pace(epoch=1.0, refinement=3.0))
+    refine = trainer._refine
+
+    def slowly(*args):
+        clock.now += 3
+        return refine(*args)
+
+    monkeypatch.setattr(trainer, "_refine", slowly)
+    reg = fit(nona(n_estimators=2, max_iter=20, max_time=20, callbacks=[clock()]), plane)
+    assert reasons(reg) == [(5, "max_time"), (6, "max_time")]
+    assert clock.now == 17
 
 
 def test_the_best_epoch_so_far_is_kept(plane, clock):
