@@ -37,11 +37,11 @@ ROUNDED, ROUNDED_SPREAD = 1e-6, 1e-3
 CALLER_OF_FIT = 3  # the level of the stack
 
 
-def warn_unless_converged(estimator: Any) -> None:
+def warn_unless_converged(estimator: Any, n_rows: int) -> None:
     """Warn the caller of fit where `max_iter` has ended the training of a network."""
     reasons = [epoch["stopped"] for epoch in estimator.history_ if "stopped" in epoch]
     if n_unfinished := reasons.count("max_iter"):
-        patience = estimator._architecture().setting("n_iter_no_change")
+        patience = estimator._architecture().setting("n_iter_no_change", n_rows)
         warnings.warn(
             f"Maximum iterations (max_iter={estimator.max_iter}) reached by {n_unfinished} of "
             f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "

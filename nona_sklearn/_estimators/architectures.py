@@ -161,7 +161,7 @@ class Architecture:
             learning_rate_init=self.setting("learning_rate_init", n_rows),
             weight_decay=estimator.weight_decay,
             max_iter=estimator.max_iter,
-            n_iter_no_change=self.setting("n_iter_no_change"),
+            n_iter_no_change=self.setting("n_iter_no_change", n_rows),
             device=self.device,
             verbose=int(estimator.verbose),
             **options,

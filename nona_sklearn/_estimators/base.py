@@ -150,7 +150,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             rows = X, y, groups, sample_weight, times, half_life
             found = fit_networks(fitted, *rows, validation_set)
             fitted._keep(found.data, found.splits, found.validation)
-            warn_unless_converged(fitted)
+            warn_unless_converged(fitted, len(found.data))
             warn_if_in_vain(fitted)
             if found.at_random:
                 warn_of_relations(fitted, X, found.data, found.splits)

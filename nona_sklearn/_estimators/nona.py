@@ -189,8 +189,8 @@ class NONARegressor(NeighborRegressor):
         ``early_stopping=False``, and where fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Stop after this many epochs without improvement. 'auto': 12, which are short; with a
-        `feature_extractor` 10.
+        Stop after this many epochs without improvement. 'auto': 12, which are short; 24 for a
+        table with more than 65,536 rows; with a `feature_extractor` 10.
 
     callbacks : list of skorch callbacks or None, default=None
         What else happens in training: :class:`skorch.callbacks.LRScheduler`,
@@ -216,7 +216,8 @@ class NONARegressor(NeighborRegressor):
         1: a line on the standard error stream, by tqdm, shows which network is trained, its epoch
         and its best loss, and the longest time that the rest of training can take. Networks in
         separate processes are counted when they finish. 2: skorch's table of each
-        network, a line for each epoch.
+        network, a line for each epoch. With either, a line shows how many of more than 4,096
+        predictions are done.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation splits, the batches and the pools. An int

@@ -149,8 +149,9 @@ OF_TABLES = {
     "n_iter_no_change": 12,
     "pool_size": 2048,
 }
-#: Instead, with more rows than `LARGE`: near neighbours are in a large pool only.
-OF_LARGE_TABLES = {"learning_rate_init": 0.01, "pool_size": 4096}
+#: Instead, with more rows than `LARGE`: near neighbours are in a large pool only, and losses
+#: stay the same for long before they fall.
+OF_LARGE_TABLES = {"learning_rate_init": 0.01, "n_iter_no_change": 24, "pool_size": 4096}
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner memorised
 OF_EXTRACTORS = {
     "adjust": False,

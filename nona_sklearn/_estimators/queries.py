@@ -6,14 +6,16 @@ Each function reads a snapshot of the estimator: another thread may edit the ban
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
+from tqdm import tqdm
 
 from .._data.embedded import Embedded
 from .._data.names import labels_of
@@ -144,10 +146,24 @@ def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
-    return fitted, (
+    evaluations = (
         bank.evaluate(network.head, embed_queries(network, block), limits=limits)
         for block, limits in timed_blocks(fitted, X)
     )
+    return fitted, _with_progress(evaluations, X, fitted.verbose)
+
+
+def _with_progress(
+    evaluations: Iterator[Evaluation], X: Any, verbose: int
+) -> Iterator[Evaluation]:
+    """Show how many queries are done, of more than one block, if `verbose` is above 0."""
+    first = next(evaluations)  # X is valid
+    n_queries = _num_samples(X)
+    hidden = not verbose or len(first) == n_queries
+    with tqdm(total=n_queries, desc="predictions", unit="", disable=hidden) as bar:
+        for evaluation in chain([first], evaluations):
+            yield evaluation
+            bar.update(len(evaluation))
 
 
 def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, np.ndarray]:

@@ -158,7 +158,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     verbose : bool or int, default=False
         1: a line on the standard error stream, by tqdm, shows the epoch and the best loss, and how
-        long training may take at most. 2: skorch's table, a line for each epoch.
+        long training may take at most. 2: skorch's table, a line for each epoch. With either, a
+        line shows how many of more than 4,096 predictions are done.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation split, the batches and the pools.

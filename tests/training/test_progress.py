@@ -13,7 +13,8 @@ import torch
 from skorch.callbacks import Callback
 from tqdm import tqdm
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn._estimators import inputs, queries
 from nona_sklearn._training import progress
 from nona_sklearn._training.budget import Budget
 from nona_sklearn._training.parallel import CountedParallel
@@ -35,7 +36,8 @@ def every_state_is_written_and_every_line_ends(monkeypatch):
             super().__init__(*args, mininterval=0, miniters=0, **kwargs)
             bars.append(self)
 
-    monkeypatch.setattr(progress, "tqdm", Hasty)
+    for module in (progress, queries):
+        monkeypatch.setattr(module, "tqdm", Hasty)
     yield
     assert all(bar.disable for bar in bars)  # closed
 
@@ -75,6 +77,39 @@ def test_it_changes_nothing_and_is_not_kept(plane):
     np.testing.assert_array_equal(loud.predict(X_test), quiet.predict(X_test))
     assert set(vars(loud)) == set(vars(quiet))
     assert b"_progress" not in pickle.dumps(loud)
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_many_predictions_show_how_many_are_done(plane, capsys, monkeypatch, verbose):
+    X, X_test, y, _ = plane
+    reg = nona(verbose=0).fit(X, y).set_params(verbose=verbose)
+    expected = reg.predict(X_test)
+    assert capsys.readouterr().err == ""  # they are one block
+    monkeypatch.setattr(inputs, "EMBED_BLOCK", size := 10)
+    np.testing.assert_array_equal(reg.predict(X_test), expected)
+    n, done = len(X_test), range(0, len(X_test) + size, size)
+    shown = re.findall(r"predictions: .*? (\d+)/(\d+) ", capsys.readouterr().err)
+    shown = [state for state, _ in itertools.groupby(shown)]  # the last one again at the end
+    assert shown == [(str(min(i, n)), str(n)) for i in done if verbose]
+
+
+def test_classes_show_them_too(plane, capsys, monkeypatch):
+    X, X_test, y, _ = plane
+    clf = NONAClassifier(hidden_layer_sizes=(8,), n_estimators=1, max_iter=3, random_state=0)
+    clf.fit(X, y > y.mean())
+    monkeypatch.setattr(inputs, "EMBED_BLOCK", 10)
+    clf.set_params(verbose=1).predict(X_test)
+    n = len(X_test)
+    assert f"predictions: 100%|██████████| {n}/{n} " in capsys.readouterr().err
+
+
+def test_bad_queries_show_nothing(plane, capsys, monkeypatch):
+    X, X_test, y, _ = plane
+    reg = nona(verbose=0).fit(X, y).set_params(verbose=1)
+    monkeypatch.setattr(inputs, "EMBED_BLOCK", 10)
+    with pytest.raises(ValueError, match="features"):
+        reg.predict(X_test[:, :1])
+    assert capsys.readouterr().err == ""
 
 
 # -- how long ----------------------------------------------------------------------------------

@@ -453,14 +453,14 @@ def test_large_tables_have_a_recipe_of_their_own():
 
     def recipe(estimator, n_rows):
         config = estimator._architecture().config(n_rows)
-        return config.pool_size, config.learning_rate_init
+        return config.pool_size, config.learning_rate_init, config.n_iter_no_change
 
     few, many = 2**16, 2**16 + 1
-    assert recipe(NONARegressor(), few) == (2048, 0.02)
-    assert recipe(NONARegressor(), many) == (4096, 0.01)
-    assert recipe(NONARegressor(pool_size=50, learning_rate_init=0.5), many) == (50, 0.5)
+    assert recipe(NONARegressor(), few) == (2048, 0.02, 12)
+    assert recipe(NONARegressor(), many) == (4096, 0.01, 24)
+    assert recipe(NONARegressor(pool_size=50, learning_rate_init=0.5), many) == (50, 0.5, 24)
     extracting = NONARegressor(feature_extractor=nn.Identity)
-    assert recipe(extracting, few) == recipe(extracting, many) == (2048, 0.01)
+    assert recipe(extracting, few) == recipe(extracting, many) == (2048, 0.01, 10)
 
 
 def test_batch_size_follows_the_rows():
