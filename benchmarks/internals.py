@@ -72,8 +72,8 @@ def with_options(name, average=True, **options):
     """A regressor whose networks have other options of :class:`MLPEmbedding`, or no average."""
 
     class Architecture(NONAArchitecture):
-        def setting(self, name):
-            return average if name == "average" else super().setting(name)
+        def setting(self, name, n_rows=0):
+            return average if name == "average" else super().setting(name, n_rows)
 
         def make_mlp(self, n_features, n_outputs):
             sizes = self.estimator.hidden_layer_sizes

@@ -15,7 +15,6 @@ from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
-from tqdm import tqdm
 
 from .._data.embedded import Embedded
 from .._data.names import labels_of
@@ -24,6 +23,7 @@ from .._data.times import read_further_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
+from .._training.progress import with_progress
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors
 from .fitting import embed_queries
@@ -159,11 +159,8 @@ def _with_progress(
     """Show how many queries are done, of more than one block, if `verbose` is above 0."""
     first = next(evaluations)  # X is valid
     n_queries = _num_samples(X)
-    hidden = not verbose or len(first) == n_queries
-    with tqdm(total=n_queries, desc="predictions", unit="", disable=hidden) as bar:
-        for evaluation in chain([first], evaluations):
-            yield evaluation
-            bar.update(len(evaluation))
+    evaluations, shown = chain([first], evaluations), verbose and len(first) < n_queries
+    return with_progress(evaluations, n_queries, "predictions") if shown else evaluations
 
 
 def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, np.ndarray]:

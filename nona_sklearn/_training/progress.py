@@ -1,14 +1,25 @@
-"""The progress of a whole fit in one line, by tqdm: networks, epochs, losses, and time."""
+"""Progress in one line, by tqdm: of a fit, and of what is done part by part."""
 
 from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from .budget import Budget
+
+Part = TypeVar("Part", bound=Sized)
+
+
+def with_progress(parts: Iterable[Part], n: int, name: str) -> Iterator[Part]:
+    """Iterate over parts, and show how many of their n entries are done."""
+    with tqdm(total=n, desc=name, unit="") as bar:
+        for part in parts:
+            yield part
+            bar.update(len(part))
 
 
 class Progress:

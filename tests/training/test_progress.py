@@ -14,7 +14,7 @@ from skorch.callbacks import Callback
 from tqdm import tqdm
 
 from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
-from nona_sklearn._estimators import inputs, queries
+from nona_sklearn._estimators import inputs
 from nona_sklearn._training import progress
 from nona_sklearn._training.budget import Budget
 from nona_sklearn._training.parallel import CountedParallel
@@ -36,8 +36,7 @@ def every_state_is_written_and_every_line_ends(monkeypatch):
             super().__init__(*args, mininterval=0, miniters=0, **kwargs)
             bars.append(self)
 
-    for module in (progress, queries):
-        monkeypatch.setattr(module, "tqdm", Hasty)
+    monkeypatch.setattr(progress, "tqdm", Hasty)
     yield
     assert all(bar.disable for bar in bars)  # closed
 
