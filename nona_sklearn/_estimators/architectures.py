@@ -251,6 +251,12 @@ class NONAArchitecture(Architecture):
                     "adjust must be False with hidden_layer_sizes=None: there is no layer that "
                     "predicts the targets"
                 )
+        weighting = make_weighting(self.estimator.weighting)
+        if not (weighting.depends_on_similarity or self.adjusts or self.step):
+            raise ValueError(
+                f"weighting={self.estimator.weighting!r} needs adjust=True or softstep, got "
+                "neither: equal weights have no gradient to learn from"
+            )
         step = self.estimator.softstep
         if isinstance(step, dict) and not step.keys() <= SOFTSTEP_OPTIONS:
             raise ValueError(

@@ -69,7 +69,7 @@ REFUSALS = re.compile(
     r"|adjust must be False with hidden_layer_sizes=None"
     r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
     r"|algorithm='(kd|ball)_tree' needs"
-    r"|weighting='uniform' needs a step or n_neighbors"
+    r"|weighting='uniform' needs (a step or n_neighbors|adjust=True or softstep)"
     r"|hidden_layer_sizes must be None with weighting=.* and softstep_on='rank'"
     r"|weighting=.* needs as many training rows"
     r"|n_neighbors must be (None or 'auto' with weighting=|at least n_estimators=)"
