@@ -275,9 +275,12 @@ def test_the_best_epoch_so_far_is_kept(plane, clock, monkeypatch):
     """As where max_iter ends training at the same epoch, though the last one is worse."""
     monkeypatch.setattr(trainer, "loss_relative_to_mean", lambda *args: 1.0)  # as of max_iter
     params = {"n_estimators": 1, "learning_rate_init": 0.3, "callbacks": [clock()]}
-    timed = fit(nona(max_iter=50, max_time=6, **params), plane)
-    counted = fit(nona(max_iter=6, **params), plane)
-    assert reasons(timed) == [(6, "max_time")]
+    free = fit(nona(max_iter=30, n_iter_no_change=30, **params), plane)
+    n = next(epoch["epoch"] for epoch in free.history_ if not epoch["valid_loss_best"])
+    clock.now = 0.0
+    timed = fit(nona(max_iter=50, max_time=n, **params), plane)
+    counted = fit(nona(max_iter=n, **params), plane)
+    assert reasons(timed) == [(n, "max_time")]
     assert not timed.history_[-1]["valid_loss_best"]
     np.testing.assert_array_equal(timed.predict(plane[1]), counted.predict(plane[1]))
 
