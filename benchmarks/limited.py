@@ -25,12 +25,9 @@ BASELINE, OURS = "HistGradientBoosting", "NONA"
 
 
 def flights():
-    """All flights that landed."""
-    frame = real_data._rdataset("nycflights13/flights").dropna(subset="arr_delay")
-    hour = pd.to_datetime(frame["time_hour"]).dt.tz_convert("America/New_York")
-    X = frame[COLUMNS].assign(time_hour=hour.dt.tz_localize(None))
-    words = X.select_dtypes(["object", "string"]).columns
-    return X.astype(dict.fromkeys(words, "category")), frame["arr_delay"].to_numpy(float)
+    """Read all flights that landed: columns and delays."""
+    frame = real_data.landed_flights()
+    return real_data._typed(frame[COLUMNS]), frame["arr_delay"].to_numpy(float)
 
 
 def measure(X, y, seed, n_train, n_test, max_time):

@@ -218,13 +218,17 @@ def _raw_births():
     return _split_off(_typed(frame, dates=["date"]), "wt", drop=["id"])
 
 
-def _raw_flights():
-    """Delay at arrival of 8,000 flights that landed, by what is known at take-off."""
+def landed_flights():
+    """Read the flights that landed, with the local hour of departure."""
     frame = _rdataset("nycflights13/flights").dropna(subset="arr_delay")
-    frame = frame.sample(8000, random_state=0)
     # The scheduled hour of departure is in UTC; people read the local one.
     hour = pd.to_datetime(frame["time_hour"]).dt.tz_convert("America/New_York")
-    frame["time_hour"] = hour.dt.tz_localize(None)
+    return frame.assign(time_hour=hour.dt.tz_localize(None))
+
+
+def _raw_flights():
+    """Delay at arrival of 8,000 flights that landed, by what is known at take-off."""
+    frame = landed_flights().sample(8000, random_state=0)
     # Known after landing. Of the departure all stays: scheduled and true time, delay.
     later = ["arr_time", "air_time"]
     repeated = ["year", "month", "day", "hour", "minute"]  # by time_hour and sched_dep_time
