@@ -32,10 +32,9 @@ class Budget:
         """Whether the time is limited."""
         return self.end < math.inf
 
-    def reserve(self, seconds: float, refinement: float | None = None) -> Budget:
-        """Keep time for what follows all networks and, if given, each of them."""
-        refinement = self.refinement if refinement is None else refinement
-        return replace(self, end=self.end - seconds, refinement=refinement)
+    def reserve(self, seconds: float, refinement: float = 0.0) -> Budget:
+        """Keep time for what follows all networks, and for what follows the epochs of each."""
+        return replace(self, end=self.end - seconds, refinement=self.refinement + refinement)
 
     def shared(self, n_networks: int, n_workers: int) -> Budget:
         """The same time for so many networks."""
