@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 
 from .._utils.storable import storable
-
-MOST_TARGETS = 16  # outputs, or classes: more would be too many columns
-N_FOLDS = 5
+from .cross_fitting import encode_by_others
 
 
 @storable
 class LevelEncoder:
     """Each level of a category as the mean of the targets at it, shrunk to the overall mean.
 
-    A training row has the mean of other rows, those of other folds: otherwise its own target
-    would be among its features. It is relative to the mean of these folds, so that a level with
-    one row has the overall mean, as do levels that were not in fit.
+    A training row has the mean of other rows (:mod:`.cross_fitting`). A level with one row has the
+    overall mean, as do levels that were not in fit.
 
     Attributes
     ----------
@@ -38,16 +34,9 @@ class LevelEncoder:
             The categories side by side for the first target, then for the next.
         """
         self._fit(levels, targets)
-        # The folds are the same for every random_state: others would only add chance.
-        folds = KFold(min(N_FOLDS, len(levels)), shuffle=True, random_state=0)
-        encoded = np.empty((len(levels), targets.shape[1] * levels.shape[1]))
-        means, n_categories = targets.mean(axis=0), levels.shape[1]
-        for others, rows in folds.split(levels):
-            of_others = LevelEncoder()._fit(levels[others], targets[others])
-            # The mean of the other folds is low where the row's own targets are high.
-            shift = np.repeat(means - targets[others].mean(axis=0), n_categories)
-            encoded[rows] = of_others.transform(levels[rows]) + shift
-        return encoded
+        return encode_by_others(
+            lambda *others: LevelEncoder()._fit(*others).transform, levels, targets
+        )
 
     def _fit(self, levels: np.ndarray, targets: np.ndarray) -> LevelEncoder:
         encoder = TargetEncoder(target_type="continuous").set_output(transform="default")
@@ -63,14 +52,3 @@ class LevelEncoder:
         n_targets = len(self.encoders_)
         marks = ["target"] if n_targets == 1 else [f"target{i}" for i in range(n_targets)]
         return [f"{name}_{mark}" for mark in marks for name in names]
-
-
-def targets_for_levels(encoded: np.ndarray) -> np.ndarray | None:
-    """Columns (n, n_targets) of encoded targets, (n,) or (n, c); None if they are too many.
-
-    The second of two classes is what the first leaves.
-    """
-    columns = encoded.reshape(len(encoded), -1).astype(np.float64)
-    if columns.shape[1] == 2 and (columns.sum(axis=1) == 1).all():
-        columns = columns[:, 1:]
-    return None if columns.shape[1] > MOST_TARGETS else columns

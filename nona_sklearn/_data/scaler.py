@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.preprocessing import Normalizer, RobustScaler, StandardScaler
+from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.storable import storable
@@ -100,21 +100,6 @@ class SmoothClipScaler(RobustScaler):
             scaled = (X - self.center_) / self.scale_
         scaled = scaled.clip(-LARGEST, LARGEST)
         return scaled / np.hypot(1, scaled / BOUND)
-
-
-@storable
-class RowScaler(Normalizer):
-    """Scale each row to one length, at which the mean square of its entries is 1.
-
-    For coordinates along singular vectors, whose different variances are information. A row of
-    zeros stays as it is.
-
-    Parameters are those of :class:`sklearn.preprocessing.Normalizer`.
-    """
-
-    def transform(self, X: np.ndarray, copy: bool | None = None) -> np.ndarray:
-        """Check and scale `X`, shape (n_samples, n_features)."""
-        return np.sqrt(X.shape[1]) * super().transform(X, copy)
 
 
 def _normal_scores(quantiles: np.ndarray) -> np.ndarray:

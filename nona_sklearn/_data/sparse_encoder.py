@@ -1,4 +1,4 @@
-"""A wide sparse matrix as a dense one of its leading components."""
+"""A wide sparse matrix as a dense one: its leading components, and what is linear in them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import norm
 from sklearn.decomposition import TruncatedSVD
+from sklearn.preprocessing import normalize
 from sklearn.utils import check_array
 
 from .._utils.storable import storable
+from .linear_scores import LinearScores
 
 MOST_COMPONENTS = 300
 #: Where networks choose among them by the targets: rare words show in many components only.
@@ -31,8 +33,10 @@ def is_wide(X: Any) -> bool:
 class SparseEncoder:
     """A sparse matrix of many columns, as coordinates along its leading singular vectors.
 
-    Each row keeps its length. The estimators encode a sparse `X` of more than 300 columns with
-    it, and keep it as ``features_``.
+    Each row keeps its length, or has the one at which the mean square of its coordinates is 1:
+    the length of a text says little, and variances of components are information, which scaling
+    each of them would lose. The estimators encode a sparse `X` of more than 300 columns with it,
+    and keep it as ``features_``.
 
     Parameters
     ----------
@@ -40,42 +44,84 @@ class SparseEncoder:
         How many training rows there are to each component at least, if there are few.
     max_components : int, default=300
         Largest number of components; of many rows, 300.
+    for_network : bool, default=False
+        Whether rows have one length, and scores of a linear model (:class:`.LinearScores`) follow
+        the components, where the targets are known.
 
     Attributes
     ----------
     svd_ : TruncatedSVD
         The singular vectors: as many as the training rows allow.
+    scores_ : LinearScores or None
+        Of the components; None without targets.
     """
 
     svd_: TruncatedSVD
+    scores_: LinearScores | None
 
-    def __init__(self, rows_per_component: int = 1, max_components: int = MOST_COMPONENTS):
+    def __init__(
+        self,
+        rows_per_component: int = 1,
+        max_components: int = MOST_COMPONENTS,
+        for_network: bool = False,
+    ):
         self.rows_per_component = rows_per_component
         self.max_components = max_components
+        self.for_network = for_network
 
     @classmethod
     def to_choose_from(cls) -> SparseEncoder:
         """One with more components, of which each network chooses some by the targets."""
-        return cls(ROWS_PER_CHOICE, MOST_TO_CHOOSE_FROM)
+        return cls(ROWS_PER_CHOICE, MOST_TO_CHOOSE_FROM, for_network=True)
 
-    def fit_transform(self, X: csr_array) -> np.ndarray:
-        """Find the singular vectors of training rows, (n, n_features), and encode them: (n, k)."""
+    @classmethod
+    def to_learn_from(cls) -> SparseEncoder:
+        """One with as many components as a network can take."""
+        return cls(ROWS_PER_COMPONENT, for_network=True)
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, which come before the scores."""
+        return len(self.svd_.components_)
+
+    def fit_transform(self, X: csr_array, targets: np.ndarray | None = None) -> np.ndarray:
+        """Find the singular vectors of training rows, (n, n_features), and encode them.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components) or (n, n_components + n_targets)
+            With the scores of targets (n, n_targets).
+        """
         _refuse_large(X)
         svd = TruncatedSVD(self._n_components(*X.shape), random_state=0)
         self.svd_ = svd.set_output(transform="default")  # arrays, whatever is configured
         with np.errstate(invalid="ignore"):  # a share of a variance that is 0
-            return _of_same_length(svd.fit_transform(X), X)
+            components = self._scaled(svd.fit_transform(X), X)
+        self.scores_ = None
+        if targets is None or not self.for_network:
+            return components
+        self.scores_ = LinearScores()
+        return np.hstack([components, self.scores_.fit_transform(X, targets)])
 
     def _n_components(self, n_rows: int, n_features: int) -> int:
         most = min(self.max_components, max(MOST_COMPONENTS, LARGEST // n_rows), n_features)
         return min(most, max(1, n_rows // self.rows_per_component))
 
     def transform_validated(self, X: Any) -> np.ndarray:
-        """Encode a table, sparse or not, whose columns an estimator has validated: (n, k)."""
+        """Encode a table, sparse or not, whose columns an estimator has validated."""
         if not issparse(X):
             X = csr_array(check_array(X, dtype=np.float64, input_name="X"))
         _refuse_large(X)
-        return _of_same_length(self.svd_.transform(X), X)
+        components = self._scaled(self.svd_.transform(X), X)
+        if self.scores_ is None:
+            return components
+        return np.hstack([components, self.scores_.transform(X)])
+
+    def _scaled(self, components: np.ndarray, X: csr_array) -> np.ndarray:
+        components = _of_same_length(components, X)
+        if not self.for_network:
+            return components
+        return np.sqrt(components.shape[1]) * normalize(components)
 
     def label_of(self, output: int) -> str:
         """Name in messages of a column of the encoded matrix."""

@@ -10,8 +10,8 @@ from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from .._data.scaler import RowScaler, SmoothClipScaler
-from .._data.sparse_encoder import ROWS_PER_COMPONENT, SparseEncoder
+from .._data.scaler import SmoothClipScaler
+from .._data.sparse_encoder import SparseEncoder
 from .._data.training_data import Sample
 from .._inference.index import check_algorithm, most_found, refuse_too_few
 from .._network.components import supervised_components
@@ -44,7 +44,9 @@ from .parameters import (
 MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 #: Features of a wide table for each row; components of fewer lose more than they gain.
 WIDE = 0.25
-N_COMPONENTS, N_COMPONENTS_OF_SPARSE = 128, 256
+N_COMPONENTS = 128
+#: Of a sparse matrix, beside scores of a linear model: one for so many rows.
+FEWEST_OF_SPARSE, MOST_OF_SPARSE, ROWS_PER_SPARSE = 16, 64, 32
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
@@ -224,7 +226,7 @@ class Architecture:
 
 def before_learned_embedding(estimator: Any, components: SparseEncoder) -> TableInput:
     """The form of a table, or a wide sparse matrix's components, before a learned embedding."""
-    return TableInput(estimator, SmoothClipScaler(), RowScaler(), components)
+    return TableInput(estimator, SmoothClipScaler(), component_encoder=components)
 
 
 class NONAArchitecture(Architecture):
@@ -417,12 +419,16 @@ class NONAArchitecture(Architecture):
         """Build what changes a table's features before the dense layers: (it, its width)."""
         X: Any = train.X
         n_rows, n_features = X.shape
-        choice = self.estimator.numerical_embedding
-        is_sparse = isinstance(self.estimator.features_, SparseEncoder)
+        choice, encoder = self.estimator.numerical_embedding, self.estimator.features_
+        is_sparse = isinstance(encoder, SparseEncoder)
         is_wide = is_sparse or n_features > WIDE * n_rows
         if choice == "auto" and is_wide and n_features > MAX_WIDENED:
-            n_components = N_COMPONENTS_OF_SPARSE if is_sparse else N_COMPONENTS
-            components = supervised_components(X, train.y, n_components)
+            n_components, n_scores = N_COMPONENTS, 0
+            if is_sparse:
+                most = min(n_rows // ROWS_PER_SPARSE, MOST_OF_SPARSE)
+                n_components = max(FEWEST_OF_SPARSE, most)
+                n_scores = n_features - encoder.n_components
+            components = supervised_components(X, train.y, n_components, n_scores)
             return components, components.out_features
         real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
@@ -452,7 +458,7 @@ class SoftStepArchitecture(Architecture):
         """The form of input that the networks take."""
         estimator = self.estimator
         if not self._in_given_space:
-            return before_learned_embedding(estimator, SparseEncoder(ROWS_PER_COMPONENT))
+            return before_learned_embedding(estimator, SparseEncoder.to_learn_from())
         # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
         centers = estimator.similarity not in ("dot", "cosine")
         scales = estimator.learn_feature_weights

@@ -14,7 +14,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._data.levels import targets_for_levels
+from .._data.cross_fitting import columns_of_targets
 from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder, is_wide
@@ -36,7 +36,7 @@ class TableInput:
     scaler : transformer, optional
         Scales the features; only for :meth:`fit`.
     component_scaler : transformer, optional
-        Scales the components of a wide sparse matrix instead; only for :meth:`fit`.
+        Scales the components of a wide sparse matrix; None: they stay. Only for :meth:`fit`.
     component_encoder : SparseEncoder, optional
         Finds these components; only for :meth:`fit`.
     """
@@ -93,17 +93,17 @@ class TableInput:
         self, X: Any, y: np.ndarray | None
     ) -> tuple[TableEncoder | SparseEncoder, np.ndarray]:
         """Fit the encoder that suits training rows, and encode them: (n, n_encoded)."""
+        targets = None if y is None else columns_of_targets(y)
         if not is_wide(X):
             names = ("categorical_features", "text_features", "max_categories")
             table = TableEncoder(**{name: getattr(self.estimator, name) for name in names})
             table.set_output(transform="default")  # arrays, whatever is configured
-            targets = None if y is None else targets_for_levels(y)
             return table, table.fit_transform_by(as_dense(X), targets)
         earlier = getattr(self.estimator, "features_", None)
         if self.estimator.warm_start and isinstance(earlier, SparseEncoder):
             return earlier, earlier.transform_validated(X)  # its weights are those of its axes
         encoder = self.component_encoder or SparseEncoder()
-        return encoder, encoder.fit_transform(X)
+        return encoder, encoder.fit_transform(X, targets)
 
     def encode(self, X: Any) -> Tensor:
         """Validate other rows, and encode and scale them: (n, n_features)."""

@@ -253,11 +253,11 @@ class NONARegressor(NeighborRegressor):
         What `y` is: how it is checked, standardised for training, and decoded.
 
     features_ : TableEncoder or SparseEncoder
-        Makes numbers of the columns of `X`, or components of a wide sparse matrix.
+        Makes numbers of the columns of `X`, or components and scores of a wide sparse matrix.
 
-    scaler_ : SmoothClipScaler or RowScaler
-        Scales the features by their quartiles, and clips outliers smoothly to within 3; or each
-        row of components to one length.
+    scaler_ : SmoothClipScaler or None
+        Scales the features by their quartiles, and clips outliers smoothly to within 3; None of
+        components.
 
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without

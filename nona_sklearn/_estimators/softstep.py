@@ -172,7 +172,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
 
-    scaler_ : StandardScaler, SmoothClipScaler or RowScaler
+    scaler_ : StandardScaler, SmoothClipScaler or None
         Standardises the features before they are weighted, without centring them for dot and
         cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
         distances as they are. Before a learned embedding it is that of :class:`NONARegressor`.

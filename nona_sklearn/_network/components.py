@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy.linalg import block_diag
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 LEAST = 0.25  # of what chance gives a column: targets may depend on it in another way
 
 
-def supervised_components(X: Tensor, y: Tensor, n_components: int) -> nn.Linear:
+def supervised_components(
+    X: Tensor, y: Tensor, n_components: int, n_further: int = 0
+) -> nn.Linear:
     """Find principal components of columns that count by their relevance to the targets.
 
     Each column is weighted by the root of its relevance, so that the first components are of what
@@ -26,22 +29,28 @@ def supervised_components(X: Tensor, y: Tensor, n_components: int) -> nn.Linear:
         Their targets.
     n_components : int
         Largest number of components.
+    n_further : int, default=0
+        Number of last columns of `X` that are no part of components, and follow them.
 
     Returns
     -------
     Linear
-        Maps X to components whose mean square is 1, (n, n_components). It is not trained.
+        Maps X to components whose mean square is 1, (n, n_components + n_further). It is not
+        trained.
     """
-    rows, targets = X.double().numpy(), y.double().reshape(len(y), -1).numpy()
+    n_features = X.shape[1] - n_further
+    rows, targets = X[:, :n_features].double().numpy(), y.double().reshape(len(y), -1).numpy()
     pca = PCA(min(n_components, *rows.shape), random_state=0).set_output(transform="default")
     with threadpool_limits(1, user_api="blas"):  # whose sums depend on the number of threads
         weights = np.sqrt(relevance(rows, targets))
         scores = pca.fit_transform(rows * weights)
     unit = np.sqrt(np.mean(scores**2)) or 1.0
     matrix = pca.components_ * weights / unit
+    shift = np.append(-matrix @ rows.mean(axis=0), np.zeros(n_further))
+    matrix = block_diag(matrix, np.eye(n_further))
     components = nn.Linear(*matrix.T.shape)
     components.weight.data = torch.tensor(matrix, dtype=torch.float32)
-    components.bias.data = torch.tensor(-matrix @ rows.mean(axis=0), dtype=torch.float32)
+    components.bias.data = torch.tensor(shift, dtype=torch.float32)
     return components.requires_grad_(False)
 
 

@@ -14,7 +14,8 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.levels import LevelEncoder, targets_for_levels
+from nona_sklearn._data.cross_fitting import columns_of_targets
+from nona_sklearn._data.levels import LevelEncoder
 
 RNG = np.random.default_rng(0)
 N, N_LEVELS = 300, 80
@@ -156,10 +157,10 @@ def test_several_outputs_and_classes_have_a_column_each():
 
 
 def test_of_many_classes_the_rare_levels_share_a_column():
-    assert targets_for_levels(np.eye(17)) is None
-    assert targets_for_levels(np.eye(16)).shape == (16, 16)
-    assert targets_for_levels(np.eye(2)).tolist() == [[0], [1]]
-    assert targets_for_levels(np.array([[0.5, 2.0]])).tolist() == [[0.5, 2.0]]
+    assert columns_of_targets(np.eye(17)) is None
+    assert columns_of_targets(np.eye(16)).shape == (16, 16)
+    assert columns_of_targets(np.eye(2)).tolist() == [[0], [1]]
+    assert columns_of_targets(np.array([[0.5, 2.0]])).tolist() == [[0.5, 2.0]]
 
 
 @pytest.mark.parametrize(

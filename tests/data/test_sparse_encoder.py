@@ -4,7 +4,7 @@ import sklearn
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
-from nona_sklearn._data.scaler import RowScaler
+from nona_sklearn._data.linear_scores import LinearScores
 from nona_sklearn._data.sparse_encoder import MOST_COMPONENTS, SparseEncoder
 
 WIDE = MOST_COMPONENTS + 100
@@ -109,8 +109,36 @@ def test_arrays_whatever_is_configured():
         assert isinstance(encoder.transform_validated(sparse_rows(5)), np.ndarray)
 
 
+# -- for networks --------------------------------------------------------------------------
+
+
 def test_rows_have_a_mean_square_of_one():
-    X = np.array([[3.0, 4.0], [0, 0], [-1e-9, 0]])
-    root = np.sqrt(2)
-    expected = [[0.6 * root, 0.8 * root], [0, 0], [-root, 0]]
-    np.testing.assert_allclose(RowScaler().fit_transform(X), expected)
+    X = sparse_rows(50).tolil()
+    X[0], X[1] = 0, 1e-9 * X[1]
+    X = X.tocsr()
+    encoder = SparseEncoder.to_choose_from()
+    for rows in encoder.fit_transform(X), encoder.transform_validated(X):
+        assert not rows[0].any()
+        np.testing.assert_allclose(np.mean(rows[1:] ** 2, axis=1), 1)
+
+
+def test_scores_follow_the_components():
+    X = sparse_rows(60)
+    targets = np.column_stack([X[:, :20].sum(axis=1), np.arange(60) % 2])
+    encoder = SparseEncoder.to_choose_from()
+    encoded = encoder.fit_transform(X, targets)
+    components = SparseEncoder.to_choose_from().fit_transform(X)
+    assert encoded.shape == (60, encoder.n_components + 2)
+    np.testing.assert_array_equal(encoded[:, :-2], components)
+    np.testing.assert_array_equal(encoded[:, -2:], LinearScores().fit_transform(X, targets))
+    new = encoder.transform_validated(X)
+    np.testing.assert_allclose(new[:, -2:], encoder.scores_.transform(X), atol=1e-9)
+
+
+def test_the_given_space_has_no_scores():
+    X = sparse_rows(20)
+    encoder = SparseEncoder()
+    np.testing.assert_array_equal(
+        encoder.fit_transform(X, np.arange(20.0)[:, None]), SparseEncoder().fit_transform(X)
+    )
+    assert encoder.scores_ is None

@@ -25,7 +25,6 @@ from nona_sklearn import (
     save_shards,
     unwrap,
 )
-from nona_sklearn._data.scaler import RowScaler
 from nona_sklearn._data.sparse_encoder import (
     MOST_COMPONENTS,
     ROWS_PER_CHOICE,
@@ -33,6 +32,7 @@ from nona_sklearn._data.sparse_encoder import (
     SparseEncoder,
 )
 from nona_sklearn._data.table_encoder import TableEncoder
+from nona_sklearn._estimators.architectures import ROWS_PER_SPARSE
 from nona_sklearn._training import ensemble
 
 N = 60
@@ -162,22 +162,55 @@ def test_the_given_space_keeps_distances():
 
 
 @pytest.mark.parametrize(
-    ("estimator", "scaler", "n_components"),
+    ("estimator", "scaler", "n_components", "n_scores"),
     [
-        (make(NONARegressor), RowScaler, N // ROWS_PER_CHOICE),
+        (make(NONARegressor), None, N // ROWS_PER_CHOICE, 1),
         (
             make(SoftStepKNeighborsRegressor, hidden_layer_sizes=(4,)),
-            RowScaler,
+            None,
             N // ROWS_PER_COMPONENT,
+            1,
         ),
-        (make(SoftStepKNeighborsRegressor), StandardScaler, N),
+        (make(SoftStepKNeighborsRegressor), StandardScaler, N, 0),
     ],
     ids=["nona", "learned", "given"],
 )
-def test_components_and_their_scaler(estimator, scaler, n_components):
+def test_components_their_scaler_and_scores(estimator, scaler, n_components, n_scores):
     estimator.fit(WIDE, Y)
-    assert type(estimator.scaler_) is scaler
-    assert len(estimator.features_.svd_.components_) == n_components
+    assert scaler is (estimator.scaler_ and type(estimator.scaler_))
+    features = estimator.features_
+    assert features.n_components == n_components
+    assert features.transform_validated(WIDE).shape == (N, n_components + n_scores)
+
+
+@pytest.mark.parametrize("further", [{"groups": np.arange(N) // 2}, {"times": np.arange(N)}])
+def test_with_groups_or_times_there_are_no_scores(further):
+    reg = make(NONARegressor).fit(WIDE, Y, **further)
+    assert reg.features_.scores_ is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "y", "n_scores"),
+    [
+        (NONARegressor, np.column_stack([Y, -Y]), 2),
+        (NONAClassifier, CLASSES, 1),
+        (NONAClassifier, np.digitize(Y, np.quantile(Y, [0.3, 0.6])), 3),
+        (NONAClassifier, np.arange(N) % 20, 0),
+    ],
+    ids=["outputs", "two classes", "three classes", "many classes"],
+)
+def test_there_is_a_score_for_each_output_and_class(kind, y, n_scores):
+    features = make(kind).fit(WIDE, y).features_
+    assert features.transform_validated(WIDE).shape[1] == N // ROWS_PER_CHOICE + n_scores
+
+
+def test_what_is_linear_in_many_columns_is_found():
+    """As in texts. With components alone, R^2 was 0.23."""
+    rng = np.random.default_rng(0)
+    X = sparse.csr_array(rng.random((600, 400)) * (rng.random((600, 400)) < 0.2))
+    y = X @ (np.where(np.arange(400) % 20 == 0, 1, 0) * rng.normal(size=400))
+    reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:450], y[:450])
+    assert reg.score(X[450:], y[450:]) > 0.9
 
 
 def test_networks_choose_components_by_the_targets():
@@ -186,8 +219,9 @@ def test_networks_choose_components_by_the_targets():
     X = sparse.csr_array(rng.random((2000, 320)) * (rng.random((2000, 320)) < 0.02))
     reg = make(NONARegressor).fit(X, X[:, [0]].toarray().ravel() + rng.normal(size=2000))
     chosen = reg.network_.embedding[0]
-    assert chosen.in_features == len(reg.features_.svd_.components_) == 320
-    assert chosen.out_features == 256
+    assert chosen.in_features == reg.features_.n_components + 1 == 321
+    n_train = 2000 - len(reg.validation_indices_[0])
+    assert chosen.out_features == n_train // ROWS_PER_SPARSE + 1
     assert not chosen.weight.requires_grad
 
 

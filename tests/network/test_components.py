@@ -72,6 +72,14 @@ def test_components_are_centred_uncorrelated_and_of_one_scale():
     np.testing.assert_allclose(products, np.diag(np.diag(products)), atol=20 * rounding)
 
 
+def test_further_columns_stay_behind_the_components():
+    X = noise()
+    tensors = [torch.tensor(each, dtype=torch.float32) for each in (X, X[:, 0])]
+    Z = supervised_components(*tensors, 8, n_further=2)(tensors[0])
+    alone = components_of(X[:, :-2], X[:, 0])(tensors[0][:, :-2])
+    torch.testing.assert_close(Z, torch.hstack([alone, tensors[0][:, -2:]]))
+
+
 def test_the_first_component_is_of_relevant_columns():
     X = noise(N_FEATURES, 400)
     weights = components_of(X, X[:, 3] + X[:, 5]).weight[0].abs()
