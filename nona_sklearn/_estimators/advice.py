@@ -20,6 +20,7 @@ from .._data.sparse_encoder import is_wide
 from .._data.splits import Split
 from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
+from .._inference.credibility import is_credible
 from .._inference.relations import Relation, related_factor
 from .fitting import embed
 
@@ -52,19 +53,26 @@ def warn_unless_converged(estimator: Any, n_rows: int) -> None:
 
 
 def warn_if_in_vain(estimator: Any) -> None:
-    """Warn the caller of fit where most networks are worse than the mean on validation rows."""
+    """Warn the caller of fit where predictions are no better than the mean on validation rows."""
     last = [epoch for epoch in estimator.history_ if "stopped" in epoch]
     n_in_vain = sum("in_vain" in epoch for epoch in last)
+    mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
+    instead = " They predict it instead."
     if 2 * n_in_vain > len(last):
-        mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
-        instead = " They predict it instead." if estimator._architecture().falls_back else ""
-        warnings.warn(
+        found = (
             f"{n_in_vain} of {len(last)} networks predict validation rows worse than the {mean}."
-            f"{instead} X may hold little information about y: try other features, more rows or "
-            "a lower learning_rate_init.",
-            UserWarning,
-            stacklevel=CALLER_OF_FIT,
         )
+        instead = instead if estimator._architecture().falls_back else ""
+    elif not is_credible(estimator.network_.head):
+        found = f"the networks predict validation rows no better than the {mean}, but for chance."
+    else:
+        return
+    warnings.warn(
+        f"{found}{instead} X may hold little information about y: try other features, more rows "
+        "or a lower learning_rate_init.",
+        UserWarning,
+        stacklevel=CALLER_OF_FIT,
+    )
 
 
 def warn_of_relations(estimator: Any, X: Any, data: TrainingData, splits: list[Split]) -> None:

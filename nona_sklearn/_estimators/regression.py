@@ -19,6 +19,7 @@ from .._inference.calibration import (
     calibrate_on_held_out,
     calibrate_on_rows,
 )
+from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
 from .._utils.validation import (
@@ -304,12 +305,14 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             truth = checked_values(self, validation.y, len(query))
             weights = validation.weights(truth.device)
             optimism = self.n_neighbors == "auto"
+            limit_by_rows(head, bank, _judged(self.history_), query, truth, times, weights)
             found = calibrate_on_rows(head, bank, query, truth, times, weights, optimism)
             return replace(bank, calibration=found)
         if bank.n_units < 2:  # without a known error, the distribution of the targets
             return replace(bank, calibration=Calibration())
         if splits is None or splits[0][1] is None:
             return replace(bank, calibration=calibrate_on_bank(head, bank))
+        limit_by_held_out(head, bank, splits, _judged(self.history_))
         calibration = calibrate_on_held_out(head, bank, splits, self.n_neighbors == "auto")
         return replace(bank, calibration=calibration)
 
@@ -320,6 +323,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def _distribution(self, X) -> Distribution:
         fitted, evaluation = evaluate(self, X)
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
+
+
+def _judged(history):
+    """Numbers of the networks that were trained to the end, and not in vain."""
+    last = [epoch for epoch in history if "stopped" in epoch]
+    ended = [epoch["stopped"] == "no change" and "in_vain" not in epoch for epoch in last]
+    return [i for i, has_ended in enumerate(ended) if has_ended]
 
 
 def recalibration(fitted, X, y, times, n_latest):

@@ -8,13 +8,12 @@ its minimum alone would leave coverage to chance.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.sample_weight import apply_weights, normalize_mean, weighted_quantiles
+from .._data.sample_weight import apply_weights, weighted_quantiles
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
@@ -29,11 +28,11 @@ from .distribution import (
     weighted_mean,
 )
 from .evaluation import Evaluation
+from .held_out import ERROR_PAIRS, evaluate_rows, how_many, predict_held_out, sample_weight_of
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
-# Errors take one prediction for each row, scores one for each candidate of the grid.
-ERROR_PAIRS, SCORE_PAIRS, LEAST_ROWS = 2**26, 2**21, 100  # a few tenths of a second
+SCORE_PAIRS = 2**21  # that are weighed for each candidate of the grid
 #: Where n validation rows chose the number of neighbours, their mean squared error is too small:
 #: that of new rows is about ``1 + OPTIMISM / n`` of it.
 OPTIMISM = 5
@@ -66,7 +65,7 @@ def fit_calibration(
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]
-    n_scored = min(len(evaluation), _n_rows(len(evaluation.neighbors), SCORE_PAIRS))
+    n_scored = min(len(evaluation), how_many(len(evaluation.neighbors), SCORE_PAIRS))
     scored = torch.linspace(0, len(evaluation) - 1, n_scored).long()
     evaluation, residual = evaluation[scored], residual[scored]
     head = evaluation.one_head
@@ -207,34 +206,23 @@ def calibrate_on_held_out(
     chose_n_neighbors : bool, default=False
         Whether these validation rows chose the number of neighbours, see :data:`OPTIMISM`.
     """
-    networks = split_networks(head, bank)
-    n_most = _n_rows(len(bank), ERROR_PAIRS) // len(networks) + 1
-    held_out, residuals, n_valid, limits_of_rows = [], [], [], []
-    for (own_head, own_bank), (_, valid, limits) in zip(networks, splits, strict=True):
-        assert valid is not None  # either all networks have validation rows or none
-        n_valid.append(len(valid))
-        order = valid[:n_most].argsort()
-        rows, before = valid[order], None if limits is None else limits[order]
-        # From the whole bank, as for queries, each without itself.
-        found = evaluate_rows(own_head, own_bank, rows, before)
-        evaluation, rows, before = found.without_isolated(rows, before)
-        held_out.append(rows)
-        limits_of_rows += [] if before is None else [before]
-        residual = bank.targets[rows] - evaluation.mean()
-        residuals.append(residual.reshape(len(rows), bank.neighbors.columns.shape[1]))
-    rows, first = np.unique(np.concatenate(held_out), return_index=True)  # some are shared
-    if len(rows) == 0:  # without a known error, the distribution of the targets
+    held_out = predict_held_out(head, bank, splits)
+    rows = [each.rows for each in held_out]
+    residuals = [each.residuals for each in held_out]
+    all_rows, first = np.unique(np.concatenate(rows), return_index=True)  # some are shared
+    if len(all_rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()
     residual, log_prior = torch.cat(residuals)[first], bank.neighbors.log_prior
-    sample_weight = _sample_weight(log_prior, rows)
+    sample_weight = sample_weight_of(log_prior, all_rows)
     error = _mean_size(residual, sample_weight).square().clamp_min(1e-300)
-    share = 1 - _averaged_out(held_out, residuals, log_prior) / error
-    share = share.clamp(1 / len(networks), 1)  # 1 / K if nothing is shared
+    share = 1 - _averaged_out(rows, residuals, log_prior) / error
+    share = share.clamp(1 / len(held_out), 1)  # 1 / K if nothing is shared
     if chose_n_neighbors:
-        share = share * (1 + OPTIMISM / float(np.mean(n_valid)))
+        share = share * (1 + OPTIMISM / float(np.mean([each.n_valid for each in held_out])))
     residual = residual * share.sqrt()
-    before = np.concatenate(limits_of_rows)[first] if limits_of_rows else None
-    return fit_calibration(evaluate_rows(head, bank, rows, before), residual, sample_weight)
+    limits = [each.limits for each in held_out if each.limits is not None]
+    before = np.concatenate(limits)[first] if limits else None
+    return fit_calibration(evaluate_rows(head, bank, all_rows, before), residual, sample_weight)
 
 
 def _averaged_out(
@@ -252,7 +240,7 @@ def _averaged_out(
         both, ours, theirs = np.intersect1d(held_out[k], held_out[k + 1], return_indices=True)
         shared.append(both)
         differences.append(residuals[k][ours] - residuals[k + 1][theirs])
-    sample_weight = _sample_weight(log_prior, np.concatenate(shared))
+    sample_weight = sample_weight_of(log_prior, np.concatenate(shared))
     if sum(map(len, shared)) == 0:
         return torch.zeros_like(residuals[0][0])
     apart = _mean_size(torch.cat(differences), sample_weight)
@@ -273,49 +261,10 @@ def calibrate_on_bank(
     rows = np.arange(len(bank))
     if n_latest is not None and bank.neighbors.times is not None:
         rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-    rows = np.random.RandomState(0).permutation(rows)[: _n_rows(len(bank), ERROR_PAIRS)]
+    rows = np.random.RandomState(0).permutation(rows)[: how_many(len(bank), ERROR_PAIRS)]
     evaluation, rows = evaluate_rows(head, bank, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()
     residual = bank.targets[rows] - evaluation.mean()
-    sample_weight = _sample_weight(bank.neighbors.log_prior, rows)
+    sample_weight = sample_weight_of(bank.neighbors.log_prior, rows)
     return fit_calibration(evaluation, residual.reshape(len(rows), -1), sample_weight)
-
-
-def evaluate_rows(
-    head: NONAHead | AverageHead,
-    bank: NeighborBank,
-    rows: np.ndarray,
-    limits: np.ndarray | None = None,
-) -> Evaluation:
-    """Evaluate some of the bank's rows, each without itself or its group.
-
-    With times, neighbours are before the limits, (len(rows),), or else before the row.
-    """
-    found = bank.evaluate(head, leave_out="group")[rows]
-    if limits is None:
-        return found
-    assert found.exclusion is not None
-    before = torch.as_tensor(limits, device=bank.embeddings.device)
-    return replace(found, exclusion=replace(found.exclusion, limits=before))
-
-
-def _sample_weight(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
-    """Weights of some of the bank's rows, with a mean of 1; None: all 1."""
-    return None if log_prior is None else normalize_mean(log_prior[rows])
-
-
-def split_networks(
-    head: NONAHead | AverageHead, bank: NeighborBank
-) -> list[tuple[NONAHead, NeighborBank]]:
-    """Each network's head, and the bank in its space, of which few queries build no graph."""
-    neighbors = replace(bank.neighbors, algorithm="auto")
-    return [
-        (own, replace(bank, neighbors=replace(neighbors, embeddings=embeddings)))
-        for own, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
-    ]
-
-
-def _n_rows(n_neighbors: int, n_pairs: int) -> int:
-    """Number of rows to evaluate for about `n_pairs` pairs."""
-    return max(LEAST_ROWS, n_pairs // n_neighbors)

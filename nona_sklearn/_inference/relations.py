@@ -16,7 +16,7 @@ from torch import Tensor
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
-from .calibration import evaluate_rows, split_networks
+from .held_out import evaluate_rows, split_networks
 from .neighbors import Exclusion
 
 WINDOW = 10  # places to each side, within which rows of an order are related

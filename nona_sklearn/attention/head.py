@@ -73,6 +73,11 @@ class NONAHead(nn.Module):
         needs `n_neighbors`.
     mean_residual : tuple of float
         That mean, of each output, in units of the targets.
+    credibility : tuple of float
+        Share of an adjusted target, of each output, from 0 to 1; the rest is `mean_target`. 1 in
+        training, and until it is known how well rows are predicted that training does not have.
+    mean_target : tuple of float
+        Mean of each output over all rows.
     bounds : tuple of float or None
         The least and the largest target. In evaluation, an adjusted target beyond one of them is
         the bound. None in training, and of targets that may be any number.
@@ -103,6 +108,8 @@ class NONAHead(nn.Module):
     temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
     shrinkage: float = 0.0
     mean_residual: tuple[float, ...] = (0.0,)
+    credibility: tuple[float, ...] = (1.0,)
+    mean_target: tuple[float, ...] = (0.0,)
     bounds: tuple[float, float] | None = None
 
     def __init__(
@@ -407,8 +414,11 @@ class NONAHead(nn.Module):
     ) -> Tensor:
         """Predictions from weighted means, as `functional.adjusted_mean` has them."""
         mean_residual = plain.new_tensor(self.mean_residual)
+        further: tuple = ()
+        if min(self.credibility) < 1:
+            further = plain.new_tensor(self.credibility), plain.new_tensor(self.mean_target)
         return adjusted_mean(
-            *(plain, expected, total, own, attenuation), self.shrinkage, mean_residual
+            *(plain, expected, total, own, attenuation), self.shrinkage, mean_residual, *further
         )
 
     def adjusted(

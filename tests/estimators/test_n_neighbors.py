@@ -230,7 +230,10 @@ def test_contributions_sum_to_predictions(reg):
 
 
 def test_a_definition_of_predictions(reg):
-    """With shrinkage: sum_j w_j (y_j + g(q) - g(j) - s (y_j - g(j) - mean residual))."""
+    """With shrinkage: sum_j w_j (y_j + g(q) - g(j) - s (y_j - g(j) - mean residual)).
+
+    Of that a share, the credibility; the rest is the mean.
+    """
     X, y = data(NONARegressor, n_outputs=2)
     z, expected = torch.from_numpy(reg.embed(X).embeddings.numpy()), 0
     unit = reg.bank_.neighbors.adjustment_scale.numpy()
@@ -240,7 +243,9 @@ def test_a_definition_of_predictions(reg):
         g_own, g = (unit * head.adjustments(each).double().numpy() for each in (own, theirs))
         residuals = y - g
         shrunk = head.shrinkage * (residuals - np.array(head.mean_residual))
-        expected = expected + (weights @ (residuals - shrunk) + g_own) / len(parts)
+        share, mean = np.array(head.credibility), np.array(head.mean_target)
+        own_mean = weights @ (residuals - shrunk) + g_own
+        expected = expected + (share * own_mean + (1 - share) * mean) / len(parts)
     np.testing.assert_allclose(reg.predict(X), expected, rtol=1e-5, atol=1e-5)
 
 

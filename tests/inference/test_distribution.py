@@ -16,6 +16,7 @@ from nona_sklearn import (
 from nona_sklearn._data.splits import Split
 from nona_sklearn._inference import calibration as calibration_module
 from nona_sklearn._inference import evaluation as evaluation_module
+from nona_sklearn._inference import held_out
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
     _as_low,
@@ -565,7 +566,7 @@ def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
     )
     everything = fit_calibration(evaluation, residual)
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 60 * 20)
-    monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)
+    monkeypatch.setattr(held_out, "LEAST_ROWS", 5)
     some = fit_calibration(evaluation, residual)
     assert n_queries == [60, 20]
     assert some.errors == everything.errors
@@ -578,7 +579,7 @@ def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
 def test_scored_rows_of_one_weight_are_scored_as_without_weights(weight, monkeypatch):
     """Whatever the others weigh: one of each two rows with the same error is scored."""
     monkeypatch.setattr(calibration_module, "SCORE_PAIRS", 400 * 50)
-    monkeypatch.setattr(calibration_module, "LEAST_ROWS", 5)
+    monkeypatch.setattr(held_out, "LEAST_ROWS", 5)
     evaluation, error = line(100, 1.0)
     error[1::2] = error[::2]
     scored, select = [], Evaluation.__getitem__

@@ -16,7 +16,8 @@ from nona_sklearn._training.trainer import RETRY_RATE
 from nona_sklearn.losses import LogLoss
 
 RNG = np.random.default_rng(0)
-X, Y = RNG.normal(size=(60, 3)), RNG.normal(size=60)
+X = RNG.normal(size=(60, 3))
+Y = 2 * X[:, 0] + RNG.normal(size=60)  # what attempts are worth is set by hand
 QUERIES = np.r_[X[:3], 10 * RNG.normal(size=(3, 3))]
 QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "n_iter_no_change": 2, "random_state": 0}
 IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows worse")
@@ -196,6 +197,15 @@ def test_fit_warns_if_most_networks_are_in_vain(attempts):
     attempts(1.5, 1.5)
     with pytest.warns(UserWarning, match="1 of 1 .* mean of y. X may hold little"):
         NONARegressor(**QUICK, n_neighbors=5).fit(X, Y)
+
+
+def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
+    attempts(0.99)
+    message = "the networks predict validation rows no better than the mean of y, but for chance"
+    with pytest.warns(UserWarning, match=message):
+        reg = NONARegressor(**QUICK).fit(X, RNG.permutation(Y))
+    assert np.ptp(reg.predict(QUERIES)) < 1e-6
+    assert in_vain(reg) == [False]
 
 
 @pytest.mark.filterwarnings("error")

@@ -1,0 +1,91 @@
+"""How far predictions may go from the mean of the targets, by rows that training does not have."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._data.splits import Split
+from ..attention import AverageHead, NONAHead
+from ..attention.head import prior_mean
+from .bank import NeighborBank
+from .held_out import predict_held_out, sample_weight_of
+
+#: Standard errors that are taken for chance: the best epochs were chosen by the same rows.
+CHANCE = 3.0
+
+
+def limit_by_held_out(
+    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split], judged: list[int]
+) -> None:
+    """Set the credibility of some networks' heads, by the validation rows of these together."""
+    held_out = [each for i, each in enumerate(predict_held_out(head, bank, splits)) if i in judged]
+    if held_out:
+        rows = np.concatenate([each.rows for each in held_out])
+        predictions = torch.cat([each.predictions for each in held_out])
+        truth = torch.cat([each.truth for each in held_out])
+        weights = sample_weight_of(bank.neighbors.log_prior, rows)
+        _limit(head, bank, judged, predictions, truth, weights)
+
+
+def limit_by_rows(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    judged: list[int],
+    query: Tensor,
+    truth: Tensor,
+    limits: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+) -> None:
+    """The same by rows (q, d) that trained no network, and their targets.
+
+    With `limits`, (q,), neighbours are before them.
+    """
+    found = bank.evaluate(head, query, limits=limits)
+    evaluation, truth, sample_weight = found.without_isolated(truth, sample_weight)
+    shape = len(truth), bank.neighbors.columns.shape[1]
+    predictions = evaluation.mean().reshape(shape)
+    _limit(head, bank, judged, predictions, truth.reshape(shape), sample_weight)
+
+
+def _limit(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    judged: list[int],
+    predictions: Tensor,
+    truth: Tensor,
+    sample_weight: Tensor | None,
+) -> None:
+    mean = prior_mean(bank.neighbors.columns, bank.neighbors.log_prior)
+    credibility = credibility_of(predictions - mean, truth - mean, sample_weight)
+    heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])
+    for i in judged:
+        own = heads[i][0]
+        if own.n_adjusted:
+            own.credibility, own.mean_target = tuple(credibility.tolist()), tuple(mean.tolist())
+
+
+def credibility_of(
+    predictions: Tensor, truth: Tensor, sample_weight: Tensor | None = None
+) -> Tensor:
+    """Share of predictions that is beyond chance, (n_outputs,), from 0 to 1.
+
+    A regression of the truth on the predictions, both (q, n_outputs) and from the mean of the
+    targets, has a slope b with a standard error s, which allows for unequal variances. The
+    credibility is ``1 - (3 s / b)^2``, or 0 if that is negative: Stein's positive-part factor
+    (Efron and Morris, "Stein's Estimation Rule and Its Competitors", 1973), for three standard
+    errors. 1 where all predictions are the mean.
+    """
+    counts = 1.0 if sample_weight is None else sample_weight[:, None]
+    squares = (counts * predictions.square()).sum(dim=0)
+    slope = (counts * predictions * truth).sum(dim=0) / squares
+    errors = counts * predictions * (truth - slope * predictions)
+    variance = errors.square().sum(dim=0) / squares.square()
+    credibility = (1 - CHANCE**2 * variance / slope.square()).clamp_min(0.0)
+    return torch.where(squares > 0, torch.where(slope > 0, credibility, 0.0), 1.0)
+
+
+def is_credible(head: NONAHead | AverageHead) -> bool:
+    """Whether the predictions of an output differ from the mean of the targets."""
+    return all(max(own.credibility) > 0 for own in head.modules() if isinstance(own, NONAHead))

@@ -1,0 +1,167 @@
+"""Credibility: how far predictions may go from the mean, and that of a fit."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from nona_sklearn import NONARegressor, load, save
+from nona_sklearn._inference.credibility import CHANCE, credibility_of
+
+RNG = np.random.default_rng(0)
+N = 120
+X = RNG.normal(size=(N, 3))
+NOISE = RNG.normal(size=N)
+QUERIES = RNG.normal(size=(20, 3))
+QUICK = {"n_estimators": 2, "hidden_layer_sizes": (8,), "n_iter_no_change": 3, "random_state": 0}
+pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows")
+
+
+def tensors(*arrays):
+    return [torch.tensor(np.reshape(each, (len(each), -1))) for each in arrays]
+
+
+def heads(reg):
+    return list(getattr(reg.network_.head, "heads", [reg.network_.head]))
+
+
+# -- of predictions ------------------------------------------------------------------------
+
+
+@pytest.mark.numeric
+def test_the_credibility_on_paper():
+    """Of three rows: a slope of 1, errors of 0, 0.5 and -0.25, and squares that sum to 21."""
+    predictions = np.array([1.0, 2.0, 4.0])
+    truth = predictions + np.array([0.0, 0.5, -0.25])  # orthogonal to the predictions
+    variance = ((2 * 0.5) ** 2 + (4 * 0.25) ** 2) / 21**2
+    (found,) = credibility_of(*tensors(predictions, truth))
+    assert float(found) == pytest.approx(1 - CHANCE**2 * variance)
+
+
+def test_of_a_weight_of_two_and_a_row_that_occurs_twice_the_slope_is_the_same():
+    predictions, truth = RNG.normal(size=(2, 50, 1))
+    truth += 3 * predictions
+    weights = np.ones(50)
+    weights[0] = 2
+    once = credibility_of(*tensors(predictions, truth), torch.tensor(weights))
+    twice = credibility_of(*tensors(np.r_[predictions, predictions[:1]], np.r_[truth, truth[:1]]))
+    torch.testing.assert_close(once, twice, atol=0.01, rtol=0)  # but for the standard error
+
+
+@pytest.mark.parametrize("unit", [1e-9, -1.0, 1e9])
+def test_of_any_unit(unit):
+    predictions, truth = RNG.normal(size=(2, 50, 2))
+    truth += predictions
+    expected = credibility_of(*tensors(predictions, truth))
+    torch.testing.assert_close(
+        credibility_of(*tensors(unit * predictions, unit * truth)), expected
+    )
+
+
+def test_what_is_right_counts_whole_and_what_is_wrong_does_not():
+    predictions = RNG.normal(size=(30, 1))
+    for truth, expected in [(predictions, 1.0), (-predictions, 0.0), (NOISE[:30], 0.0)]:
+        assert float(credibility_of(*tensors(predictions, truth))) == expected
+
+
+def test_where_all_predictions_are_the_mean_there_is_nothing_to_limit():
+    assert float(credibility_of(*tensors(np.zeros(5), NOISE[:5]))) == 1.0
+
+
+def test_it_grows_with_the_number_of_rows():
+    generator = np.random.default_rng(1)
+    found = []
+    for n in (50, 500, 5000):
+        predictions, noise = generator.normal(size=(2, n, 1))
+        found.append(float(credibility_of(*tensors(predictions, predictions + 2 * noise))))
+    assert 0 <= found[0] < found[1] < found[2] < 1
+
+
+# -- of a fit ------------------------------------------------------------------------------
+
+
+def test_a_clean_output_beside_noise():
+    y = np.column_stack([3 * X[:, 0], NOISE])
+    reg = NONARegressor(**QUICK).fit(X, y)
+    for head in heads(reg):
+        clean, noisy = head.credibility
+        assert clean > 0.9
+        assert noisy < 0.5
+        np.testing.assert_allclose(head.mean_target, y.mean(axis=0))
+
+
+def test_without_credibility_predictions_are_the_mean_and_contributions_sum_to_it():
+    reg = NONARegressor(**QUICK).fit(X, X[:, 0])
+    before = reg.predict(QUERIES)
+    for head in heads(reg):
+        head.credibility = (0.25,)
+    np.testing.assert_allclose(
+        reg.predict(QUERIES), 0.25 * before + 0.75 * X[:, 0].mean(), atol=0.02
+    )
+    sums = reg.explain(QUERIES).groupby("query", sort=False)["contribution"].sum()
+    np.testing.assert_allclose(sums, reg.predict(QUERIES), rtol=1e-6)
+    for head in heads(reg):
+        head.credibility = (0.0,)
+    np.testing.assert_allclose(reg.predict(QUERIES), X[:, 0].mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        {},
+        {"sample_weight": RNG.uniform(0.5, 2, N)},
+        {"X_val": QUERIES, "y_val": QUERIES[:, 0] + RNG.normal(size=20)},
+        {"groups": np.arange(N) // 2},
+        {"times": np.arange(N)},
+    ],
+    ids=["", "weights", "validation set", "groups", "times"],
+)
+def test_it_is_stored_and_has_the_units_of_targets(further, tmp_path):
+    y = X[:, 0] + NOISE
+    reg = NONARegressor(**QUICK).fit(X, y, **further)
+    (credibility,) = {head.credibility for head in heads(reg)}
+    assert 0 < credibility[0] < 1
+    save(reg, tmp_path / "model.nona")
+    for copied in load(tmp_path / "model.nona"), pickle.loads(pickle.dumps(reg)):
+        np.testing.assert_array_equal(copied.predict(QUERIES), reg.predict(QUERIES))
+    scaled = dict(further)
+    if "y_val" in scaled:
+        scaled["y_val"] = 64 * scaled["y_val"] + 1024
+    other = NONARegressor(**QUICK).fit(X, 64 * y + 1024, **scaled)
+    np.testing.assert_allclose(other.predict(QUERIES), 64 * reg.predict(QUERIES) + 1024, rtol=1e-4)
+
+
+@pytest.mark.parametrize("params", [{"adjust": False}, {"early_stopping": False, "max_iter": 5}])
+def test_without_adjustment_or_validation_rows_there_is_none(params):
+    reg = NONARegressor(**QUICK | params).fit(X, NOISE)
+    assert {head.credibility for head in heads(reg)} == {(1.0,)}
+
+
+@pytest.mark.filterwarnings("ignore:Maximum iterations")
+def test_what_max_iter_ends_stays_as_it_is():
+    reg = NONARegressor(**QUICK, max_iter=1).fit(X, NOISE)
+    assert {head.credibility for head in heads(reg)} == {(1.0,)}
+
+
+def test_recalibration_leaves_it():
+    reg = NONARegressor(**QUICK).fit(X, X[:, 0] + NOISE)
+    before = reg.predict(QUERIES)
+    reg.calibrate(QUERIES, RNG.normal(size=20))
+    np.testing.assert_array_equal(reg.predict(QUERIES), before)
+
+
+def test_noise_is_not_taken_for_a_trend():
+    """Mean over tables of noise."""
+    errors = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        features, y = rng.normal(size=(1200, 5)), rng.normal(size=1200)
+        reg = NONARegressor(random_state=0, n_estimators=3).fit(features[:200], y[:200])
+        with_it = reg.predict(features[200:])
+        for head in heads(reg):
+            head.credibility = (1.0,)
+        without = reg.predict(features[200:])
+        errors.append([np.mean((each - y[200:]) ** 2) for each in (with_it, without)])
+    with_it, without = np.mean(errors, axis=0)
+    assert with_it < without
