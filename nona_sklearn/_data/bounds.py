@@ -10,7 +10,7 @@ import numpy as np
 from .._utils.validation import is_real
 from .target_checks import place_of
 
-NAMED = {"positive": (0.0, math.inf), "unit": (0.0, 1.0)}
+NAMED = {"positive": (0.0, math.inf), "count": (0.0, math.inf), "unit": (0.0, 1.0)}
 
 Bounds = tuple[float, float]
 
@@ -37,6 +37,25 @@ def bounds_of(parameter: Any) -> Bounds | None:
         f"bounds must be {', '.join(map(repr, NAMED))}, None or a pair (low, high) of numbers or "
         f"None, the first one less, got {parameter!r:.100}"
     )
+
+
+def are_whole(parameter: Any) -> bool:
+    """Whether a parameter `bounds` is of targets that are whole numbers."""
+    return isinstance(parameter, str) and parameter == "count"
+
+
+def refuse_fractions(values: np.ndarray, y: Any, rows: np.ndarray | None = None) -> None:
+    """Refuse targets (n,) or (n, n_outputs) that are no whole numbers.
+
+    `y` and `rows` are as for :func:`~.target_checks.place_of`.
+    """
+    columns = values.reshape(len(values), -1)
+    wrong = columns != np.floor(columns)
+    if wrong.any():
+        value, place = columns[wrong][0], place_of(wrong, y, rows)
+        raise ValueError(
+            f"y must hold whole numbers with bounds='count', got {value:g} in {place}"
+        )
 
 
 def refuse_outside(

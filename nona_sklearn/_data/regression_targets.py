@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .._utils.storable import storable
 from ..attention import NONAHead
-from .bounds import Bounds, refuse_outside
+from .bounds import Bounds, refuse_fractions, refuse_outside
 from .splits import Split, split_in_turns
 from .target_checks import (
     LARGEST,
@@ -33,6 +33,8 @@ class RegressionTargets:
     ----------
     bounds : tuple of float, optional
         The least and the largest target, either may be infinite; None: any number.
+    whole : bool, default=False
+        Whether targets are whole numbers.
 
     Attributes
     ----------
@@ -51,10 +53,13 @@ class RegressionTargets:
     """
 
     loss: Callable[..., nn.Module] = nn.MSELoss
-    bounds: Bounds | None = None  # of files of earlier versions, and of subclasses
+    # Of files of earlier versions, and of subclasses.
+    bounds: Bounds | None = None
+    whole: bool = False
 
-    def __init__(self, bounds: Bounds | None = None):
+    def __init__(self, bounds: Bounds | None = None, whole: bool = False):
         self.bounds = bounds
+        self.whole = whole
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
         """Learn the scale of targets, (n,) or (n, n_outputs), whose rows have weights.
@@ -97,7 +102,7 @@ class RegressionTargets:
         ------
         ValueError
             If `y` is None, has another number of rows, or holds anything but finite numbers that
-            float64 can square, or one beyond the bounds.
+            float64 can square, one beyond the bounds, or one that has to be whole and is not.
         """
         refuse_none(y)
         if np.asarray(y).dtype.kind in "mM":
@@ -105,6 +110,8 @@ class RegressionTargets:
         values = check_targets(y, rows, LARGEST)
         if self.bounds is not None:
             refuse_outside(self.bounds, values, y, rows)
+        if self.whole:
+            refuse_fractions(values, y, rows)
         return values
 
     def values(self, y: Any) -> Tensor:

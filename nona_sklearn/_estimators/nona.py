@@ -129,11 +129,12 @@ class NONARegressor(NeighborRegressor):
         estimator, ``weights @ y``. 'auto': without a `feature_extractor`, under which g memorises
         the few training rows, which does not help with new ones.
 
-    bounds : {'positive', 'unit'}, tuple or None, default=None
+    bounds : {'positive', 'count', 'unit'}, tuple or None, default=None
         The least and the largest target, such as ``(0, 100)``; one of them may be None or
-        infinite. 'positive' is ``(0, None)``, also for counts, and 'unit' ``(0, 1)``. Predictions,
-        adjusted targets, quantiles and draws beyond a bound are the bound, and targets beyond it
-        are refused. Of several outputs, all have these bounds. None: any number.
+        infinite. 'positive' is ``(0, None)`` and 'unit' ``(0, 1)``. 'count' is 'positive' of whole
+        numbers: quantiles and draws are whole, too, but not predictions, which are means.
+        Predictions, adjusted targets, quantiles and draws beyond a bound are the bound, and
+        targets beyond it are refused. Of several outputs, all have these bounds. None: any number.
 
     neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
         The neighbours of a training step: 'dataset' draws other training rows to make

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.bounds import bounds_of
+from .._data.bounds import are_whole, bounds_of
 from .._data.regression_targets import RegressionTargets
 from .._inference.calibration import (
     calibrate_on_bank,
@@ -49,7 +49,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
 
     def _make_targets(self):
-        return RegressionTargets(bounds_of(self.bounds))
+        return RegressionTargets(bounds_of(self.bounds), are_whole(self.bounds))
 
     def predict(self, X, return_std=False, quantiles=None):
         """Predict the weighted mean of the bank's targets.

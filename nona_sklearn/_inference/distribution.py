@@ -4,7 +4,7 @@ Their mean is the prediction, but their spread is not that of its error: a netwo
 for the mean alone. So a predictive distribution takes the weights to a `power`, which sharpens or
 flattens them, shifts the result back to the prediction, and adds `noise` with the shape of the
 errors on held-out rows. Both are chosen after training (:mod:`.calibration`). Values that are then
-beyond a bound of the targets are the bound.
+beyond a bound of the targets are the bound, and those between whole ones, of counts, the nearest.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Limits = tuple[Tensor, Tensor]
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
+N_LEVELS = 400  # of quantiles whose deviation is that of whole numbers
 N_ERRORS = 101  # quantiles that describe the shape of errors
 NORMAL = (0.0,)  # the shape of unknown errors
 
@@ -275,7 +276,10 @@ class Distribution:
         self.head = evaluation.one_head
 
     def std(self) -> np.ndarray:
-        """Standard deviations, k = 1."""
+        """Standard deviations, k = 1; of whole numbers those of many quantiles."""
+        if self.head.whole:
+            levels = (torch.arange(N_LEVELS, dtype=torch.float64) + 0.5) / N_LEVELS
+            return self.quantiles(levels).std(axis=1, keepdims=True)
         return self._describe(
             lambda distribution, weights, shift: distribution.std(
                 weights, limits_of(self.head, shift)
@@ -285,7 +289,7 @@ class Distribution:
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         return self._describe(
-            lambda distribution, weights, shift: self.head.within_bounds(
+            lambda distribution, weights, shift: self.head.possible(
                 shift + distribution.quantiles(weights, levels.to(weights))
             )
         )
@@ -295,6 +299,8 @@ class Distribution:
 
         def reached(distribution, weights, shift):
             given = points.to(weights)
+            if self.head.whole:  # those that are not exceeded are rounded to the next one below
+                given = given.floor() + 0.5
             # A quantile is a value plus the shift: rounded, it must not be below the value.
             rounding = 2 * torch.finfo(given.dtype).eps * torch.maximum(given.abs(), shift.abs())
             found = distribution.cdf(
@@ -331,7 +337,7 @@ class Distribution:
             shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
-            return self.head.within_bounds(drawn).mT
+            return self.head.possible(drawn).mT
 
         return self._join(self.evaluation.map_weighted_rows(draw, precise=True), output_axis=1)
 

@@ -81,6 +81,8 @@ class NONAHead(nn.Module):
     bounds : tuple of float or None
         The least and the largest target. In evaluation, an adjusted target beyond one of them is
         the bound. None in training, and of targets that may be any number.
+    whole : bool
+        Whether targets are whole numbers: adjusted ones are not, but draws and quantiles are.
 
     Notes
     -----
@@ -111,6 +113,7 @@ class NONAHead(nn.Module):
     credibility: tuple[float, ...] = (1.0,)
     mean_target: tuple[float, ...] = (0.0,)
     bounds: tuple[float, float] | None = None
+    whole: bool = False
 
     def __init__(
         self,
@@ -435,6 +438,11 @@ class NONAHead(nn.Module):
     def within_bounds(self, values: Tensor) -> Tensor:
         """Values, those beyond a bound replaced by it."""
         return values if self.bounds is None else values.clamp(*self.bounds)
+
+    def possible(self, values: Tensor) -> Tensor:
+        """The nearest values that a target can have, of two equally near ones the lower."""
+        values = self.within_bounds(values)
+        return (values - 0.5).ceil() if self.whole else values
 
     def attenuation(self, distance: Tensor) -> Tensor:
         """Factor of an adjustment, at some distances of the nearest neighbour."""

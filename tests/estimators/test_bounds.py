@@ -194,14 +194,95 @@ def test_files_and_shards_keep_them(unit, tmp_path):
 
 def test_targets_of_earlier_versions_have_none():
     earlier = RegressionTargets.__new__(RegressionTargets)
-    assert earlier.check([2.0]) == [2.0]
+    assert earlier.check([2.5]) == [2.5]
+
+
+# -- whole numbers ----------------------------------------------------------------------------
+
+COUNTS = np.random.RandomState(1).poisson(np.exp(0.5 + 0.7 * X[:, 0]))
+
+
+@pytest.fixture(scope="module", params=[{}, {"n_neighbors": None}, {"adjust": False}], ids=str)
+def counts(request):
+    return nona(bounds="count", max_iter=20, **request.param).fit(X, COUNTS)
+
+
+def test_quantiles_and_draws_of_counts_are_whole_and_predictions_are_means(counts):
+    levels = np.linspace(0, 1, 21)
+    for values in counts.predict_quantiles(QUERIES, levels), counts.sample_y(QUERIES, 50):
+        np.testing.assert_array_equal(values, np.floor(values))
+        assert values.min() >= 0
+    predictions = counts.predict(QUERIES)
+    assert predictions.min() >= 0
+    assert (predictions != np.floor(predictions)).any()
+    draws, high = counts.sample_y(QUERIES, 4000).mean(axis=1), predictions > 3
+    np.testing.assert_allclose(draws[high], predictions[high], atol=0.2)  # nothing is clipped
+
+
+def test_quantiles_of_counts_are_the_inverse_of_their_distribution(counts):
+    """The least number that is not exceeded with at least the probability, by the definition."""
+    numbers = np.arange(200)
+    reached = counts.predict_cdf(QUERIES, numbers)
+    assert (np.diff(reached, axis=1) >= 0).all()
+    for level in (0.05, 0.3, 0.5, 0.9):
+        quantiles = counts.predict_quantiles(QUERIES, level).astype(int)
+        np.testing.assert_array_equal(quantiles, (reached >= level - 1e-9).argmax(axis=1))
+
+
+def test_the_distribution_of_counts_is_that_of_the_draws(counts):
+    draws = counts.sample_y(QUERIES, 4000)
+    points = np.array([-0.5, 0.0, 0.9, 1.0, 3.0])
+    reached = counts.predict_cdf(QUERIES, points)
+    expected = (draws[:, :, None] <= points).mean(axis=1)
+    np.testing.assert_allclose(reached, expected, atol=0.04)
+    assert (reached[:, 0] == 0).all()
+    np.testing.assert_array_equal(reached[:, 1], reached[:, 2])  # nothing is in between
+    std = counts.predict(QUERIES, return_std=True)[1]
+    np.testing.assert_allclose(std, draws.std(axis=1), rtol=0.08, atol=0.05)
+
+
+def test_without_calibration_the_values_are_those_of_neighbours():
+    reg = nona(bounds="count", adjust=False, n_estimators=1, n_neighbors=2).fit(X, COUNTS)
+    reg.calibration_ = nona_sklearn.Calibration()
+    low, high = reg.predict_quantiles(QUERIES, [1e-9, 1]).T
+    weights, rows = reg.kneighbors(QUERIES, 2)
+    behind = np.sort(COUNTS[rows], axis=1)
+    both = weights.min(axis=1) > 1e-6  # far from all but one, it has all the weight
+    assert both.any()
+    np.testing.assert_array_equal(behind[both], np.stack([low, high], axis=1)[both])
+
+
+def test_counts_after_loading_and_in_shards(counts, tmp_path):
+    nona_sklearn.save(counts, tmp_path / "reg.nona")
+    loaded = nona_sklearn.load(tmp_path / "reg.nona")
+    save_shards(counts, tmp_path / "shards", 3)
+    for each in loaded, ShardedNeighbors(tmp_path / "shards"):
+        np.testing.assert_array_equal(
+            each.predict_quantiles(QUERIES, [0.1, 0.9]),
+            counts.predict_quantiles(QUERIES, [0.1, 0.9]),
+        )
+        with pytest.raises(
+            ValueError, match=r"whole numbers with bounds='count', got 0\.5 in row 0"
+        ):
+            each.add_neighbors(X[:1], [0.5])
+
+
+def test_fractions_are_no_counts(monkeypatch):
+    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    y = COUNTS.astype(float)
+    y[5] = 2.5
+    with pytest.raises(ValueError, match=r"whole numbers with bounds='count', got 2.5 in row 5$"):
+        nona(bounds="count").fit(X, y)
+    y[3] = -1
+    with pytest.raises(ValueError, match=r"bounds=\(0, inf\), got -1 in row 3$"):
+        nona(bounds="count").fit(X, y)
 
 
 # -- what is refused --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "bounds", [(1, 0), (0, 0), (0,), (0, 1, 2), ("0", 1), (np.nan, 1), (True, 2), [], "count"]
+    "bounds", [(1, 0), (0, 0), (0,), (0, 1, 2), ("0", 1), (np.nan, 1), (True, 2), [], "counts"]
 )
 def test_bad_bounds(bounds):
     with pytest.raises(ValueError, match="bounds"):
