@@ -17,8 +17,8 @@ from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet
 from .._network.network import NeighborNetwork, average
 from .._training.budget import Budget, seconds_of
-from .._training.ensemble import count_at_a_time, train_networks
-from .._training.trainer import TrainingConfig, measure_pace
+from .._training.ensemble import count_at_a_time, pace_of, train_networks
+from .._training.trainer import TrainingConfig
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -130,7 +130,7 @@ def _within(
     k = architecture.n_neighbors_of_each(n_networks, len(sample))[0]
     with local_seed(0):
         network = architecture.build(sample, targets, k, slice(None))
-    pace = measure_pace(network, sample, config)
+    pace = pace_of(network, sample, config, n_jobs)
     budget = budget.reserve(pace.refinement, pace.refinement)
     if architecture.n_networks_set is None:
         n_at_a_time = count_at_a_time(config, n_jobs)

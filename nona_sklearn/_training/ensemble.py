@@ -15,12 +15,13 @@ from .._data.splits import Split
 from .._data.training_data import Sample
 from .._network.network import NeighborNetwork
 from .._utils.random import local_seed
+from .._utils.threads import lone_threads
 from .batches import LARGE
 from .budget import Budget
 from .callbacks import ReportEpochs
 from .parallel import CountedParallel, train_in_threads
 from .progress import Progress
-from .trainer import TrainingConfig, train_network
+from .trainer import Pace, TrainingConfig, measure_pace, train_network
 
 Trained = list[tuple[NeighborNetwork, list[dict]]]
 
@@ -36,6 +37,16 @@ def count_networks(n: int) -> int:
 def count_at_a_time(config: TrainingConfig, n_jobs: int | None) -> int:
     """How many networks compute at a time."""
     return _workers(config, n_jobs)[1]
+
+
+def pace_of(
+    network: NeighborNetwork, sample: Sample, config: TrainingConfig, n_jobs: int | None
+) -> Pace:
+    """Measure the pace of training in as many threads as a network will have."""
+    if not _workers(config, n_jobs)[0]:
+        return measure_pace(network, sample, config)
+    with lone_threads(1) as pool:
+        return pool.submit(measure_pace, network, sample, config).result()
 
 
 def train_networks(

@@ -71,7 +71,7 @@ def clock(monkeypatch):
 
     for module in (budget_module, callbacks):
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: Clock.now))
-    monkeypatch.setattr(fitting, "measure_pace", lambda *args: Pace(epoch=1e-9, refinement=0.0))
+    monkeypatch.setattr(fitting, "pace_of", lambda *args: Pace(epoch=1e-9, refinement=0.0))
     return Clock
 
 
@@ -232,7 +232,7 @@ def test_networks_of_short_time_on_paper():
 )
 def test_of_short_time_there_are_fewer_networks(plane, clock, monkeypatch, params, n_networks):
     """Where an epoch takes two seconds, and parameters do not set their number."""
-    monkeypatch.setattr(fitting, "measure_pace", lambda *args: Pace(epoch=2.0, refinement=0.0))
+    monkeypatch.setattr(fitting, "pace_of", lambda *args: Pace(epoch=2.0, refinement=0.0))
     reg = fit(nona(**{"n_estimators": "auto", "max_iter": 1} | params), plane)
     assert reg.n_estimators_ == n_networks
 
@@ -256,9 +256,24 @@ def test_the_pace_is_that_of_some_rows(plane, monkeypatch):
     assert tried == [(50, 1)] * 2
 
 
+@pytest.mark.parametrize(("n_threads", "callbacks"), [(3, None), (1, None), (3, [Callback()])])
+def test_the_pace_is_that_of_as_many_threads_as_a_network_has(n_threads, callbacks, monkeypatch):
+    """One of torch's, where networks train in threads; a callback may not be safe in these."""
+    monkeypatch.setattr(ensemble, "measure_pace", lambda *args: torch.get_num_threads())
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        config = nona(callbacks=callbacks)._architecture().config(100)
+        found = ensemble.pace_of(None, None, config, None)
+        assert torch.get_num_threads() == n_threads
+    finally:
+        torch.set_num_threads(before)
+    assert found == (1 if callbacks is None else n_threads)
+
+
 def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
     """Of 20 seconds, 3 for each of two networks, and 3 after both; an epoch takes one."""
-    monkeypatch.setattr(fitting, "measure_pace", lambda *args: Pace(epoch=1.0, refinement=3.0))
+    monkeypatch.setattr(fitting, "pace_of", lambda *args: Pace(epoch=1.0, refinement=3.0))
     refine = trainer._refine
 
     def slowly(*args):
