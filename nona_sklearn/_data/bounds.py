@@ -53,9 +53,7 @@ def refuse_fractions(values: np.ndarray, y: Any, rows: np.ndarray | None = None)
     wrong = columns != np.floor(columns)
     if wrong.any():
         value, place = columns[wrong][0], place_of(wrong, y, rows)
-        raise ValueError(
-            f"y must hold whole numbers with bounds='count', got {value:g} in {place}"
-        )
+        raise ValueError(f"y must hold whole numbers with bounds='count', got {value} in {place}")
 
 
 def refuse_outside(

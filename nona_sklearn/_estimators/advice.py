@@ -64,7 +64,7 @@ def warn_if_in_vain(estimator: Any) -> None:
         )
         instead = instead if estimator._architecture().falls_back else ""
     elif not is_credible(estimator.network_.head):
-        found = f"the networks predict validation rows no better than the {mean}, but for chance."
+        found = f"The networks are better than the {mean} on validation rows by chance at most."
     else:
         return
     warnings.warn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from .._data.splits import Split
@@ -58,7 +59,7 @@ def _limit(
     sample_weight: Tensor | None,
 ) -> None:
     mean = prior_mean(bank.neighbors.columns, bank.neighbors.log_prior)
-    credibility = credibility_of(predictions - mean, truth - mean, sample_weight)
+    credibility = credibility_of(predictions, truth, sample_weight)
     heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])
     for i in judged:
         own = heads[i][0]
@@ -71,19 +72,27 @@ def credibility_of(
 ) -> Tensor:
     """Share of predictions that is beyond chance, (n_outputs,), from 0 to 1.
 
-    A regression of the truth on the predictions, both (q, n_outputs) and from the mean of the
-    targets, has a slope b with a standard error s, which allows for unequal variances. The
-    credibility is ``1 - (3 s / b)^2``, or 0 if that is negative: Stein's positive-part factor
-    (Efron and Morris, "Stein's Estimation Rule and Its Competitors", 1973), for three standard
-    errors. 1 where all predictions are the mean.
+    A regression of the ranks of the truth on those of the predictions, both (q, n_outputs), has a
+    slope b with a standard error s, which allows for unequal variances. The credibility is
+    ``1 - (3 s / b)^2``, or 0 if that is negative: Stein's positive-part factor (Efron and Morris,
+    "Stein's Estimation Rule and Its Competitors", 1973), for three standard errors. Of ranks,
+    since a few large targets would leave the slope of the numbers to chance. 1 where all
+    predictions, or all targets, are equal.
     """
-    counts = 1.0 if sample_weight is None else sample_weight[:, None]
-    squares = (counts * predictions.square()).sum(dim=0)
-    slope = (counts * predictions * truth).sum(dim=0) / squares
-    errors = counts * predictions * (truth - slope * predictions)
-    variance = errors.square().sum(dim=0) / squares.square()
+    counts = truth.new_ones(len(truth), 1) if sample_weight is None else sample_weight[:, None]
+    x, y = (_centered_ranks(each, counts) for each in (predictions, truth))
+    squares = (counts * x.square()).sum(dim=0)
+    slope = (counts * x * y).sum(dim=0) / squares
+    variance = (counts * x * (y - slope * x)).square().sum(dim=0) / squares.square()
     credibility = (1 - CHANCE**2 * variance / slope.square()).clamp_min(0.0)
-    return torch.where(squares > 0, torch.where(slope > 0, credibility, 0.0), 1.0)
+    differ = (squares > 0) & (y != 0).any(dim=0)
+    return torch.where(differ, torch.where(slope > 0, credibility, 0.0), 1.0)
+
+
+def _centered_ranks(values: Tensor, counts: Tensor) -> Tensor:
+    """Ranks of each column's values (q, c), those of equal ones their mean, from their mean."""
+    ranks = torch.from_numpy(rankdata(values.cpu().numpy(), axis=0)).to(values)
+    return ranks - (counts * ranks).sum(dim=0) / counts.sum()
 
 
 def is_credible(head: NONAHead | AverageHead) -> bool:

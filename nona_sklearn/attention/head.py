@@ -442,7 +442,7 @@ class NONAHead(nn.Module):
     def possible(self, values: Tensor) -> Tensor:
         """The nearest values that a target can have, of two equally near ones the lower."""
         values = self.within_bounds(values)
-        return (values - 0.5).ceil() if self.whole else values
+        return (values - 0.5).ceil() + 0.0 if self.whole else values  # 0, not -0
 
     def attenuation(self, distance: Tensor) -> Tensor:
         """Factor of an adjustment, at some distances of the nearest neighbour."""

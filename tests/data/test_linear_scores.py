@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 
-from nona_sklearn._data.cross_fitting import N_FOLDS
+from nona_sklearn._data.cross_fitting import N_FOLDS, encode_by_others
 from nona_sklearn._data.linear_scores import ALPHAS, DEVIATION, LinearScores
 
 RNG = np.random.default_rng(0)
@@ -73,3 +73,16 @@ def test_constants_have_no_scores():
 
 def test_of_two_rows_each_is_predicted_by_the_other():
     assert LinearScores().fit_transform(X[:2], LINEAR[:2, None]).shape == (2, 1)
+
+
+def test_each_column_of_a_target_is_relative_to_the_mean_of_the_target():
+    """Of means of other folds, the mean of all is left: two columns for each of two targets."""
+    targets = np.column_stack([NOISE, 100 + LINEAR])
+
+    def fit(_, others):
+        means = others.mean(axis=0).repeat(2)
+        return lambda rows: np.tile(means, (rows.shape[0], 1))
+
+    found = encode_by_others(fit, X, targets)
+    expected = np.broadcast_to(targets.mean(axis=0).repeat(2), (200, 4))
+    np.testing.assert_allclose(found, expected)

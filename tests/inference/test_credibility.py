@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from nona_sklearn import NONARegressor, load, save
-from nona_sklearn._inference.credibility import CHANCE, credibility_of
+from nona_sklearn._data.splits import Split
+from nona_sklearn._estimators.regression import _judged
+from nona_sklearn._inference.credibility import credibility_of, is_credible, limit_by_held_out
+from nona_sklearn._inference.held_out import predict_held_out
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -15,7 +18,7 @@ X = RNG.normal(size=(N, 3))
 NOISE = RNG.normal(size=N)
 QUERIES = RNG.normal(size=(20, 3))
 QUICK = {"n_estimators": 2, "hidden_layer_sizes": (8,), "n_iter_no_change": 3, "random_state": 0}
-pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows")
+pytestmark = pytest.mark.filterwarnings("ignore:.*networks .* validation rows")
 
 
 def tensors(*arrays):
@@ -31,32 +34,40 @@ def heads(reg):
 
 @pytest.mark.numeric
 def test_the_credibility_on_paper():
-    """Of three rows: a slope of 1, errors of 0, 0.5 and -0.25, and squares that sum to 21."""
-    predictions = np.array([1.0, 2.0, 4.0])
-    truth = predictions + np.array([0.0, 0.5, -0.25])  # orthogonal to the predictions
-    variance = ((2 * 0.5) ** 2 + (4 * 0.25) ** 2) / 21**2
+    """Ranks from their mean are -1.5, -0.5, 0.5, 1.5, and those of the truth -1.5, 0.5, -0.5, 1.5.
+
+    Squares sum to 5, products to 4, the slope is 0.8, and the errors are -0.3, 0.9, -0.9, 0.3.
+    """
+    predictions, truth = [1.0, 2.0, 4.0, 100.0], [-7.0, 3.0, 2.5, 4.0]
+    variance = 2 * ((1.5 * 0.3) ** 2 + (0.5 * 0.9) ** 2) / 5**2
     (found,) = credibility_of(*tensors(predictions, truth))
-    assert float(found) == pytest.approx(1 - CHANCE**2 * variance)
+    assert float(found) == pytest.approx(1 - 3**2 * variance / 0.8**2)
 
 
-def test_of_a_weight_of_two_and_a_row_that_occurs_twice_the_slope_is_the_same():
-    predictions, truth = RNG.normal(size=(2, 50, 1))
-    truth += 3 * predictions
-    weights = np.ones(50)
-    weights[0] = 2
-    once = credibility_of(*tensors(predictions, truth), torch.tensor(weights))
-    twice = credibility_of(*tensors(np.r_[predictions, predictions[:1]], np.r_[truth, truth[:1]]))
-    torch.testing.assert_close(once, twice, atol=0.01, rtol=0)  # but for the standard error
-
-
-@pytest.mark.parametrize("unit", [1e-9, -1.0, 1e9])
-def test_of_any_unit(unit):
+@pytest.mark.parametrize("function", [np.exp, np.cbrt, lambda x: 64 * x + 5], ids=str)
+def test_of_any_scale(function):
+    """A few large targets do not decide."""
     predictions, truth = RNG.normal(size=(2, 50, 2))
     truth += predictions
     expected = credibility_of(*tensors(predictions, truth))
-    torch.testing.assert_close(
-        credibility_of(*tensors(unit * predictions, unit * truth)), expected
-    )
+    found = credibility_of(*tensors(function(3 * predictions), function(3 * truth)))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.numeric
+def test_weights_count_in_slope_and_error():
+    """Of the same ranks, weights of 1 and 3 in turn: from a mean of 0.5 they are -2, -1, 0, 1."""
+    predictions, truth = [1.0, 2.0, 4.0, 100.0], [-7.0, 3.0, 2.5, 4.0]
+    counts = np.array([1.0, 3, 1, 3])
+    x = np.arange(4) - np.average(np.arange(4), weights=counts)
+    ranks = np.array([0, 2, 1, 3])
+    y = ranks - np.average(ranks, weights=counts)
+    squares = (counts * x**2).sum()
+    slope = (counts * x * y).sum() / squares
+    variance = ((counts * x * (y - slope * x)) ** 2).sum() / squares**2
+    for scale in (1, 100):
+        found = credibility_of(*tensors(predictions, truth), torch.tensor(scale * counts))
+        assert float(found[0]) == pytest.approx(max(1 - 9 * variance / slope**2, 0))
 
 
 def test_what_is_right_counts_whole_and_what_is_wrong_does_not():
@@ -65,8 +76,9 @@ def test_what_is_right_counts_whole_and_what_is_wrong_does_not():
         assert float(credibility_of(*tensors(predictions, truth))) == expected
 
 
-def test_where_all_predictions_are_the_mean_there_is_nothing_to_limit():
+def test_where_all_are_equal_there_is_nothing_to_limit():
     assert float(credibility_of(*tensors(np.zeros(5), NOISE[:5]))) == 1.0
+    assert float(credibility_of(*tensors(NOISE[:5], np.ones(5)))) == 1.0
 
 
 def test_it_grows_with_the_number_of_rows():
@@ -111,7 +123,7 @@ def test_without_credibility_predictions_are_the_mean_and_contributions_sum_to_i
     [
         {},
         {"sample_weight": RNG.uniform(0.5, 2, N)},
-        {"X_val": QUERIES, "y_val": QUERIES[:, 0] + RNG.normal(size=20)},
+        {"X_val": QUERIES, "y_val": QUERIES[:, 0] + 0.3 * RNG.normal(size=20)},
         {"groups": np.arange(N) // 2},
         {"times": np.arange(N)},
     ],
@@ -136,6 +148,53 @@ def test_it_is_stored_and_has_the_units_of_targets(further, tmp_path):
 def test_without_adjustment_or_validation_rows_there_is_none(params):
     reg = NONARegressor(**QUICK | params).fit(X, NOISE)
     assert {head.credibility for head in heads(reg)} == {(1.0,)}
+
+
+def test_a_skewed_target_is_credible():
+    """Of the numbers themselves, the slope depends on the few largest."""
+    features = np.random.default_rng(0).normal(size=(250, 5))
+    reg = NONARegressor(random_state=0).fit(features, np.exp(2.5 * features[:, 0]))
+    assert min(head.credibility[0] for head in heads(reg)) > 0.9
+
+
+@pytest.fixture
+def weighted():
+    weights = np.where(np.arange(N) % 2, 0.1, 2.0)
+    return NONARegressor(**QUICK).fit(X, X[:, 0] + NOISE, sample_weight=weights), weights
+
+
+def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
+    reg, weights = weighted
+    mean = np.average(X[:, 0] + NOISE, weights=weights)
+    splits = [Split(np.arange(0), rows) for rows in reg.validation_indices_]
+    for judged in ([0, 1], [0]):
+        for head in heads(reg):
+            head.credibility = (1.0,)
+        found = [predict_held_out(reg.network_.head, reg.bank_, splits)[i] for i in judged]
+        limit_by_held_out(reg.network_.head, reg.bank_, splits, judged)
+        rows = np.concatenate([each.rows for each in found])
+        expected = credibility_of(
+            torch.cat([each.predictions for each in found]),
+            torch.cat([each.truth for each in found]),
+            torch.tensor(weights[rows]),
+        )
+        assert heads(reg)[0].credibility == pytest.approx(expected.tolist(), rel=1e-6)
+        assert heads(reg)[0].mean_target == pytest.approx([mean])
+        assert (heads(reg)[1].credibility == (1.0,)) == (judged == [0])
+
+
+def test_which_networks_are_judged():
+    ended = {"stopped": "no change"}
+    others = [ended | {"in_vain": True}, {"stopped": "max_iter"}, {"stopped": "max_time"}]
+    assert _judged([{}, ended, *others, {}, ended]) == [0, 4]
+
+
+def test_a_fit_is_credible_if_any_output_is():
+    reg = NONARegressor(**QUICK).fit(X, np.column_stack([X[:, 0], NOISE]))
+    for credibility, expected in [((0.9, 0.0), True), ((0.0, 0.0), False)]:
+        for head in heads(reg):
+            head.credibility = credibility
+        assert is_credible(reg.network_.head) == expected
 
 
 @pytest.mark.filterwarnings("ignore:Maximum iterations")

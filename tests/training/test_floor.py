@@ -20,7 +20,7 @@ X = RNG.normal(size=(60, 3))
 Y = 2 * X[:, 0] + RNG.normal(size=60)  # what attempts are worth is set by hand
 QUERIES = np.r_[X[:3], 10 * RNG.normal(size=(3, 3))]
 QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "n_iter_no_change": 2, "random_state": 0}
-IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows worse")
+IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks .* validation rows")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_training_in_vain_is_repeated_at_a_lower_rate(attempts):
 
 @pytest.mark.parametrize(
     ("params", "loss"),
-    [({}, 1.0), ({"max_time": 1e-9}, 1.5), ({"warm_start": True}, 1.5)],
+    [({}, 1.0), ({}, 1 + 5e-5), ({"max_time": 1e-9}, 1.5), ({"warm_start": True}, 1.5)],
 )
 @IN_VAIN
 def test_others_are_trained_once(params, loss, attempts):
@@ -107,7 +107,7 @@ def test_others_are_trained_once(params, loss, attempts):
     rates = attempts(loss)
     reg = NONARegressor(**QUICK | params).fit(X, Y)
     assert len(rates) == 1
-    assert in_vain(reg) == [loss > 1]
+    assert in_vain(reg) == [loss > 1.1]
 
 
 @pytest.mark.filterwarnings("ignore:Maximum iterations")
@@ -201,7 +201,7 @@ def test_fit_warns_if_most_networks_are_in_vain(attempts):
 
 def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
     attempts(0.99)
-    message = "the networks predict validation rows no better than the mean of y, but for chance"
+    message = "The networks are better than the mean of y on validation rows by chance at most"
     with pytest.warns(UserWarning, match=message):
         reg = NONARegressor(**QUICK).fit(X, RNG.permutation(Y))
     assert np.ptp(reg.predict(QUERIES)) < 1e-6
