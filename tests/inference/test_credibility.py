@@ -44,7 +44,7 @@ def test_the_credibility_on_paper():
     assert float(found) == pytest.approx(1 - 3**2 * variance / 0.8**2)
 
 
-@pytest.mark.parametrize("function", [np.exp, np.cbrt, lambda x: 64 * x + 5], ids=str)
+@pytest.mark.parametrize("function", [np.exp, np.cbrt, np.arctan])
 def test_of_any_scale(function):
     """A few large targets do not decide."""
     predictions, truth = RNG.normal(size=(2, 50, 2))
