@@ -41,7 +41,7 @@ def bounds_of(parameter: Any) -> Bounds | None:
 
 def are_whole(parameter: Any) -> bool:
     """Whether a parameter `bounds` is of targets that are whole numbers."""
-    return isinstance(parameter, str) and parameter == "count"
+    return parameter == "count"
 
 
 def refuse_fractions(values: np.ndarray, y: Any, rows: np.ndarray | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -46,10 +47,11 @@ class LinearScores:
         mean, deviation = targets.mean(axis=0), targets.std(axis=0)
         scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         unit = np.sqrt(np.mean(norm(X, axis=1) ** 2)) or 1.0
-        found = [encode_by_others(partial(_fit, alpha), X / unit, targets) for alpha in ALPHAS]
+        X = X / unit
+        found = [encode_by_others(partial(_fit, alpha), X, targets) for alpha in ALPHAS]
         errors = [np.square(each - targets).sum(axis=0) for each in found]
         best = np.argmin(errors, axis=0)
-        ridge = Ridge(ALPHAS[best]).fit(X / unit, targets)
+        ridge = Ridge(ALPHAS[best]).fit(X, targets)
         self.coef_ = np.reshape(ridge.coef_, (-1, X.shape[1])).T * scale / unit
         self.intercept_ = (ridge.intercept_ - mean) * scale
         return (np.choose(best, found) - mean) * scale
@@ -59,5 +61,5 @@ class LinearScores:
         return X @ self.coef_ + self.intercept_
 
 
-def _fit(alpha, X, targets):
+def _fit(alpha: float, X: csr_array, targets: np.ndarray) -> Callable[[csr_array], np.ndarray]:
     return Ridge(alpha).fit(X, targets).predict

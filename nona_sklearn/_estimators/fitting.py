@@ -188,7 +188,7 @@ def _initial_networks(
 def _in_units_of_targets(head: Any, targets: Any) -> None:
     """Set the bounds of a head, and its mean residual in units of the targets of the bank."""
     if (bounds := getattr(targets, "bounds", None)) is not None:
-        head.bounds, head.whole = bounds, targets.whole
+        head.bounds, head.whole = bounds, getattr(targets, "whole", False)
     if getattr(head, "shrinkage", 0):
         encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
         center = targets.restore(torch.zeros_like(encoded)[None])[0]

@@ -28,7 +28,7 @@ from .distribution import (
     weighted_mean,
 )
 from .evaluation import Evaluation
-from .held_out import ERROR_PAIRS, evaluate_rows, how_many, predict_held_out, sample_weight_of
+from .held_out import ERROR_PAIRS, evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
@@ -65,7 +65,7 @@ def fit_calibration(
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]
-    n_scored = min(len(evaluation), how_many(len(evaluation.neighbors), SCORE_PAIRS))
+    n_scored = min(len(evaluation), n_rows_for(len(evaluation.neighbors), SCORE_PAIRS))
     scored = torch.linspace(0, len(evaluation) - 1, n_scored).long()
     evaluation, residual = evaluation[scored], residual[scored]
     head = evaluation.one_head
@@ -261,7 +261,7 @@ def calibrate_on_bank(
     rows = np.arange(len(bank))
     if n_latest is not None and bank.neighbors.times is not None:
         rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-    rows = np.random.RandomState(0).permutation(rows)[: how_many(len(bank), ERROR_PAIRS)]
+    rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
     evaluation, rows = evaluate_rows(head, bank, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()

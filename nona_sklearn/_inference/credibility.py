@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from scipy.stats import rankdata
@@ -21,13 +23,14 @@ def limit_by_held_out(
     head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split], judged: list[int]
 ) -> None:
     """Set the credibility of some networks' heads, by the validation rows of these together."""
+    if not (judged and _adjusts(head)):
+        return
     held_out = [each for i, each in enumerate(predict_held_out(head, bank, splits)) if i in judged]
-    if held_out:
-        rows = np.concatenate([each.rows for each in held_out])
-        predictions = torch.cat([each.predictions for each in held_out])
-        truth = torch.cat([each.truth for each in held_out])
-        weights = sample_weight_of(bank.neighbors.log_prior, rows)
-        _limit(head, bank, judged, predictions, truth, weights)
+    rows = np.concatenate([each.rows for each in held_out])
+    predictions = torch.cat([each.predictions for each in held_out])
+    truth = torch.cat([each.truth for each in held_out])
+    weights = sample_weight_of(bank.neighbors.log_prior, rows)
+    _limit(head, bank, judged, predictions, truth, weights)
 
 
 def limit_by_rows(
@@ -43,6 +46,8 @@ def limit_by_rows(
 
     With `limits`, (q,), neighbours are before them.
     """
+    if not (judged and _adjusts(head)):
+        return
     found = bank.evaluate(head, query, limits=limits)
     evaluation, truth, sample_weight = found.without_isolated(truth, sample_weight)
     shape = len(truth), bank.neighbors.columns.shape[1]
@@ -63,8 +68,16 @@ def _limit(
     heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])
     for i in judged:
         own = heads[i][0]
-        if own.n_adjusted:
-            own.credibility, own.mean_target = tuple(credibility.tolist()), tuple(mean.tolist())
+        own.credibility, own.mean_target = tuple(credibility.tolist()), tuple(mean.tolist())
+
+
+def _adjusts(head: NONAHead | AverageHead) -> bool:
+    """Whether targets are adjusted: those of training rows alone are never drawn to the mean."""
+    return any(own.n_adjusted > 0 for own in _heads(head))
+
+
+def _heads(head: NONAHead | AverageHead) -> Iterator[NONAHead]:
+    return (own for own in head.modules() if isinstance(own, NONAHead))
 
 
 def credibility_of(
@@ -97,4 +110,4 @@ def _centered_ranks(values: Tensor, counts: Tensor) -> Tensor:
 
 def is_credible(head: NONAHead | AverageHead) -> bool:
     """Whether the predictions of an output differ from the mean of the targets."""
-    return all(max(own.credibility) > 0 for own in head.modules() if isinstance(own, NONAHead))
+    return all(max(own.credibility) > 0 for own in _heads(head))

@@ -50,7 +50,7 @@ def predict_held_out(
 ) -> list[HeldOut]:
     """Predict each network's validation rows, if there are any, as queries of the whole bank."""
     networks = split_networks(head, bank)
-    n_most = how_many(len(bank), ERROR_PAIRS) // len(networks) + 1
+    n_most = n_rows_for(len(bank), ERROR_PAIRS) // len(networks) + 1
     found = []
     for (own_head, own_bank), (_, valid, limits) in zip(networks, splits, strict=True):
         assert valid is not None  # either all networks have validation rows or none
@@ -100,6 +100,6 @@ def split_networks(
     ]
 
 
-def how_many(n_neighbors: int, n_pairs: int) -> int:
+def n_rows_for(n_neighbors: int, n_pairs: int) -> int:
     """Number of rows to evaluate for about `n_pairs` pairs."""
     return max(LEAST_ROWS, n_pairs // n_neighbors)
