@@ -60,7 +60,8 @@ def warn_if_in_vain(estimator: Any) -> None:
     instead = " They predict it instead."
     if 2 * n_in_vain > len(last):
         found = (
-            f"{n_in_vain} of {len(last)} networks predict validation rows worse than the {mean}."
+            f"{n_in_vain} of {len(last)} networks predict validation rows no better than the "
+            f"{mean}."
         )
         instead = instead if estimator._architecture().falls_back else ""
     elif not is_credible(estimator.network_.head):

@@ -17,12 +17,16 @@ from .held_out import predict_held_out, sample_weight_of
 
 #: Standard errors that are taken for chance: the best epochs were chosen by the same rows.
 CHANCE = 3.0
+LEAST_ROWS = 50  # of fewer validation rows, even good predictions are within chance
 
 
 def limit_by_held_out(
     head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split], judged: list[int]
 ) -> None:
-    """Set the credibility of some networks' heads, by the validation rows of these together."""
+    """Set the credibility of some networks' heads, by the validation rows of these together.
+
+    Of fewer than 50 rows, all predictions stay credible.
+    """
     if not (judged and _adjusts(head)):
         return
     held_out = [each for i, each in enumerate(predict_held_out(head, bank, splits)) if i in judged]
@@ -63,6 +67,8 @@ def _limit(
     truth: Tensor,
     sample_weight: Tensor | None,
 ) -> None:
+    if len(truth) < LEAST_ROWS:
+        return
     mean = prior_mean(bank.neighbors.columns, bank.neighbors.log_prior)
     credibility = credibility_of(predictions, truth, sample_weight)
     heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])

@@ -183,17 +183,25 @@ def train_network(
     def attempt(network: NeighborNetwork, config: TrainingConfig) -> Attempt:
         return _train_once(network, train, valid, config, seed, deadline, report, turns)
 
+    alike = isinstance(train.X, Tensor) and not _varies(train.X)
+    if alike or not _varies(train.y):  # nothing to learn
+        config = replace(config, n_iter_no_change=1, retries=False)
     untrained = copy.deepcopy(network) if config.retries else None
     best = attempt(network, config)
     if best.in_vain and best.stopped == "no change" and untrained is not None:
         rate = RETRY_RATE * config.learning_rate_init
         again = attempt(untrained, replace(config, learning_rate_init=rate))
         best = min(best, again, key=lambda each: each.relative_loss)
-    if best.in_vain:
+    if best.in_vain or (alike and valid is not None and _varies(valid.y)):
         best.history[-1]["in_vain"] = True
         if config.falls_back:
             best.network.predict_mean()
     return best.network, best.history
+
+
+def _varies(values: Tensor) -> bool:
+    """Whether rows differ, (n, ...)."""
+    return not torch.equal(values[1:], values[:-1])
 
 
 class Attempt(NamedTuple):

@@ -41,7 +41,7 @@ SILENCED = pytest.mark.filterwarnings(
     "ignore:Strings were read",
     "ignore:The number of unique classes is greater than 50%",
     "ignore::sklearn.exceptions.DataConversionWarning",
-    "ignore:.*networks predict validation rows worse",
+    "ignore:.*networks predict validation rows no better",
     "ignore:column .* categories in .* rows, none of them often enough",
 )
 # An example is a fit: it takes longer than health checks allow, and too long to explain a failure

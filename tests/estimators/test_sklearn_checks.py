@@ -33,7 +33,7 @@ from nona_sklearn import (
 pytestmark = [
     pytest.mark.first,
     # The targets of some checks are random.
-    pytest.mark.filterwarnings("ignore:.*networks predict validation rows worse"),
+    pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better"),
 ]
 
 # Two networks are an average as five are.

@@ -13,12 +13,15 @@ from nona_sklearn._inference.credibility import credibility_of, is_credible, lim
 from nona_sklearn._inference.held_out import predict_held_out
 
 RNG = np.random.default_rng(0)
-N = 120
+N = 200
 X = RNG.normal(size=(N, 3))
 NOISE = RNG.normal(size=N)
-QUERIES = RNG.normal(size=(20, 3))
-QUICK = {"n_estimators": 2, "hidden_layer_sizes": (8,), "n_iter_no_change": 3, "random_state": 0}
-pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows worse")
+QUERIES = RNG.normal(size=(60, 3))
+QUICK = {
+    **{"n_estimators": 2, "validation_fraction": 0.3, "n_iter_no_change": 3},  # 60 rows of each
+    **{"hidden_layer_sizes": (8,), "random_state": 0},
+}
+pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 
 
 def tensors(*arrays):
@@ -136,7 +139,7 @@ def test_without_credibility_predictions_are_the_mean_and_contributions_sum_to_i
     [
         {},
         {"sample_weight": RNG.uniform(0.5, 2, N)},
-        {"X_val": QUERIES, "y_val": QUERIES[:, 0] + 0.3 * RNG.normal(size=20)},
+        {"X_val": QUERIES, "y_val": QUERIES[:, 0] + 0.3 * RNG.normal(size=60)},
         {"groups": np.arange(N) // 2},
         {"times": np.arange(N)},
     ],
@@ -209,10 +212,16 @@ def test_what_max_iter_ends_stays_as_it_is():
     assert {head.credibility for head in heads(reg)} == {(1.0,)}
 
 
+def test_few_validation_rows_leave_it_at_one():
+    """Even good predictions of 10 rows are within chance."""
+    reg = NONARegressor(**QUICK | {"validation_fraction": 0.05}).fit(X, X[:, 0] + NOISE)
+    assert {head.credibility for head in heads(reg)} == {(1.0,)}
+
+
 def test_recalibration_leaves_it():
     reg = NONARegressor(**QUICK).fit(X, X[:, 0] + NOISE)
     before = reg.predict(QUERIES)
-    reg.calibrate(QUERIES, RNG.normal(size=20))
+    reg.calibrate(QUERIES, RNG.normal(size=60))
     np.testing.assert_array_equal(reg.predict(QUERIES), before)
 
 

@@ -20,7 +20,7 @@ X = RNG.normal(size=(60, 3))
 Y = 2 * X[:, 0] + RNG.normal(size=60)  # what attempts are worth is set by hand
 QUERIES = np.r_[X[:3], 10 * RNG.normal(size=(3, 3))]
 QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "n_iter_no_change": 2, "random_state": 0}
-IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows worse")
+IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_parameters_that_limit_the_rows_are_kept(params, attempts):
 def test_fit_warns_if_most_networks_are_in_vain(attempts):
     several = QUICK | {"n_estimators": 3}
     attempts(1.5, 1.5, 1.5, 1.5, 0.5)
-    message = "2 of 3 networks predict validation rows worse than the mean of y. They predict it"
+    message = "2 of 3 networks predict validation rows no better than the mean of y. They"
     with torch.no_grad(), pytest.warns(UserWarning, match=message):
         reg = NONARegressor(**several).fit(X, Y)
     assert reg.n_estimators_ == 3
@@ -200,15 +200,31 @@ def test_fit_warns_if_most_networks_are_in_vain(attempts):
 
 
 def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
-    attempts(0.99)
+    several = QUICK | {"n_estimators": 3, "validation_fraction": 0.3}
+    attempts(0.99, 0.99, 0.99)
     message = "The networks are better than the mean of y on validation rows by chance at most"
     with pytest.warns(UserWarning, match=message):
-        reg = NONARegressor(**QUICK).fit(X, RNG.permutation(Y))
+        reg = NONARegressor(**several).fit(X, RNG.permutation(Y))
     assert np.ptp(reg.predict(QUERIES)) < 1e-6
-    assert in_vain(reg) == [False]
+    assert in_vain(reg) == [False] * 3
 
 
 @pytest.mark.filterwarnings("error")
 def test_fit_does_not_warn_of_a_minority(attempts):
     attempts(1.5, 1.5, 0.5, 0.5)
     NONARegressor(**QUICK | {"n_estimators": 3}).fit(X, Y)
+
+
+@pytest.mark.parametrize("estimator", [NONARegressor, NONAClassifier])
+def test_equal_targets_are_learned_in_a_few_epochs(estimator):
+    est = estimator(n_estimators=2, random_state=0).fit(X, np.ones(len(X)))
+    assert est.n_iter_ < 100  # they took 200 for each network
+    np.testing.assert_allclose(est.predict(QUERIES), 1.0, rtol=1e-6)
+
+
+def test_equal_rows_are_the_mean_after_two_epochs():
+    message = "2 of 2 networks predict validation rows no better than the mean of y. They"
+    with pytest.warns(UserWarning, match=message):
+        reg = NONARegressor(n_estimators=2, random_state=0).fit(np.zeros_like(X), Y)
+    assert reg.n_iter_ < 10
+    np.testing.assert_allclose(reg.predict(np.zeros((1, 3))), Y.mean(), rtol=1e-5)
