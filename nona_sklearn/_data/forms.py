@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._utils.storable import storable
-from .columns import SHOWN, Column
+from .columns import ISO_DATE, SHOWN, Column, read_values
 
 #: Marks of gaps beside numbers, in lower case.
-GAPS = {"", "-", "--", ".", "?", "na", "n/a", "#n/a", "<na>", "nan", "nil", "none", "null"}
+GAPS = {"", "-", "--", ".", "?", "na", "n/a", "#n/a", "<na>", "nan", "nat", "nil", "none", "null"}
 UNIT = re.compile(r"[%$€£¥₹]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD")
 #: Signs before the decimals, and between groups of three digits.
 SEPARATORS = {".": ",", ",": "."}
@@ -30,6 +31,8 @@ LEADING_ZERO = re.compile(r"[+-]?0\d", re.ASCII)
 #: Of whole numbers that may be codes: no more levels, each in so many rows on average.
 MOST_CODES, ROWS_OF_A_CODE = 20, 2
 YEARS = range(1800, 2100)
+#: A column is nearly all of one form, if so many of some of its strings have it.
+NEARLY, N_TRIED = 0.9, 200
 MOST_DIGITS = 15  # of which float64 represents all whole numbers
 
 #: Forms of days, and of what may follow, for strptime. A day with points is before the month.
@@ -106,6 +109,24 @@ def read_strings(column: Column) -> Column:
     return _read_by(forms[0], column.texts, column)
 
 
+def stranger_in(column: Column) -> str | None:
+    """The first string that is no number or date in a column where nearly all others are.
+
+    None, if there is none: few levels that repeat, and codes, are categories.
+    """
+    if column.kind != "category" or column.texts is None:
+        return None
+    texts = list(dict.fromkeys(text.strip() for text in column.texts if not _is_gap(text)))
+    if len(texts) <= MOST_CODES:
+        return None
+    some = texts[:: math.ceil(len(texts) / N_TRIED)]
+    for form in _forms_like(some):
+        read = [text for text in some if form.read(text) is not None]
+        if len(read) >= NEARLY * len(some) and not (form.kind == "number" and _are_codes(read)):
+            return next((text for text in texts if form.read(text) is None), None)
+    return None
+
+
 def has_two_readings(column: Column) -> bool:
     """Whether a column holds dates as strings in which day and month may be either."""
     return _are_either(_forms_of(column))
@@ -118,26 +139,38 @@ def _are_either(forms: list[Form]) -> bool:
 
 
 def read_as(column: Column, other: Column) -> Column:
-    """Read a column of strings by the form of another column, if that was read from strings.
+    """Read a column of strings as another column: by its form, or as dates of ISO 8601.
 
     Raises
     ------
     ValueError
         If a value has another form: it names column and value.
     """
-    if other.form is None or column.kind != "category" or column.texts is None:
+    if column.kind != "category" or column.texts is None:
         return column
-    return _read_by(other.form, column.texts, column)
+    if other.form is not None:
+        return _read_by(other.form, column.texts, column)
+    if other.kind != "date":
+        return column
+    texts = np.array([None if _is_gap(text) else text for text in column.texts], dtype=object)
+    for text in texts:
+        if text is not None and not ISO_DATE.fullmatch(text):
+            raise _has_another_form(column, "dates", text)
+    return read_values(column.name, texts, other.time_zone)
+
+
+def _has_another_form(column: Column, form: Form | str, text: str) -> ValueError:
+    return ValueError(
+        f"{column.label} held {form} in fit, and holds {text!r:.{SHOWN}} now: correct it, or make "
+        "it a gap (None)"
+    )
 
 
 def _read_by(form: Form, texts: np.ndarray, column: Column) -> Column:
     values = [form.gap if _is_gap(text) else form.read(text.strip()) for text in texts]
     for text, value in zip(texts, values, strict=True):
         if value is None:
-            raise ValueError(
-                f"{column.label} held {form} as strings in fit, and holds {text!r:.{SHOWN}} now: "
-                "correct it, or make it a gap (None)"
-            )
+            raise _has_another_form(column, f"{form} as strings", text)
     return replace(column, kind=form.kind, values=np.array(values, form.dtype), form=form)
 
 
@@ -146,13 +179,18 @@ def _forms_of(column: Column) -> list[Form]:
     if column.kind != "category" or column.texts is None:
         return []
     texts = [text.strip() for text in column.texts if not _is_gap(text)]
+    forms = [form for form in _forms_like(texts) if all(form.read(t) is not None for t in texts)]
+    of_codes = any(form.kind == "number" for form in forms) and _are_codes(texts)
+    return [form for form in forms if not (of_codes and form.kind == "number")]
+
+
+def _forms_like(texts: Sequence[str]) -> list[Form]:
+    """The forms that strings may have: of numbers, with the unit of the first one that has one."""
     if not texts:
         return []
-    forms: list[Form] = [DateForm(day + clock) for clock in CLOCKS for day in DAYS]
-    if not _are_codes(texts):
-        unit = UNIT.search(texts[0])
-        forms += [NumberForm(unit[0] if unit else "", decimal) for decimal in SEPARATORS]
-    return [form for form in forms if all(form.read(text) is not None for text in texts)]
+    unit = next(filter(None, map(UNIT.search, texts)), None)
+    numbers = [NumberForm(unit[0] if unit else "", decimal) for decimal in SEPARATORS]
+    return [*(DateForm(day + clock) for clock in CLOCKS for day in DAYS), *numbers]
 
 
 def describe_reading(column: Column) -> str:

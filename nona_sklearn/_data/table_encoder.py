@@ -19,9 +19,9 @@ from .._utils.docs import Documented
 from .._utils.snapshots import replaced_when_done
 from .._utils.storable import storable, storable_estimator
 from .._utils.validation import is_whole
-from .columns import Column, read_columns
+from .columns import SHOWN, Column, read_columns
 from .feature import Feature
-from .forms import describe_reading, has_two_readings, read_strings
+from .forms import describe_reading, has_two_readings, read_strings, stranger_in
 from .levels import LevelEncoder
 from .names import free_name
 from .tables import as_array, as_dense, check_table
@@ -352,9 +352,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
 
 def _warn_about_strings(columns: list[Column]) -> None:
-    """Warn once about all columns of strings that were read, and once about those of two readings.
+    """Warn about columns of strings that were read, might have been, or have two readings.
 
-    Columns that the user chose as categories are neither.
+    Once about each of the three; never about columns that the user chose as categories.
     """
     either = [column for column in columns if has_two_readings(column)]
     if either:
@@ -362,6 +362,14 @@ def _warn_about_strings(columns: list[Column]) -> None:
             f"Day and month may be either in dates as strings, which stay categories: "
             f"{_listed([f'{column.label}{column.example}' for column in either])}. Convert them "
             "by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
+            stacklevel=2,
+        )
+    strangers = [(column, stranger_in(column)) for column in columns]
+    if found := [f"{each.label} holds {text!r:.{SHOWN}}" for each, text in strangers if text]:
+        warnings.warn(
+            "Columns stay categories where nearly all strings are numbers or dates: "
+            f"{_listed(found)}. Correct such values or make them gaps (None), or name a column in "
+            "categorical_features to keep it a category",
             stacklevel=2,
         )
     if read := [column for column in columns if column.form is not None]:

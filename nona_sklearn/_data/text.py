@@ -13,6 +13,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from .._utils.storable import storable
+from .columns import SHOWN
 
 N_COMPONENTS = 30  # of sparse features, as in skrub's StringEncoder
 #: Of the largest singular value: less is rounding, which scaling would enlarge.
@@ -41,8 +42,9 @@ class TextEncoder:
 
     Parameters
     ----------
-    vectorizer : transformer or callable
-        Fitted; or a function from a list of str to an array (n, d).
+    vectorizer : transformer, callable or None
+        Fitted; or a function from a list of str to an array (n, d). None, if all texts were
+        missing in fit: they become 0.
     svd : TruncatedSVD, optional
         Reduces sparse features.
     n_outputs : int, optional
@@ -56,6 +58,8 @@ class TextEncoder:
     @classmethod
     def fit(cls, vectorizer: Any, texts: Sequence[str]) -> TextEncoder:
         """Fit a copy of a transformer to texts, and what reduces its sparse features."""
+        if not any(map(str.strip, texts)):
+            return cls(None, None, 1)
         svd = None
         if hasattr(vectorizer, "transform"):
             vectorizer = clone(vectorizer).fit(texts)
@@ -73,6 +77,8 @@ class TextEncoder:
             If the vectoriser does not return finite numbers, a row for each text, as in fit.
         """
         given = self.vectorizer
+        if given is None:
+            return np.zeros((len(texts), 1))
         found = given.transform(texts) if hasattr(given, "transform") else given(texts)
         if self.svd is not None:
             found = self.svd.transform(found)
@@ -80,11 +86,17 @@ class TextEncoder:
         n_outputs = self.n_outputs
         if n_outputs is None and numbers.ndim == 2:
             n_outputs = numbers.shape[1]
-        if numbers.shape != (len(texts), n_outputs) or not np.isfinite(numbers).all():
+        if numbers.shape != (len(texts), n_outputs):
             wanted = f"({len(texts)}, {'d' if n_outputs is None else n_outputs})"
             raise ValueError(
                 f"{given!r:.80} must return finite numbers of shape {wanted}, got an array of "
                 f"shape {numbers.shape}"
+            )
+        if not np.isfinite(numbers).all():
+            row, column = np.argwhere(~np.isfinite(numbers))[0]
+            raise ValueError(
+                f"{given!r:.80} must return finite numbers, got {numbers[row, column]} for "
+                f"{texts[row]!r:.{SHOWN}}"
             )
         return numbers
 

@@ -183,8 +183,10 @@ def train_network(
     def attempt(network: NeighborNetwork, config: TrainingConfig) -> Attempt:
         return _train_once(network, train, valid, config, seed, deadline, report, turns)
 
-    alike = isinstance(train.X, Tensor) and not _varies(train.X)
-    if alike or not _varies(train.y):  # nothing to learn
+    # Neighbours predict their mean already: nothing is to be learned, unlike by a dense head.
+    averages = isinstance(network.head, NONAHead)
+    alike = averages and isinstance(train.X, Tensor) and not _varies(train.X)
+    if alike or (averages and not _varies(train.y)):
         config = replace(config, n_iter_no_change=1, retries=False)
     untrained = copy.deepcopy(network) if config.retries else None
     best = attempt(network, config)

@@ -115,6 +115,57 @@ def test_dates_of_several_forms_stay_categories(texts):
     assert TableEncoder(min_frequency=1).fit(one(texts)).features_[0].is_category
 
 
+# -- columns that are nearly numbers or dates ------------------------------------------------------
+
+
+def many(*others, start=0):
+    return [f"{i / 4}" for i in range(start, 60)] + [*others]
+
+
+NEARLY = {
+    "a word": (many("abc"), "abc"),
+    "infinity": (["inf", *many("NA")], "inf"),
+    "another unit": ([f"{text}%" for text in many()] + ["1 EUR"], "1 EUR"),
+    "two of 22": (many("low", "high", start=40), "low"),
+    "a date": ([f"{i:02d}.05.2024" for i in range(1, 32)] + ["soon"], "soon"),
+    "a day that is none": (
+        [f"2024-01-{i:02d}" for i in range(1, 32)] + ["2024-02-30"],
+        "2024-02-30",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEARLY)
+def test_a_value_that_keeps_a_column_from_being_read_is_named(case):
+    texts, stranger = NEARLY[case]
+    message = re.escape(f"nearly all strings are numbers or dates: column 'x' holds {stranger!r}.")
+    with pytest.warns(UserWarning, match=message):
+        encoder = TableEncoder(min_frequency=1).fit(one(texts))
+    assert encoder.features_[0].is_category
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [str(i % 7) for i in range(100)] + ["7+"],
+        [f"{i:05d}" for i in range(60)] + ["K1A"],
+        [str(year) for year in range(1900, 1990)] + ["before"],
+        [f"house {i}" for i in range(60)],
+        many(*(f"about {i}" for i in range(20))),
+    ],
+    ids=["few levels", "codes", "years", "names", "a quarter"],
+)
+def test_categories_that_hold_some_numbers_stay_so_silently(texts):
+    assert TableEncoder(min_frequency=1).fit(one(texts)).features_[0].is_category
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_chosen_category_may_hold_nearly_numbers():
+    TableEncoder(["x"], min_frequency=1).fit(one(many("abc")))
+    TableEncoder(min_frequency=1).fit(one(many("abc"), dtype="category"))
+
+
 # -- numbers -----------------------------------------------------------------------------------
 
 

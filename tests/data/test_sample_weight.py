@@ -308,6 +308,7 @@ def test_a_step_counts_rows_whatever_they_weigh(step):
 # -- what training takes from it ----------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 @pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=name_of)
 def test_rows_at_one_place_are_averaged_by_weight(estimator):
     """All features are the same: rows differ by their weights only."""

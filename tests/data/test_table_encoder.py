@@ -1183,7 +1183,10 @@ def test_columns_come_in_any_order(estimator, fitted):
             lambda X: X.assign(sold=X["sold"].dt.tz_localize(None)),
             "column 'sold' held dates of a time zone in fit, and holds dates without a time zone",
         ),
-        (lambda X: X.assign(sold="today"), "column 'sold' held dates .* holds strings now, such"),
+        (
+            lambda X: X.assign(sold="today"),
+            "column 'sold' held dates in fit, and holds 'today' now: correct",
+        ),
         (lambda X: X.assign(sold=3), "column 'sold' held dates of a time zone in fit, and holds"),
         (
             lambda X: X.assign(area=pd.Timestamp("2020-01-01")),
@@ -1631,9 +1634,17 @@ def test_categories_stay_so_where_only_dates_come_later():
 
 def test_where_fit_saw_dates_other_strings_are_refused():
     encoder = TableEncoder().fit(pd.DataFrame({"day": ["2024-01-01", "2024-01-03"]}))
-    message = "column 'day' held dates without a time zone in fit, and holds strings now"
+    message = "column 'day' held dates in fit, and holds 'soon' now: correct it, or make it a gap"
     with pytest.raises(ValueError, match=message):
         encoder.transform(pd.DataFrame({"day": ["2024-01-02", "soon"]}))
+
+
+@pytest.mark.parametrize("mark", ["", "NA", " n/a ", "NaT", "?"])
+def test_a_mark_of_a_gap_among_dates_that_fit_did_not_see(mark):
+    encoder = TableEncoder().fit(pd.DataFrame({"day": ["2024-01-01", None, "2024-01-03"]}))
+    rows = pd.DataFrame({"day": ["2024-01-02", mark]})
+    expected = encoder.transform(rows.assign(day=["2024-01-02", None]))
+    np.testing.assert_array_equal(encoder.transform(rows), expected)
 
 
 # -- columns of which nothing is learned ----------------------------------------------------------

@@ -150,7 +150,11 @@ REFUSED = {
     "no rows": ({"note": lambda t: [1.0]}, ValueError, r"of shape \(1, d\), got .* shape \(1,\)"),
     "no array": ({"note": lambda t: 5.0}, ValueError, r"of shape \(1, d\), got .* shape \(\)"),
     "one axis": ({"note": lambda t: np.ones(60)}, ValueError, "of column 'note': .* finite numb"),
-    "gaps": ({"note": lambda t: np.full((len(t), 2), np.nan)}, ValueError, "finite numbers"),
+    "gaps": (
+        {"note": lambda t: np.full((len(t), 2), np.nan)},
+        ValueError,
+        "numbers, got nan for '",
+    ),
     "no words": (
         {"note": CountVectorizer(min_df=100)},
         ValueError,
@@ -173,6 +177,14 @@ def test_a_column_is_text_or_category():
     encoder = TableEncoder(["note"], text_features=["note"])
     with pytest.raises(ValueError, match="'note' must be in categorical_features or in text"):
         encoder.fit(X)
+
+
+@pytest.mark.parametrize("missing", ["", "  ", None])
+def test_a_column_without_texts_is_the_same_in_all_rows(missing):
+    X, _ = notes()
+    encoder = TableEncoder(text_features="note").fit(X.assign(note=missing))
+    np.testing.assert_array_equal(encoder.transform(X)[:, 1:], np.zeros((len(X), 1)))
+    assert encoder.get_feature_names_out()[1] == "note_0"
 
 
 def test_a_function_of_another_size_is_refused():
