@@ -173,10 +173,12 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         return _of_categories(name, _to_objects(series), _ordered_levels(series))
     if dtype == nw.Object:
         return _of_objects(name, _to_objects(series), time_zone)
-    native = getattr(series.to_native(), "dtype", dtype)
+    native = str(getattr(series.to_native(), "dtype", dtype))
+    remedy = "convert it, or drop it"
+    if native.startswith("Sparse"):
+        remedy = "make X dense (X.sparse.to_dense()) or one sparse matrix (X.sparse.to_coo())"
     raise TypeError(
-        f"column {name!r} holds {native}, which is no number, category, date or duration: "
-        "convert it, or drop it"
+        f"column {name!r} holds {native}, which is no number, category, date or duration: {remedy}"
     )
 
 

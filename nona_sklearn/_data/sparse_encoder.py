@@ -84,6 +84,11 @@ class SparseEncoder:
         """Number of components, which come before the scores."""
         return len(self.svd_.components_)
 
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the matrix."""
+        return self.svd_.components_.shape[1]
+
     def fit_transform(self, X: csr_array, targets: np.ndarray | None = None) -> np.ndarray:
         """Find the singular vectors of training rows, (n, n_features), and encode them.
 
@@ -95,7 +100,7 @@ class SparseEncoder:
         _refuse_large(X)
         svd = TruncatedSVD(self._n_components(*X.shape), random_state=0)
         self.svd_ = svd.set_output(transform="default")  # arrays, whatever is configured
-        with np.errstate(invalid="ignore"):  # a share of a variance that is 0
+        with np.errstate(invalid="ignore", divide="ignore"):  # shares of a variance that is 0
             components = self._scaled(svd.fit_transform(X), X)
         self.scores_ = None
         if targets is None or not self.for_network:

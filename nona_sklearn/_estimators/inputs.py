@@ -101,6 +101,11 @@ class TableInput:
             return table, table.fit_transform_by(as_dense(X), targets)
         earlier = getattr(self.estimator, "features_", None)
         if self.estimator.warm_start and isinstance(earlier, SparseEncoder):
+            if X.shape[1] != earlier.n_features:
+                raise ValueError(
+                    "warm_start=True needs the columns of the earlier fit: X had "
+                    f"{earlier.n_features}, and has {X.shape[1]} now"
+                )
             return earlier, earlier.transform_validated(X)  # its weights are those of its axes
         encoder = self.component_encoder or SparseEncoder()
         return encoder, encoder.fit_transform(X, targets)

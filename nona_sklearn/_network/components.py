@@ -43,7 +43,8 @@ def supervised_components(
     pca = PCA(min(n_components, *rows.shape), random_state=0).set_output(transform="default")
     with threadpool_limits(1, user_api="blas"):  # whose sums depend on the number of threads
         weights = np.sqrt(relevance(rows, targets))
-        scores = pca.fit_transform(rows * weights)
+        with np.errstate(invalid="ignore"):  # shares of a variance that is 0
+            scores = pca.fit_transform(rows * weights)
     unit = np.sqrt(np.mean(scores**2)) or 1.0
     matrix = pca.components_ * weights / unit
     shift = np.append(-matrix @ rows.mean(axis=0), np.zeros(n_further))

@@ -39,6 +39,7 @@ EPOCH_ROWS = 2**16  # of more rows, an epoch takes as many, drawn anew
 JUDGED_ROWS = 2**13  # of more validation rows, the first judge an epoch; all refine the network
 TRIED_ROWS = 2**12  # that show how long an epoch takes
 FOLLOWING_ROWS = 2**14  # what follows an epoch takes as long as two on all rows, or on so many
+CALIBRATING_ROWS = 2**14  # in a given space, whose epochs are fast, as long as one on so many
 RETRY_RATE = 0.15  # of the learning rate, after a training in vain
 
 
@@ -124,7 +125,8 @@ def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfi
     short = replace(config, batch_size=size, max_iter=1, n_neighbors=(), callbacks=(), verbose=0)
     trial = _train_once(network, sample[some], None, short, 0, math.inf, None, None)
     of_row = trial.history[0]["dur"] / len(some)
-    n_following = min(2 * n_rows, FOLLOWING_ROWS)
+    of_bank = config.refine_on_training
+    n_following = CALIBRATING_ROWS if of_bank else min(2 * n_rows, FOLLOWING_ROWS)
     return Pace(of_row * config.rows_of_epoch(n_rows), of_row * n_following)
 
 

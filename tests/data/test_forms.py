@@ -115,7 +115,7 @@ def test_dates_of_several_forms_stay_categories(texts):
     assert TableEncoder(min_frequency=1).fit(one(texts)).features_[0].is_category
 
 
-# -- columns that are nearly numbers or dates ------------------------------------------------------
+# -- columns that are nearly numbers or dates -------------------------------------------------
 
 
 def many(*others, start=0):

@@ -803,7 +803,10 @@ NEITHER = "column 'x': argument must be a string or a number, got "
 REFUSED = {
     "complex": (one([1j, 2]), STRANGE),
     "complex objects": (one([1j, 2], dtype=object), NEITHER + "complex 1j"),
-    "sparse": (one(pd.arrays.SparseArray([0.0, 1.0])), STRANGE),
+    "sparse": (
+        one(pd.arrays.SparseArray([0.0, 1.0])),
+        r"column 'x' holds Sparse.*: make X dense \(X.sparse.to_dense\(\)\) or one sparse",
+    ),
     "interval": (one(pd.interval_range(0, 2)), STRANGE),
     "period": (one(pd.period_range("2020", periods=2, freq="M")), STRANGE),
     "period objects": (

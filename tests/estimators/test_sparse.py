@@ -1,6 +1,7 @@
 """Sparse X: narrow matrices are as dense ones, wide ones are reduced to components."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -270,6 +271,21 @@ def test_warm_start_keeps_the_vectors():
     np.testing.assert_array_equal(reg.features_.svd_.components_, vectors)
     reg.set_params(warm_start=False).fit(WIDE[:50], Y[:50])
     assert len(reg.features_.svd_.components_) == 50 // ROWS_PER_CHOICE
+
+
+def test_warm_start_needs_the_columns_of_the_earlier_fit():
+    reg = make(NONARegressor, warm_start=True).fit(WIDE, Y)
+    with pytest.raises(ValueError, match=r"needs the columns .* X had 350, and has 349 now"):
+        reg.fit(WIDE[:, 1:], Y)
+
+
+def test_equal_rows_of_many_columns():
+    """Nothing of scikit-learn's warns of a variance of zero; warnings are errors here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "1 of 1 networks predict validation rows no better")
+        for X in (np.ones((N, 200)), sparse.csr_array(np.ones(SHAPE))):
+            reg = make(NONARegressor).fit(X, Y)
+            np.testing.assert_allclose(reg.predict(X[:1]), Y.mean(), rtol=0.1)
 
 
 def test_repeatable_and_without_a_trace_in_the_global_generator():

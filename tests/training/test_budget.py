@@ -253,7 +253,10 @@ def test_the_pace_is_that_of_some_rows(plane, monkeypatch):
     monkeypatch.setattr(trainer, "EPOCH_ROWS", 500)
     monkeypatch.setattr(trainer, "FOLLOWING_ROWS", 100)
     assert trainer.measure_pace(None, sample, config) == (10.0, 2.0)
-    assert tried == [(50, 1)] * 2
+    monkeypatch.setattr(trainer, "CALIBRATING_ROWS", 400)  # in a given space
+    given = SoftStepKNeighborsRegressor(pool_size=20)._architecture().config(1000)
+    assert trainer.measure_pace(None, sample, given) == (10.0, 8.0)
+    assert tried == [(50, 1)] * 3
 
 
 @pytest.mark.parametrize(("n_threads", "callbacks"), [(3, None), (1, None), (3, [Callback()])])
