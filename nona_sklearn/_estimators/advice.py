@@ -20,7 +20,7 @@ from .._data.sparse_encoder import is_wide
 from .._data.splits import Split
 from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
-from .._inference.credibility import is_credible
+from .._inference.credibility import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .fitting import embed
 
@@ -64,8 +64,11 @@ def warn_if_in_vain(estimator: Any) -> None:
             f"{mean}."
         )
         instead = instead if estimator._architecture().falls_back else ""
-    elif not is_credible(estimator.network_.head):
-        found = f"The networks are better than the {mean} on validation rows by chance at most."
+    elif by_chance := outputs_by_chance(estimator.network_.head):
+        found = (
+            f"The networks are better than the {mean} on validation rows by chance at most"
+            f"{_of_outputs(estimator, by_chance)}."
+        )
     else:
         return
     warnings.warn(
@@ -74,6 +77,15 @@ def warn_if_in_vain(estimator: Any) -> None:
         UserWarning,
         stacklevel=CALLER_OF_FIT,
     )
+
+
+def _of_outputs(estimator: Any, outputs: list[int]) -> str:
+    """Which outputs a message is about, if there are others."""
+    n_outputs = estimator.bank_.neighbors.columns.shape[1]
+    if len(outputs) == n_outputs:
+        return ""
+    names = estimator.target_names_ or [f"output {i}" for i in range(n_outputs)]
+    return f", for {', '.join(names[i] for i in outputs)}"
 
 
 def warn_of_relations(estimator: Any, X: Any, data: TrainingData, splits: list[Split]) -> None:

@@ -114,6 +114,6 @@ def _centered_ranks(values: Tensor, counts: Tensor) -> Tensor:
     return ranks - (counts * ranks).sum(dim=0) / counts.sum()
 
 
-def is_credible(head: NONAHead | AverageHead) -> bool:
-    """Whether the predictions of an output differ from the mean of the targets."""
-    return all(max(own.credibility) > 0 for own in _heads(head))
+def outputs_by_chance(head: NONAHead | AverageHead) -> list[int]:
+    """Numbers of the outputs that a network predicts as the mean of the targets."""
+    return sorted({i for own in _heads(head) for i, c in enumerate(own.credibility) if c == 0})

@@ -3,13 +3,18 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from nona_sklearn import NONARegressor, load, save
 from nona_sklearn._data.splits import Split
 from nona_sklearn._estimators.regression import _judged
-from nona_sklearn._inference.credibility import credibility_of, is_credible, limit_by_held_out
+from nona_sklearn._inference.credibility import (
+    credibility_of,
+    limit_by_held_out,
+    outputs_by_chance,
+)
 from nona_sklearn._inference.held_out import predict_held_out
 
 RNG = np.random.default_rng(0)
@@ -198,12 +203,26 @@ def test_which_networks_are_judged():
     assert _judged([{}, ended, *others, {}, ended]) == [0, 4]
 
 
-def test_a_fit_is_credible_if_any_output_is():
+@pytest.mark.parametrize(
+    ("names", "in_words"), [(None, "output 1"), (["clean", "noisy"], "noisy")], ids=["", "names"]
+)
+def test_a_warning_names_the_output_of_noise(names, in_words):
+    y = np.column_stack([X[:, 0], (-1.0) ** np.arange(N)])
+    message = f"mean of y on validation rows by chance at most, for {in_words}. They predict it"
+    with pytest.warns(UserWarning, match=message):
+        NONARegressor(**QUICK).fit(X, y if names is None else pd.DataFrame(y, columns=names))
+
+
+def test_which_outputs_are_the_mean():
     reg = NONARegressor(**QUICK).fit(X, np.column_stack([X[:, 0], NOISE]))
-    for credibility, expected in [((0.9, 0.0), True), ((0.0, 0.0), False)]:
-        for head in heads(reg):
-            head.credibility = credibility
-        assert is_credible(reg.network_.head) == expected
+    one, other = heads(reg)
+    for pair, expected in [
+        ([(0.9, 0.1), (1.0,)], []),
+        ([(0.9, 0.0), (0.9, 0.0)], [1]),
+        ([(1.0,), (0.0, 0.0)], [0, 1]),
+    ]:
+        one.credibility, other.credibility = pair
+        assert outputs_by_chance(reg.network_.head) == expected
 
 
 @pytest.mark.filterwarnings("ignore:Maximum iterations")
