@@ -149,12 +149,13 @@ def test_a_value_that_keeps_a_column_from_being_read_is_named(case):
     "texts",
     [
         [str(i % 7) for i in range(100)] + ["7+"],
+        [str(i % 15 / 2) for i in range(100)] + ["more"],
         [f"{i:05d}" for i in range(60)] + ["K1A"],
         [str(year) for year in range(1900, 1990)] + ["before"],
         [f"house {i}" for i in range(60)],
         many(*(f"about {i}" for i in range(20))),
     ],
-    ids=["few levels", "codes", "years", "names", "a quarter"],
+    ids=["few whole ones", "few levels", "codes", "years", "names", "a quarter"],
 )
 def test_categories_that_hold_some_numbers_stay_so_silently(texts):
     assert TableEncoder(min_frequency=1).fit(one(texts)).features_[0].is_category

@@ -1642,6 +1642,14 @@ def test_where_fit_saw_dates_other_strings_are_refused():
         encoder.transform(pd.DataFrame({"day": ["2024-01-02", "soon"]}))
 
 
+def test_a_mark_of_a_gap_among_dates_of_a_time_zone():
+    days = pd.date_range("2024-01-01", periods=40, freq="7h", tz="Europe/Berlin")
+    encoder = TableEncoder().fit(pd.DataFrame({"day": days}))
+    rows = pd.DataFrame({"day": ["2024-01-02T23:30+00:00", "NA"]})
+    expected = encoder.transform(rows.assign(day=["2024-01-02T23:30+00:00", None]))
+    np.testing.assert_array_equal(encoder.transform(rows), expected)
+
+
 @pytest.mark.parametrize("mark", ["", "NA", " n/a ", "NaT", "?"])
 def test_a_mark_of_a_gap_among_dates_that_fit_did_not_see(mark):
     encoder = TableEncoder().fit(pd.DataFrame({"day": ["2024-01-01", None, "2024-01-03"]}))

@@ -1,6 +1,7 @@
 """Bounds of targets: what is beyond them is refused in targets, and is the bound in answers."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -250,6 +251,19 @@ def test_without_calibration_the_values_are_those_of_neighbours():
     both = weights.min(axis=1) > 1e-6  # far from all but one, it has all the weight
     assert both.any()
     np.testing.assert_array_equal(behind[both], np.stack([low, high], axis=1)[both])
+
+
+def test_the_deviation_of_two_counts_is_half_their_difference():
+    """Each row is there twice: both are equally near."""
+    params = {"bounds": "count", "adjust": False, "n_estimators": 1, "n_neighbors": 2}
+    twice = np.r_[COUNTS, COUNTS[::-1]]
+    with warnings.catch_warnings(action="ignore"):  # equal rows
+        reg = nona(**params).fit(np.r_[X, X], twice)
+    reg.calibration_ = nona_sklearn.Calibration()
+    differences = np.ptp(twice[reg.kneighbors(QUERIES, 2)[1]], axis=1)
+    assert differences.any()
+    std = reg.predict(QUERIES, return_std=True)[1]
+    np.testing.assert_allclose(std, differences / 2, rtol=1e-9)
 
 
 def test_counts_after_loading_and_in_shards(counts, tmp_path):

@@ -197,6 +197,46 @@ def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
         assert (heads(reg)[1].credibility == (1.0,)) == (judged == [0])
 
 
+@pytest.mark.parametrize("further", ["weights", "times"])
+def test_it_is_that_of_a_validation_set(further):
+    """With its weights; with times, each of its rows is predicted from earlier rows alone."""
+    table, given = pd.DataFrame(X).add_prefix("x").assign(t=RNG.permutation(N)), {}
+    if further == "weights":
+        given["sample_weight_val"] = np.where(np.arange(80) % 2, 0.1, 2.0)
+    else:
+        given["times"] = "t"
+    y = X[:, 0] + NOISE
+    validation = table[120:], y[120:]
+    names = dict(zip(("X_val", "y_val"), validation, strict=True))
+    reg = NONARegressor(**QUICK).fit(table[:120], y[:120], **names, **given)
+    (found,) = {head.credibility for head in heads(reg)}
+    for head in heads(reg):
+        head.credibility = (1.0,)
+    predictions = reg.predict(validation[0])
+    known = ~np.isnan(predictions)  # others have no earlier rows
+    weights = given.get("sample_weight_val", np.ones(80))[known]
+    expected = credibility_of(
+        *tensors(predictions[known], validation[1][known]), torch.tensor(weights)
+    )
+    assert 0 < found[0] < 1
+    assert found == pytest.approx(expected.tolist(), rel=1e-6)
+
+
+def test_each_validation_row_has_its_own_limit():
+    """They are shuffled in a split, and so are their limits in time."""
+    times = RNG.permutation(N)
+    reg = NONARegressor(**QUICK | {"n_estimators": 1}).fit(X, X[:, 0] + NOISE, times=times)
+    rows = RNG.permutation(N)[:30]
+    rows = rows[times[rows] > 20]
+    limits = reg.bank_.neighbors.times.numpy()[rows] - RNG.integers(1, 20, len(rows))
+    split = Split(np.arange(0), rows, limits)
+    (found,) = predict_held_out(reg.network_.head, reg.bank_, [split])
+    for row, limit in zip(rows, limits, strict=True):
+        one = Split(np.arange(0), np.array([row]), np.array([limit]))
+        (alone,) = predict_held_out(reg.network_.head, reg.bank_, [one])
+        torch.testing.assert_close(found.predictions[found.rows == row], alone.predictions)
+
+
 def test_which_networks_are_judged():
     ended = {"stopped": "no change"}
     others = [ended | {"in_vain": True}, {"stopped": "max_iter"}, {"stopped": "max_time"}]

@@ -37,6 +37,13 @@ def test_relevance_is_the_adjusted_r2():
 
 
 @pytest.mark.numeric
+def test_relevance_does_not_depend_on_the_units_of_the_columns():
+    X, y = noise(), noise(1)
+    units = 10.0 ** np.arange(-5, X.shape[1] - 5)
+    np.testing.assert_allclose(relevance(X * units, y), relevance(X, y), rtol=EXACT)
+
+
+@pytest.mark.numeric
 def test_relevance_of_several_outputs_is_that_of_a_regression_on_all_of_them():
     X, y = noise(), noise(3) ** 2
     explained = [LinearRegression().fit(y, column).score(y, column) for column in X.T]
