@@ -32,6 +32,7 @@ BENCHMARKS = {
     "paper_ablation": ["pandas"],
     "pictures": ["matplotlib"],
     "predict": [],
+    "published": ["pandas", "pyarrow", "catboost"],
     "raw": ["pandas", "skrub"],
     "real_data": ["pandas", "pyarrow"],
     "saving": ["onnxruntime", "onnxscript"],

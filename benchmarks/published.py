@@ -1,0 +1,293 @@
+"""Published splits of public tables: our defaults beside the figures of papers.
+
+Trees are measured by the same command, at their defaults. Rows of a test set that training has
+with the same features, twins, are counted. Results are kept in
+``benchmarks/results/published.csv``: a run goes on where the last one stopped, so delete the rows
+of whatever you changed, or the file, to start from scratch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.metrics import root_mean_squared_error
+from sklearn.model_selection import ShuffleSplit, train_test_split
+
+from nona_sklearn import NONARegressor
+
+from . import real_data
+from .ledger import complete
+from .quick import shorten
+from .rivals import boosted, catboosted
+from .timing import timed
+
+LEVELS = np.arange(1, 100) / 100
+N_SEEDS, N_SPLITS, N_TOGETHER = 15, 20, 5
+TOGETHER = f"NONA, {N_TOGETHER} seeds"
+TREES = ["HistGradientBoosting", "CatBoost"]
+TABR = "https://arxiv.org/abs/2307.14338"
+TABM = "https://arxiv.org/abs/2410.24210"
+TABPACK = "https://arxiv.org/abs/2607.14338"
+IBUG = "https://arxiv.org/abs/2205.11412"
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """A table, how papers split it, and what they report.
+
+    Parameters
+    ----------
+    load : callable
+        Returns the table and its targets.
+    splits : callable
+        Takes the number of rows, and returns a list of (training, validation or None, test) row
+        numbers. Of one split, models are fitted with several seeds.
+    measure : {'rmse', 'crps'}
+        What is reported.
+    figures : dict of str to float
+        What others have, by their name.
+    aim : float or str, default=None
+        What our error is at most: a number, or that of a model of the command.
+    """
+
+    load: Callable
+    splits: Callable
+    measure: str
+    figures: dict = field(default_factory=dict)
+    aim: float | str | None = None
+
+
+def tabr_split(n):
+    """The one split of TabR, TabM and their successors: 64, 16 and 20 % of the rows."""
+    rest, test = train_test_split(np.arange(n), test_size=0.2, random_state=0)
+    train, valid = train_test_split(rest, test_size=0.2, random_state=1)
+    return [(train, valid, test)]
+
+
+def uci_splits(n):
+    """Twenty splits of Gal and Ghahramani (2016) and their successors: 90 % train."""
+    random = np.random.RandomState(1)
+    orders = [random.choice(range(n), n, replace=False) for _ in range(N_SPLITS)]
+    n_train = round(0.9 * n)
+    return [(order[:n_train], None, order[n_train:]) for order in orders]
+
+
+def ibug_splits(n):
+    """Twenty splits of IBUG: a tenth of the rows for the test."""
+    found = ShuffleSplit(N_SPLITS, test_size=0.1, random_state=1).split(np.zeros((n, 1)))
+    return [(train, None, test) for train, test in found]
+
+
+def _in_units(load, scale):
+    """The same table, its targets in other units."""
+
+    def loaded():
+        X, y = load()
+        return X, scale(y)
+
+    return loaded
+
+
+DIAMONDS = _in_units(real_data.RAW["diamonds"], lambda log_price: np.exp(log_price) / 3989.40)
+AMES = _in_units(real_data.RAW["ames"], np.exp)
+SETS = {
+    "California": Published(
+        real_data.DEVELOPMENT["california"],
+        tabr_split,
+        "rmse",
+        {
+            "XGBoost, tuned": 0.4327,
+            "LightGBM, tuned": 0.4352,
+            "CatBoost, tuned": 0.4294,
+            "TabM": 0.4414,
+            "TabPack": 0.4176,
+            "TabR": 0.4060,
+            "TabR, tuned": 0.4030,
+            "TabR, tuned, 5 seeds": 0.3964,
+            "TabR with PLR-lite, 5 seeds": 0.3914,
+            "TabPFN v2, fine-tuned": 0.3822,
+        },
+        0.397,
+    ),
+    "diamond": Published(
+        DIAMONDS,
+        tabr_split,
+        "rmse",
+        {
+            "XGBoost, tuned": 0.1368,
+            "LightGBM, tuned": 0.1359,
+            "CatBoost, tuned": 0.1335,
+            "TabM": 0.1310,
+            "TabM with PLE": 0.1302,
+            "TabPack": 0.1307,
+            "TabR, tuned": 0.1331,
+            "TabR with PLR-lite, 5 seeds": 0.1311,
+            "TabPFN v2, fine-tuned": 0.1275,
+        },
+        0.131,
+    ),
+    "UCI concrete": Published(
+        real_data.DEVELOPMENT["concrete"], uci_splits, "rmse", aim="CatBoost"
+    ),
+    "UCI energy": Published(real_data.DEVELOPMENT["energy"], uci_splits, "rmse", aim="CatBoost"),
+    "UCI power plant": Published(real_data.DEVELOPMENT["power plant"], uci_splits, "rmse"),
+    "UCI red wine": Published(real_data.DEVELOPMENT["red wine"], uci_splits, "rmse"),
+    "IBUG California": Published(
+        real_data.DEVELOPMENT["california"], ibug_splits, "crps", {"IBUG": 0.210}, 0.210
+    ),
+    "IBUG ames": Published(AMES, ibug_splits, "crps", {"IBUG": 10449.0}, 10449.0),
+    "IBUG concrete": Published(
+        real_data.DEVELOPMENT["concrete"], ibug_splits, "crps", {"IBUG": 1.95}, 1.95
+    ),
+    "IBUG energy": Published(
+        real_data.DEVELOPMENT["energy"], ibug_splits, "crps", {"IBUG": 0.155}, 0.155
+    ),
+}
+QUICK = {
+    "diabetes": Published(
+        lambda: load_diabetes(return_X_y=True, as_frame=True), tabr_split, "rmse"
+    )
+}
+
+
+@cache
+def loaded(load):
+    """Read a table once."""
+    X, y = load()
+    return X.reset_index(drop=True), np.asarray(y, dtype=float)
+
+
+def make_model(name, X, seed):
+    """Build one of the models, for tables like X."""
+    if name == "HistGradientBoosting":
+        return boosted(
+            HistGradientBoostingRegressor(random_state=seed, categorical_features="from_dtype")
+        )
+    if name == "CatBoost":
+        from catboost import CatBoostRegressor  # a quick run does without
+
+        return catboosted(CatBoostRegressor, X, seed)
+    return NONARegressor(random_state=seed)
+
+
+@cache
+def predicted(published, name, number, prepare):
+    """Fit one model on a split, or with a seed on the only one.
+
+    Returns
+    -------
+    predictions : ndarray of shape (n_test,)
+        Of the test rows.
+    quantiles : ndarray of shape (n_test, n_levels) or None
+        The same, where the CRPS is measured.
+    seconds : float
+        What the fit took.
+    """
+    X, y = loaded(published.load)
+    splits = published.splits(len(y))
+    train, valid, test = splits[number % len(splits)]
+    model = prepare(make_model(name, X, number))
+    ours = isinstance(model, NONARegressor)
+    # Published networks stop by these rows. Trees at their defaults do not look at them.
+    further = {"X_val": X.iloc[valid], "y_val": y[valid]} if ours and valid is not None else {}
+    seconds = timed(lambda: model.fit(X.iloc[train], y[train], **further))
+    queries = X.iloc[test]
+    has_quantiles = ours and published.measure == "crps"
+    quantiles = model.predict_quantiles(queries, LEVELS) if has_quantiles else None
+    return model.predict(queries), quantiles, seconds
+
+
+def count_twins(X, train, test):
+    """How many test rows have the features of a training row."""
+    rows = X.astype(str).agg("|".join, axis=1).to_numpy()
+    return int(np.isin(rows[test], rows[train]).sum())
+
+
+def score(published, name, number, prepare=lambda model: model):
+    """Score one model on a split, or of several seeds together."""
+    X, y = loaded(published.load)
+    splits = published.splits(len(y))
+    train, _, test = splits[number % len(splits)]
+    one, numbers = name, [number]
+    if name == TOGETHER:
+        one, numbers = "NONA", range(N_TOGETHER * number, N_TOGETHER * (number + 1))
+    parts = [predicted(published, one, each, prepare) for each in numbers]
+    predictions = np.mean([mean for mean, _, _ in parts], axis=0)
+    found = {
+        "n_train": len(train),
+        "n_test": len(test),
+        "n_twins": count_twins(X, train, test),
+        "rmse": root_mean_squared_error(y[test], predictions),
+        "seconds": sum(seconds for *_, seconds in parts),
+    }
+    if (quantiles := parts[0][1]) is not None:
+        errors = y[test, None] - quantiles
+        found["crps"] = 2 * np.mean(np.maximum(LEVELS * errors, (LEVELS - 1) * errors))
+    return found
+
+
+def cases(sets, models):
+    """What is to be measured: (set, model, number of the split or the seed)."""
+    for model in models:
+        for name in sets:
+            published = SETS[name]
+            one_split = published.splits is tabr_split
+            if model == TOGETHER and not one_split:
+                continue
+            n = N_SEEDS if one_split else N_SPLITS
+            yield from (
+                (name, model, i) for i in range(n // N_TOGETHER if model == TOGETHER else n)
+            )
+
+
+def report(results):
+    """Print, of each set, our errors and those of others; returns means, models by sets."""
+    means = {}
+    for name, published in SETS.items():
+        rows = results[results.set == name]
+        if rows.empty:
+            continue
+        found = rows.groupby("model")[published.measure].agg(["mean", "sem"]).dropna(how="all")
+        means[name] = found["mean"]
+        table = pd.concat([found, pd.DataFrame({"published": published.figures})])
+        twins = rows[["n_train", "n_test", "n_twins"]].mean().round().astype(int)
+        print(f"\n{name}, {published.measure.upper()}: {twins.n_train} training and", end=" ")
+        print(f"{twins.n_test} test rows, {twins.n_twins} of these with a twin in training")
+        order = table["mean"].fillna(table["published"]).argsort()
+        print(table.iloc[order].to_string(float_format="{:.4g}".format, na_rep=""))
+    return means
+
+
+def check(means):
+    """Assert the aims."""
+    for name, errors in means.items():
+        aim = SETS[name].aim
+        if aim is not None:
+            assert errors["NONA"] <= (errors[aim] if isinstance(aim, str) else aim), name
+
+
+def add_arguments(parser):
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument(
+        "--models", nargs="+", default=["NONA", TOGETHER, *TREES], help="which to measure"
+    )
+
+
+def run(args):
+    """Run what is missing, print the tables, check the aims."""
+    if args.quick:
+        print(score(QUICK["diabetes"], "NONA", 0, shorten))
+        return
+    results = complete(
+        args.results / "published.csv",
+        ["set", "model", "number"],
+        cases(args.sets, args.models),
+        lambda name, model, number: score(SETS[name], model, number),
+    )
+    means = report(results)
+    if len(means) == len(SETS):
+        check(means)
