@@ -78,9 +78,9 @@ class Feature:
 
     def numbers(self, column: Column) -> np.ndarray:
         """The column's numbers, NaN where they are missing, (n, n_parts)."""
+        column = self._as_in_fit(column)
         if "empty" in (column.kind, self.column.kind):
             return np.full((len(column.values), len(self.parts) or 1), np.nan)
-        column = self._as_in_fit(column)
         if self.parts:
             return np.stack([CALENDAR[part](column.values) for part in self.parts], axis=1)
         if self.column.levels is not None:

@@ -27,6 +27,9 @@ NUMBERS = {
     for decimal, group in SEPARATORS.items()
 }
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
+DIGITS = re.compile(r"(18|19|20)\d{6}(?!\d)", re.ASCII)
+#: Numbers that may be thousands: points, each before three digits at the end.
+MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 LEADING_ZERO = re.compile(r"[+-]?0\d", re.ASCII)
 #: Of whole numbers that may be codes: no more levels, each in so many rows on average.
 MOST_CODES, ROWS_OF_A_CODE = 20, 2
@@ -37,8 +40,9 @@ MOST_DIGITS = 15  # of which float64 represents all whole numbers
 
 #: Forms of days, and of what may follow, for strptime. A day with points is before the month.
 DAY_FIRST, MONTH_FIRST = "%d/%m/%Y", "%m/%d/%Y"
+DIGITS_OF_A_DAY = "%Y%m%d"
 DAYS = (
-    *("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST),
+    *(DIGITS_OF_A_DAY, "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST),
     *("%b %d, %Y", "%d %b %Y", "%B %d, %Y", "%d %B %Y"),
 )
 CLOCKS = "", " %H:%M", " %H:%M:%S"
@@ -88,6 +92,8 @@ class DateForm:
 
     def read(self, text: str) -> datetime.datetime | None:
         """The date in a string; None, if it has another form."""
+        if self.format.startswith(DIGITS_OF_A_DAY) and not DIGITS.match(text):
+            return None  # a number of other digits, or of another century
         try:
             return datetime.datetime.strptime(text, self.format)
         except ValueError:
@@ -116,15 +122,26 @@ def stranger_in(column: Column) -> str | None:
     """
     if column.kind != "category" or column.texts is None:
         return None
-    texts = list(dict.fromkeys(text.strip() for text in column.texts if not _is_gap(text)))
-    if len(texts) <= MOST_CODES:
+    given = [text.strip() for text in column.texts if not _is_gap(text)]
+    texts = list(dict.fromkeys(given))
+    if not texts or _are_few(len(texts), len(given)):
         return None
     some = texts[:: math.ceil(len(texts) / N_TRIED)]
+    of_one_length = len(set(map(len, texts))) == 1  # so are codes, whose zeros are no errors
+
+    def has_form(text: str) -> bool:
+        padded = form.kind == "number" and _is_padded(text) and not of_one_length
+        return form.read(text) is not None and not padded
+
     for form in _forms_like(some):
-        read = [text for text in some if form.read(text) is not None]
+        read = [text for text in some if has_form(text)]
         if len(read) >= NEARLY * len(some) and not (form.kind == "number" and _are_codes(read)):
-            return next((text for text in texts if form.read(text) is None), None)
+            return next((text for text in texts if not has_form(text)), None)
     return None
+
+
+def _is_padded(text: str) -> bool:
+    return LEADING_ZERO.match(text) is not None
 
 
 def has_two_readings(column: Column) -> bool:
@@ -201,7 +218,19 @@ def describe_reading(column: Column) -> str:
     text, value = max(given, key=lambda pair: len(pair[0]))
     mark = next((text for text, _ in pairs if text is not None and _is_gap(text)), None)
     gaps = "" if mark is None else f", and {mark!r} as a gap"
-    return f"as {column.form}, such as {text!r:.{SHOWN}} as {value}{gaps}"
+    thousands = " (remove points if they separate thousands)" * _may_be_thousands(column)
+    return f"as {column.form}, such as {text!r:.{SHOWN}} as {value}{gaps}{thousands}"
+
+
+def _may_be_thousands(column: Column) -> bool:
+    """Whether there are points in numbers, and each is before three digits."""
+    form = column.form
+    if form.kind != "number" or form.decimal != ".":
+        return False
+    with_points = [
+        text.replace(form.unit, "").strip() for text in column.texts if "." in str(text)
+    ]
+    return bool(with_points) and all(map(MAYBE_THOUSANDS.fullmatch, with_points))
 
 
 def _is_gap(text: str | None) -> bool:
@@ -214,12 +243,16 @@ def _are_codes(texts: Sequence[str]) -> bool:
     They are if one has a leading zero, or if all are whole numbers that are years, or few that
     repeat, or one of which has more digits than float64.
     """
-    if any(map(LEADING_ZERO.match, texts)):
+    if any(map(_is_padded, texts)):
         return True
     if not all(map(WHOLE.fullmatch, texts)):
         return False
     if any(len(text) > MOST_DIGITS for text in texts):
         return True
     levels = {int(float(text)) for text in texts}
-    few = len(levels) <= MOST_CODES and ROWS_OF_A_CODE * len(levels) <= len(texts)
-    return few or all(level in YEARS for level in levels)
+    return _are_few(len(levels), len(texts)) or all(level in YEARS for level in levels)
+
+
+def _are_few(n_levels: int, n_rows: int) -> bool:
+    """Whether levels are few, and repeat."""
+    return n_levels <= MOST_CODES and ROWS_OF_A_CODE * n_levels <= n_rows

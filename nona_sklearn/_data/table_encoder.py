@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral
@@ -28,6 +29,8 @@ from .tables import as_array, as_dense, check_table
 from .text import check_vectorizer, default_vectorizer
 
 MOST_NAMED = 5  # columns in a warning
+#: Of more categories than a few, the largest share of rows whose category no other row has.
+FEW, MOST_ALONE = 20, 0.5
 
 
 @storable_estimator
@@ -58,7 +61,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                                         numbers that are years, few that repeat, or too long
     strings that are all dates          dates: silently of ISO 8601, such as 2025-01-31 or
                                         2025-01-31T12:00; with a warning of one other form, such
-                                        as 31.01.2025, 2025/01/31, Jan 31, 2025 or, where one day
+                                        as 31.01.2025, 20250131, Jan 31, 2025 or, where one day
                                         is above 12, 01/31/2025, perhaps with a time
     text (`text_features`)              what a vectoriser makes of it, at most 30 columns if it
                                         makes sparse ones; a gap is an empty text
@@ -212,7 +215,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             del self.encoders_["gaps"]
         outputs = self._output_names(str(j) for j in range(len(columns)))
         self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
-        self._warn_about_rare_levels(len(columns[0].values))
+        self._warn_about_rare_levels(columns)
         return self._encode(blocks, of_levels)
 
     def _mark_many_levels(self, columns: list[Column]) -> None:
@@ -226,21 +229,24 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """Name in messages of the column that a column of the encoded matrix comes from."""
         return self.features_[self.source_[output]].column.label
 
-    def _warn_about_rare_levels(self, n_rows: int) -> None:
-        """Warn about columns without information: all of their levels are rare."""
-        if "categories" not in self.encoders_ or isinstance(self.min_frequency, Integral):
+    def _warn_about_rare_levels(self, columns: list[Column]) -> None:
+        """Warn about columns whose levels are all rare, or of which most rows have their own."""
+        if isinstance(self.min_frequency, Integral):
             return  # a number of rows was chosen for this table
-        encoder = self.encoders_["categories"]
-        chosen = [feature.column for feature in self.features_ if feature.is_one_hot]
-        rare_levels = encoder.infrequent_categories_
-        for column, levels, rare in zip(chosen, encoder.categories_, rare_levels, strict=True):
-            if rare is not None and len(rare) == len(levels):
+        for feature, column in zip(self.features_, columns, strict=True):
+            if not feature.is_category:
+                continue
+            n_rows, counts = len(column.values), np.array([*Counter(column.values).values()])
+            rare = feature.is_one_hot and counts.max() < self.min_frequency * n_rows
+            alone = len(counts) > FEW and np.count_nonzero(counts == 1) > MOST_ALONE * n_rows
+            if rare or alone:
+                often = "none of them often enough" if rare else "most of them once, too rarely"
                 warnings.warn(
-                    f"{column.label} holds {len(levels)} categories in {n_rows} rows, none of "
-                    "them often enough to learn from. If they are texts, name the column in "
-                    "text_features; if numbers or dates, convert them (pandas.to_numeric, "
-                    "pandas.to_datetime); else drop it, or encode it first with other limits, by "
-                    "TableEncoder(min_frequency=..., max_categories=...)",
+                    f"{column.label} holds {len(counts)} categories in {n_rows} rows, {often} to "
+                    "learn from. If they are texts, name the column in text_features; if numbers "
+                    "or dates, convert them (pandas.to_numeric, pandas.to_datetime); else drop "
+                    "it, or encode it first with other limits, by TableEncoder("
+                    "min_frequency=..., max_categories=...)",
                     stacklevel=2,
                 )
 

@@ -57,7 +57,7 @@ def warn_if_in_vain(estimator: Any) -> None:
     last = [epoch for epoch in estimator.history_ if "stopped" in epoch]
     n_in_vain = sum("in_vain" in epoch for epoch in last)
     mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
-    instead = " They predict it instead."
+    instead = " All predict it instead."
     if 2 * n_in_vain > len(last):
         found = (
             f"{n_in_vain} of {len(last)} networks predict validation rows no better than the "
@@ -66,7 +66,7 @@ def warn_if_in_vain(estimator: Any) -> None:
         instead = instead if estimator._architecture().falls_back else ""
     elif by_chance := outputs_by_chance(estimator.network_.head):
         found = (
-            f"The networks are better than the {mean} on validation rows by chance at most"
+            f"The networks predict validation rows no better than the {mean}, within chance"
             f"{_of_outputs(estimator, by_chance)}."
         )
     else:

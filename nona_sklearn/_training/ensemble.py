@@ -76,8 +76,23 @@ def train_networks(
                 partial(_train, network, split, seed, sample, valid, config, deadline, report)
             )
         if in_threads:
-            return train_in_threads(lambda train, turns: train(turns=turns), trainings, n_workers)
-        return CountedParallel(n_jobs, progress)(delayed(train)() for train in trainings)
+            trained = train_in_threads(
+                lambda train, turns: train(turns=turns), trainings, n_workers
+            )
+        else:
+            parallel = CountedParallel(n_jobs, progress)
+            trained = parallel(delayed(train)() for train in trainings)
+    if config.falls_back:
+        _agree(trained)
+    return trained
+
+
+def _agree(trained: Trained) -> None:
+    """Let all networks predict the mean if most do: the others are better by chance."""
+    n_in_vain = sum("in_vain" in history[-1] for _, history in trained)
+    if n_in_vain > len(trained) / 2:
+        for network, _ in trained:
+            network.predict_mean()
 
 
 def _train(

@@ -93,6 +93,37 @@ def test_dates_whose_day_and_month_may_be_either_stay_categories_with_a_warning(
     assert TableEncoder(["x"]).fit(X).features_[0].is_category  # without a warning
 
 
+def test_digits_of_days_are_dates_and_other_digits_numbers():
+    days = ["20240131", "20231105", "19991231"]
+    with pytest.warns(UserWarning, match="as dates of the form %Y%m%d"):
+        found = TableEncoder().fit_transform(one(days))
+    expected = TableEncoder().fit_transform(one(pd.to_datetime(days, format="%Y%m%d")))
+    np.testing.assert_array_equal(found, expected)
+    for numbers in (["20240131", "20231305"], ["2024131", "20231105"], ["12340131", "20231105"]):
+        assert read(numbers)[1] == [float(number) for number in numbers]
+
+
+def test_points_that_may_separate_thousands_are_mentioned():
+    for texts, mentions in [
+        (["543", "1.309", "12.100"], True),
+        (["0.543", "1.309"], False),
+        (["543", "1.30"], False),
+        (["1,309", "12,100"], False),
+    ]:
+        with pytest.warns(UserWarning, match=READ) as found:
+            TableEncoder().fit(one(texts))
+        assert ("remove points if they separate thousands" in str(found[0].message)) == mentions
+
+
+@pytest.mark.parametrize("mark", ["NA", "", " "])
+@pytest.mark.parametrize("days", ["2024-01-01", "31.12.2024", pd.Timestamp("2024-01-01")])
+def test_later_rows_may_all_be_marks_of_gaps(mark, days):
+    with warnings.catch_warnings(action="ignore"):
+        encoder = TableEncoder().fit(one([days, None, days]))
+    expected = encoder.transform(one([None], dtype=object))
+    np.testing.assert_array_equal(encoder.transform(one([mark])), expected)
+
+
 def test_marks_of_gaps_beside_dates_are_gaps():
     texts = ["2024-12-31", "n/a", "2023-01-01"]
     with pytest.warns(UserWarning, match="and 'n/a' as a gap"):
@@ -122,7 +153,11 @@ def many(*others, start=0):
     return [f"{i / 4}" for i in range(start, 60)] + [*others]
 
 
+PADDED = [str(7 * i) for i in range(40)]
 NEARLY = {
+    "a leading zero": ([*PADDED, "0301"], "0301"),
+    "few rows": (["x", *(f"{i}.5" for i in range(12))], "x"),
+    "words first": ([f"w{i}" for i in range(100)] + [f"{i}.5" for i in range(1900)], "w0"),
     "a word": (many("abc"), "abc"),
     "infinity": (["inf", *many("NA")], "inf"),
     "another unit": ([f"{text}%" for text in many()] + ["1 EUR"], "1 EUR"),
@@ -151,11 +186,12 @@ def test_a_value_that_keeps_a_column_from_being_read_is_named(case):
         [str(i % 7) for i in range(100)] + ["7+"],
         [str(i % 15 / 2) for i in range(100)] + ["more"],
         [f"{i:05d}" for i in range(60)] + ["K1A"],
+        [f"{i:05d}" for i in range(9_000, 13_000, 50)],
         [str(year) for year in range(1900, 1990)] + ["before"],
         [f"house {i}" for i in range(60)],
         many(*(f"about {i}" for i in range(20))),
     ],
-    ids=["few whole ones", "few levels", "codes", "years", "names", "a quarter"],
+    ids=["few whole ones", "few levels", "codes", "of one length", "years", "names", "a quarter"],
 )
 def test_categories_that_hold_some_numbers_stay_so_silently(texts):
     assert TableEncoder(min_frequency=1).fit(one(texts)).features_[0].is_category
@@ -176,7 +212,9 @@ def test_a_chosen_category_may_hold_nearly_numbers():
         (["25.3", "-4", " 1,234.50 "], [25.3, -4, 1234.5]),
         (["-4e3", "+.5", "2E-2"], [-4000, 0.5, 0.02]),
         (["12%", "-0.5 %", "100%"], [12, -0.5, 100]),
-        (["$3.20", "-$1,000", "$-2"], [3.2, -1000, -2]),
+        (["$3.20", "-$1,000", "$-2", "+$5"], [3.2, -1000, -2, 5]),
+        (["123456789012345", "3"], [123456789012345, 3]),
+        (["1", "2", "3", "4", "3", "2", "1"], [1, 2, 3, 4, 3, 2, 1]),
         (["€ 1,299", "€0.5", "€ 3"], [1299, 0.5, 3]),
         (["12 EUR", "7.5 EUR", "-1EUR"], [12, 7.5, -1]),
         (["3,20", "4", "1.234,5"], [3.2, 4, 1234.5]),
@@ -201,7 +239,13 @@ def test_numbers_come_back_from_their_strings(numbers):
     assert found == numbers
 
 
-@pytest.mark.parametrize("mark", ["", "NA", "n/a", "?", "-", " NaN ", "null"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *("", "-", "--", ".", "?", "NA", "n/a", "#N/A", "<NA>", " NaN ", "NaT", "nil", "None"),
+        "null",
+    ],
+)
 def test_marks_of_gaps_beside_numbers_are_gaps(mark):
     encoder = TableEncoder()
     message = re.escape(f"'2.25' as 2.25, and {mark!r} as a gap")
@@ -212,6 +256,9 @@ def test_marks_of_gaps_beside_numbers_are_gaps(mark):
 
 
 CODES = {
+    "16 digits": ["1234567890123456", "3"],
+    "a sign before a leading zero": ["-01.5", "2.5"],
+    "two rows of each": ["1", "2", "3"] * 2,
     "leading zeros": ["01234", "10115", "80331"] * 2,
     "007": ["007", "123.5"],
     "years": [str(year) for year in range(1900, 2025)],

@@ -156,6 +156,13 @@ def test_several_outputs_and_classes_have_a_column_each():
     assert list(encoded(NONAClassifier(**QUICK).fit(TABLE, Y > 0)))[4:] == ["who_target"]
 
 
+def test_names_are_of_one_target_after_the_other():
+    levels = np.array([["a", "x"], ["b", "y"]] * 3, dtype=object)
+    encoder = LevelEncoder()
+    encoder.fit_transform(levels, RNG.normal(size=(6, 2)))
+    assert [*encoder.names(["p", "q"])] == ["p_target0", "q_target0", "p_target1", "q_target1"]
+
+
 def test_of_many_classes_the_rare_levels_share_a_column():
     assert columns_of_targets(np.eye(17)) is None
     assert columns_of_targets(np.eye(16)).shape == (16, 16)

@@ -41,6 +41,15 @@ def test_other_rows_have_the_predictions_of_ridge_regression(best):
     np.testing.assert_allclose(scores.transform(new)[:, 0], expected, atol=DEVIATION * TOLERANCE)
 
 
+def test_each_target_has_a_regularisation_of_its_own():
+    alone, beside = LinearScores(), LinearScores()
+    alone.fit_transform(X, LINEAR[:, None])
+    beside.fit_transform(X, np.column_stack([NOISE, LINEAR]))
+    np.testing.assert_allclose(
+        beside.transform(X)[:, 1], alone.transform(X)[:, 0], atol=DEVIATION * TOLERANCE
+    )
+
+
 def test_training_rows_have_the_predictions_of_other_folds(best, by_alpha):
     found = LinearScores().fit_transform(X, LINEAR[:, None])[:, 0]
     for others, rows in KFold(N_FOLDS, shuffle=True, random_state=0).split(LINEAR):

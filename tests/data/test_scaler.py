@@ -103,6 +103,13 @@ def test_a_skewed_column_becomes_its_normal_scores():
     np.testing.assert_allclose(scaler.transform(X)[bulk, 0], scores[bulk], atol=0.02)
 
 
+def test_a_few_outliers_make_no_column_skewed():
+    bulk = np.random.default_rng(0).normal(size=40)
+    column = np.r_[bulk, 20, 30, 40, 50][:, None]  # four are more than a twentieth
+    assert SmoothClipScaler().fit(column).skewed_.size == 0
+    assert SmoothClipScaler().fit(np.tile(column, (4, 1))).skewed_.size == 1
+
+
 def test_no_row_of_a_skewed_column_is_far_from_all_others():
     """Scaled by quartiles, the largest tenth would be beyond the bound, and about equal."""
     X = skewed()[:, None]

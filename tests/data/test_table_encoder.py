@@ -3,6 +3,7 @@
 import datetime as dt
 import pickle
 import re
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -1671,6 +1672,22 @@ def test_a_column_of_rare_levels_only_warns(estimator):
     with pytest.warns(UserWarning, match=message):
         clone(estimator).fit(X, X["area"])
     clone(estimator).fit(X.assign(paid=["1", "2"] * 60), X["area"])  # and this warns of nothing
+
+
+@ON_ALL
+def test_a_column_of_which_most_rows_have_a_level_of_their_own_warns(estimator):
+    """Of 120 rows, 62 and then 60: whether levels are columns or means of targets."""
+    for n_others in (40, 58):
+        for n_alone in (62, 60):
+            numbers = np.append(np.arange(n_alone), 100 + np.arange(120 - n_alone) % n_others)
+            X = pd.DataFrame({"area": np.arange(120.0), "paid": [f"{i} kg" for i in numbers]})
+            n_single = np.count_nonzero(X["paid"].value_counts() == 1)
+            message = "column 'paid' holds [0-9]+ categories in 120 rows, most of them once, too"
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                clone(estimator).fit(X, X["area"])
+            warned = any(re.match(message, str(each.message)) for each in found)
+            assert warned == (n_single > 60)
 
 
 def test_what_was_written_is_not_kept():

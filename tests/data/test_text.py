@@ -21,6 +21,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
+from nona_sklearn._data.text import TextEncoder
 
 WORDS = [
     *("lovely", "quiet", "broken", "noisy", "garden"),
@@ -155,6 +156,7 @@ REFUSED = {
         ValueError,
         "numbers, got nan for '",
     ),
+    "infinity": ({"note": lambda t: np.full((len(t), 2), np.inf)}, ValueError, "got inf for '"),
     "no words": (
         {"note": CountVectorizer(min_df=100)},
         ValueError,
@@ -185,6 +187,13 @@ def test_a_column_without_texts_is_the_same_in_all_rows(missing):
     encoder = TableEncoder(text_features="note").fit(X.assign(note=missing))
     np.testing.assert_array_equal(encoder.transform(X)[:, 1:], np.zeros((len(X), 1)))
     assert encoder.get_feature_names_out()[1] == "note_0"
+
+
+def test_as_many_words_as_components_stay_words():
+    words = [f"word{i:02d}" for i in range(30)]
+    encoder = TextEncoder.fit(CountVectorizer(), [" ".join(words), *words])
+    assert encoder.svd is None
+    np.testing.assert_array_equal(encoder.encode(words), np.eye(30))
 
 
 def test_a_function_of_another_size_is_refused():

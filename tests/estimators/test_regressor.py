@@ -432,6 +432,7 @@ def test_a_constant_target_is_predicted(estimator, plane, value):
     np.testing.assert_allclose(reg.predict(X_test), value, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 @EACH
 def test_constant_and_duplicate_rows(estimator):
     X = np.zeros((12, 2))
@@ -600,6 +601,7 @@ def test_invalid_queries_are_errors(estimator, plane):
         reg.kneighbors(X_test, 2.5)
 
 
+@pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 def test_extreme_values_are_bent_back_or_refused(plane):
     X, X_test, y, _ = plane
     reg = nona().fit(np.r_[X, [[1e300, -1e300]]], np.r_[y, 0])

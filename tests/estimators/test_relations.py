@@ -324,4 +324,14 @@ def test_few_values_agree_by_chance():
     classes = np.random.RandomState(0).randint(5, size=31)
     for labels in np.eye(5)[classes].T:
         assert _lag_of(Column("x", "number", np.zeros(31)), labels) is None
-    assert advice(np.zeros((31, 2)), classes, NONAClassifier) == []
+    (message,) = advice(np.zeros((31, 2)), classes, NONAClassifier)
+    assert "no better than the frequencies of the classes" in message
+
+
+def test_zeros_that_agree_at_most_lags_are_no_lag():
+    """Nine tenths of both are 0, and what differs does not agree."""
+    rng = np.random.RandomState(0)
+    y, column = (np.where(rng.rand(400) < 0.05, rng.rand(400), 0.0) for _ in range(2))
+    looked_at = np.unique(np.linspace(0, 399, 200).astype(int))[::14]
+    column[looked_at] = rng.rand(len(looked_at))
+    assert _lag_of(Column("x", "number", column), y) is None

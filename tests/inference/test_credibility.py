@@ -248,7 +248,9 @@ def test_which_networks_are_judged():
 )
 def test_a_warning_names_the_output_of_noise(names, in_words):
     y = np.column_stack([X[:, 0], (-1.0) ** np.arange(N)])
-    message = f"mean of y on validation rows by chance at most, for {in_words}. They predict it"
+    message = (
+        f"no better than the mean of y, within chance, for {in_words}. All predict it instead"
+    )
     with pytest.warns(UserWarning, match=message):
         NONARegressor(**QUICK).fit(X, y if names is None else pd.DataFrame(y, columns=names))
 

@@ -186,12 +186,13 @@ def test_parameters_that_limit_the_rows_are_kept(params, attempts):
 def test_fit_warns_if_most_networks_are_in_vain(attempts):
     several = QUICK | {"n_estimators": 3}
     attempts(1.5, 1.5, 1.5, 1.5, 0.5)
-    message = "2 of 3 networks predict validation rows no better than the mean of y. They"
+    message = "2 of 3 networks predict validation rows no better than the mean of y. All"
     with torch.no_grad(), pytest.warns(UserWarning, match=message):
         reg = NONARegressor(**several).fit(X, Y)
     assert reg.n_estimators_ == 3
+    assert np.ptp(reg.predict(QUERIES)) < 1e-6  # the third one, too
     attempts(1.5, 1.5, 1.5, 1.5, 1.5, 1.5)
-    message = "3 of 3 networks .* frequencies of the classes. They predict it instead. X may"
+    message = "3 of 3 networks .* frequencies of the classes. All predict it instead. X may"
     with pytest.warns(UserWarning, match=message):
         NONAClassifier(**several).fit(X, Y > 0)
     attempts(1.5, 1.5)
@@ -202,7 +203,7 @@ def test_fit_warns_if_most_networks_are_in_vain(attempts):
 def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
     several = QUICK | {"n_estimators": 3, "validation_fraction": 0.3}
     attempts(0.99, 0.99, 0.99)
-    message = "The networks are better than the mean of y on validation rows by chance at most"
+    message = "The networks predict validation rows no better than the mean of y, within chance"
     with pytest.warns(UserWarning, match=message):
         reg = NONARegressor(**several).fit(X, RNG.permutation(Y))
     assert np.ptp(reg.predict(QUERIES)) < 1e-6
@@ -226,7 +227,7 @@ def test_equal_targets_are_learned_in_a_few_epochs(estimator):
 
 def test_equal_rows_are_the_mean_whatever_their_validation_loss_is(attempts):
     attempts(0.5, 0.5)
-    message = "2 of 2 networks predict validation rows no better than the mean of y. They"
+    message = "2 of 2 networks predict validation rows no better than the mean of y. All"
     with pytest.warns(UserWarning, match=message):
         reg = NONARegressor(n_estimators=2, random_state=0).fit(np.zeros_like(X), Y)
     assert reg.n_iter_ < 10
@@ -237,3 +238,21 @@ def test_equal_rows_are_the_mean_whatever_their_validation_loss_is(attempts):
 def test_equal_targets_of_equal_rows_are_no_reason_to_warn():
     reg = NONARegressor(n_estimators=2, random_state=0).fit(np.zeros_like(X), np.ones(len(X)))
     assert in_vain(reg) == [False, False]
+
+
+@pytest.mark.filterwarnings("error")
+def test_half_of_the_networks_are_not_most(attempts):
+    attempts(1.5, 1.5, 0.5)
+    reg = NONARegressor(**QUICK | {"n_estimators": 2}).fit(X, Y)
+    assert in_vain(reg) == [True, False]
+    assert np.ptp(reg.predict(QUERIES)) > 1e-3  # the second one predicts
+
+
+@IN_VAIN
+def test_the_better_of_two_trainings_in_vain_is_kept(attempts):
+    params = QUICK | {"n_neighbors": 5}  # which does not fall back
+    attempts(1.2, 1.5)
+    found = NONARegressor(**params).fit(X, Y)
+    attempts(1.2)
+    once = NONARegressor(**params, warm_start=True).fit(X, Y)
+    np.testing.assert_array_equal(found.predict(QUERIES), once.predict(QUERIES))
