@@ -218,19 +218,18 @@ def describe_reading(column: Column) -> str:
     text, value = max(given, key=lambda pair: len(pair[0]))
     mark = next((text for text, _ in pairs if text is not None and _is_gap(text)), None)
     gaps = "" if mark is None else f", and {mark!r} as a gap"
-    thousands = " (remove points if they separate thousands)" * _may_be_thousands(column)
+    thousands = " (remove points if they separate thousands)" * _may_be_thousands(
+        column.form, [text for text, _ in given]
+    )
     return f"as {column.form}, such as {text!r:.{SHOWN}} as {value}{gaps}{thousands}"
 
 
-def _may_be_thousands(column: Column) -> bool:
+def _may_be_thousands(form: Form, texts: list[str]) -> bool:
     """Whether there are points in numbers, and each is before three digits."""
-    form = column.form
-    if form.kind != "number" or form.decimal != ".":
+    if not isinstance(form, NumberForm) or form.decimal != ".":
         return False
-    with_points = [
-        text.replace(form.unit, "").strip() for text in column.texts if "." in str(text)
-    ]
-    return bool(with_points) and all(map(MAYBE_THOUSANDS.fullmatch, with_points))
+    points = [text.replace(form.unit, "").strip() for text in texts if "." in text]
+    return bool(points) and all(map(MAYBE_THOUSANDS.fullmatch, points))
 
 
 def _is_gap(text: str | None) -> bool:
