@@ -18,6 +18,8 @@ from benchmarks import scores
 
 #: Warnings of pytabkit and its libraries, where it is installed.
 pytestmark = [
+    # Tables of quick runs are made up, of words among others.
+    pytest.mark.filterwarnings("ignore:column .* categories in .* rows:UserWarning"),
     pytest.mark.filterwarnings("default:::pytabkit"),
     pytest.mark.filterwarnings("default:.torch.jit.script. is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("default:.isinstance.treespec, LeafSpec.. is deprecated"),

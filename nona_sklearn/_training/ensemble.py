@@ -89,7 +89,7 @@ def train_networks(
 
 def _agree(trained: Trained) -> None:
     """Let all networks predict the mean if most do: the others are better by chance."""
-    n_in_vain = sum("in_vain" in history[-1] for _, history in trained)
+    n_in_vain = sum("in_vain" in epoch for _, history in trained for epoch in history)
     if n_in_vain > len(trained) / 2:
         for network, _ in trained:
             network.predict_mean()

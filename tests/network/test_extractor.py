@@ -702,7 +702,7 @@ def test_two_processes_train_one_network(tmp_path):
 
 
 def test_gaps_are_allowed_only_without_an_extractor():
-    X, y = np.ones((20, 2)), np.arange(20.0)
+    X, y = np.arange(40.0).reshape(20, 2), np.arange(20.0)
     X[3, 0] = np.nan
     reg = NONARegressor(n_estimators=1, max_iter=1)
     assert get_tags(reg).input_tags.allow_nan

@@ -137,7 +137,7 @@ def test_estimators_of_raw_tables_come_back(estimator, y, tmp_path):
     loaded = again(estimator, tmp_path)
     assert_alike(loaded, estimator, TABLE)
     assert loaded.explain(TABLE[:1])["neighbor"][0].startswith("flat")
-    with pytest.raises(ValueError, match="column 'let' held dates without a time zone"):
+    with pytest.raises(ValueError, match="column 'let' held dates in fit, and holds 'today' now"):
         loaded.predict(TABLE.assign(let="today"))
 
 
