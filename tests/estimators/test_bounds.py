@@ -253,6 +253,18 @@ def test_without_calibration_the_values_are_those_of_neighbours():
     np.testing.assert_array_equal(behind[both], np.stack([low, high], axis=1)[both])
 
 
+def test_deviations_within_bounds_are_those_of_the_quantiles():
+    """Also where distributions are narrower than the weighted targets (`power`)."""
+    y = np.exp(X[:, 0]).clip(0.0, 3.0)
+    reg = nona(bounds=(0.0, 3.0), n_estimators=1).fit(X, y)
+    levels = (np.arange(1000) + 0.5) / 1000
+    for noise in ((), (0.5,)):
+        reg.calibration_ = nona_sklearn.Calibration(power=0.3, noise=noise)
+        std = reg.predict(QUERIES, return_std=True)[1]
+        quantiles = reg.predict_quantiles(QUERIES, levels)
+        np.testing.assert_allclose(std, quantiles.std(axis=1), rtol=0.01, atol=1e-3)
+
+
 def test_the_deviation_of_two_counts_is_half_their_difference():
     """Each row is there twice: both are equally near."""
     params = {"bounds": "count", "adjust": False, "n_estimators": 1, "n_neighbors": 2}
