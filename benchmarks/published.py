@@ -23,16 +23,13 @@ from . import real_data
 from .ledger import complete
 from .quick import shorten
 from .rivals import boosted, catboosted
+from .scores import crps
 from .timing import timed
 
 LEVELS = np.arange(1, 100) / 100
 N_SEEDS, N_SPLITS, N_TOGETHER = 15, 20, 5
 TOGETHER = f"NONA, {N_TOGETHER} seeds"
 TREES = ["HistGradientBoosting", "CatBoost"]
-TABR = "https://arxiv.org/abs/2307.14338"
-TABM = "https://arxiv.org/abs/2410.24210"
-TABPACK = "https://arxiv.org/abs/2607.14338"
-IBUG = "https://arxiv.org/abs/2205.11412"
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +189,7 @@ def predicted(published, name, number, prepare):
     train, valid, test = splits[number % len(splits)]
     model = prepare(make_model(name, X, number))
     ours = isinstance(model, NONARegressor)
-    # Published networks stop by these rows. Trees at their defaults do not look at them.
+    # Published networks stop by these rows. Trees at their defaults do not use them.
     further = {"X_val": X.iloc[valid], "y_val": y[valid]} if ours and valid is not None else {}
     seconds = timed(lambda: model.fit(X.iloc[train], y[train], **further))
     queries = X.iloc[test]
@@ -225,8 +222,7 @@ def score(published, name, number, prepare=lambda model: model):
         "seconds": sum(seconds for *_, seconds in parts),
     }
     if (quantiles := parts[0][1]) is not None:
-        errors = y[test, None] - quantiles
-        found["crps"] = 2 * np.mean(np.maximum(LEVELS * errors, (LEVELS - 1) * errors))
+        found["crps"] = crps(quantiles, y[test], LEVELS)
     return found
 
 

@@ -125,6 +125,12 @@ def normalised_rmse(model, X, y):
     return np.sqrt(np.mean((np.ravel(model.predict(X)) - y) ** 2)) / y.std()
 
 
+def crps(quantiles, y, levels):
+    """Continuous ranked probability score: twice the mean pinball loss of quantiles (n, k)."""
+    errors = y[:, None] - quantiles
+    return 2 * np.mean(np.maximum(levels * errors, (levels - 1) * errors))
+
+
 def relative_error(scores, baseline):
     """Geometric mean over the sets of each model's error, divided by the baseline's."""
     return np.exp(np.log(scores / scores.loc[baseline]).mean(axis=1))

@@ -23,7 +23,7 @@ from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
 from . import real_data
 from .ledger import complete
 from .quick import N_EPOCHS
-from .scores import relative_error
+from .scores import crps, relative_error
 
 SETS = ["diabetes", "concrete", "abalone", *real_data.SPREAD]
 FOLDED = ["diabetes", "concrete"]  # one test set of a hundred rows is too small for a coverage
@@ -133,8 +133,7 @@ def score(quantiles, y):
         scores[f"shared_{nominal}"] = np.mean(np.maximum(within, 0) / (high - low))
         scores[f"below_{nominal}"] = np.mean(below)
         scores[f"above_{nominal}"] = np.mean(above)
-    errors = y[:, None] - quantiles
-    return scores | {"crps": 2 * np.mean(np.maximum(LEVELS * errors, (LEVELS - 1) * errors))}
+    return scores | {"crps": crps(quantiles, y, LEVELS)}
 
 
 def score_all_ratings(quantiles, rows):

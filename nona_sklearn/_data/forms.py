@@ -115,7 +115,7 @@ def read_strings(column: Column) -> Column:
     return _read_by(forms[0], column.texts, column)
 
 
-def stranger_in(column: Column) -> str | None:
+def unreadable_in(column: Column) -> str | None:
     """The first string that is no number or date in a column where nearly all others are.
 
     None, if there is none: few levels that repeat, and codes, are categories.

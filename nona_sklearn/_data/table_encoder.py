@@ -22,7 +22,7 @@ from .._utils.storable import storable, storable_estimator
 from .._utils.validation import is_whole
 from .columns import SHOWN, Column, read_columns
 from .feature import Feature
-from .forms import describe_reading, has_two_readings, read_strings, stranger_in
+from .forms import describe_reading, has_two_readings, read_strings, unreadable_in
 from .levels import LevelEncoder
 from .names import free_name
 from .tables import as_array, as_dense, check_table
@@ -370,8 +370,8 @@ def _warn_about_strings(columns: list[Column]) -> None:
             "by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
             stacklevel=2,
         )
-    strangers = [(column, stranger_in(column)) for column in columns]
-    if found := [f"{each.label} holds {text!r:.{SHOWN}}" for each, text in strangers if text]:
+    unreadable = [(column, unreadable_in(column)) for column in columns]
+    if found := [f"{each.label} holds {text!r:.{SHOWN}}" for each, text in unreadable if text]:
         warnings.warn(
             "Columns stay categories where nearly all strings are numbers or dates: "
             f"{_listed(found)}. Correct such values or make them gaps (None), or name a column in "

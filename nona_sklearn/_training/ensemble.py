@@ -83,11 +83,11 @@ def train_networks(
             parallel = CountedParallel(n_jobs, progress)
             trained = parallel(delayed(train)() for train in trainings)
     if config.falls_back:
-        _agree(trained)
+        _fall_back_together(trained)
     return trained
 
 
-def _agree(trained: Trained) -> None:
+def _fall_back_together(trained: Trained) -> None:
     """Let all networks predict the mean if most do: the others are better by chance."""
     n_in_vain = sum("in_vain" in epoch for _, history in trained for epoch in history)
     if n_in_vain > len(trained) / 2:

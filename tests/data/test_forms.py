@@ -172,8 +172,10 @@ NEARLY = {
 
 @pytest.mark.parametrize("case", NEARLY)
 def test_a_value_that_keeps_a_column_from_being_read_is_named(case):
-    texts, stranger = NEARLY[case]
-    message = re.escape(f"nearly all strings are numbers or dates: column 'x' holds {stranger!r}.")
+    texts, unreadable = NEARLY[case]
+    message = re.escape(
+        f"nearly all strings are numbers or dates: column 'x' holds {unreadable!r}."
+    )
     with pytest.warns(UserWarning, match=message):
         encoder = TableEncoder(min_frequency=1).fit(one(texts))
     assert encoder.features_[0].is_category
