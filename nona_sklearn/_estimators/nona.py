@@ -157,7 +157,7 @@ class NONARegressor(NeighborRegressor):
         is too short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
-        Number of queries of each step. 'auto' makes about 8 steps an epoch: a power of two from
+        Number of queries of each step. 'auto' makes about 4 steps an epoch: a power of two from
         32 to 512, or 1,024 for more than 65,536 rows; with a `feature_extractor` 16 steps, and up
         to 256. Of more than 65,536 rows of a table, an epoch takes as many, drawn anew.
 
@@ -190,7 +190,7 @@ class NONARegressor(NeighborRegressor):
         ``early_stopping=False``, and where fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Stop after this many epochs without improvement. 'auto': 12, which are short; 24 for a
+        Stop after this many epochs without improvement. 'auto': 9, which are short; 24 for a
         table with more than 65,536 rows; with a `feature_extractor` 10.
 
     callbacks : list of skorch callbacks or None, default=None

@@ -146,7 +146,7 @@ OF_TABLES = {
     "adjust": True,
     "average": True,
     "learning_rate_init": 0.02,
-    "n_iter_no_change": 12,
+    "n_iter_no_change": 9,
     "pool_size": 2048,
 }
 #: Instead, with more rows than `LARGE`: near neighbours are in a large pool only, and losses

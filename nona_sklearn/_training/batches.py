@@ -13,7 +13,7 @@ LARGE = 2**16  # rows of a table: of more, one network is trained, in larger ste
 
 # Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
 # rows are costly, are more and smaller.
-STEPS, MAX_BATCH, MAX_LARGE_BATCH = 8, 512, 1024
+STEPS, MAX_BATCH, MAX_LARGE_BATCH = 4, 512, 1024
 
 
 EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH = 16, 256

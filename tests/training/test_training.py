@@ -456,7 +456,7 @@ def test_large_tables_have_a_recipe_of_their_own():
         return config.pool_size, config.learning_rate_init, config.n_iter_no_change
 
     few, many = 2**16, 2**16 + 1
-    assert recipe(NONARegressor(), few) == (2048, 0.02, 12)
+    assert recipe(NONARegressor(), few) == (2048, 0.02, 9)
     assert recipe(NONARegressor(), many) == (4096, 0.01, 24)
     assert recipe(NONARegressor(pool_size=50, learning_rate_init=0.5), many) == (50, 0.5, 24)
     extracting = NONARegressor(feature_extractor=nn.Identity)
@@ -468,7 +468,7 @@ def test_batch_size_follows_the_rows():
         [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 60_000, 1_000_000)]
         for extracts in (False, True)
     )
-    assert of_tables == [32, 32, 128, 256, 512, 1024]
+    assert of_tables == [32, 64, 256, 512, 512, 1024]
     assert of_extractors == [32, 32, 64, 128, 256, 256]
     assert resolve_batch_size(7, 1_000_000) == 7
 
