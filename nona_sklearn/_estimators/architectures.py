@@ -21,8 +21,9 @@ from .._network.extractor import (
     count_features,
     make_extractor,
 )
-from .._network.network import NeighborNetwork
-from .._training.batches import LARGE
+from .._network.network import Concatenation, NeighborNetwork
+from .._network.trend import fit_trend
+from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
@@ -153,7 +154,7 @@ class Architecture:
         if is_classifier(estimator):
             # Where classes are apart the log loss falls by shares of itself for ever: a network
             # that goes on only grows overconfident.
-            options["threshold_mode"] = "abs"
+            options |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
             if (loss := ASSoftmax.of(estimator.loss)) is not None:
                 options["max_accumulation"] = int(loss.max_accumulation)
         return TrainingConfig(
@@ -474,6 +475,11 @@ class SoftStepArchitecture(Architecture):
     def step(self):
         return self.estimator.softstep
 
+    @property
+    def adjusts(self) -> bool:
+        """Whether neighbours are adjusted by a trend."""
+        return getattr(self.estimator, "adjust", False)
+
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
     ) -> NeighborNetwork:
@@ -490,6 +496,7 @@ class SoftStepArchitecture(Architecture):
             estimator.weighting,
             learn_temperature=True,
             n_neighbors=n_neighbors,
+            n_adjusted=targets.n_adjusted if self.adjusts else 0,
         )
         on_ranks = estimator.softstep_on == "rank"
         if not self._in_given_space and on_ranks and not head.weighting.depends_on_similarity:
@@ -500,7 +507,11 @@ class SoftStepArchitecture(Architecture):
             )
         self.check_n_rows(len(X))
         self.check_search(head, len(X))
-        network = NeighborNetwork(self._make_embedding(n_features), head)
+        embedding = self._make_embedding(n_features)
+        if self.adjusts:
+            rows = sample[train]
+            embedding = Concatenation([embedding, fit_trend(rows.X, rows.y, *rows.weights)])
+        network = NeighborNetwork(embedding, head)
         some = X
         if len(X) > START_SAMPLE:  # rows may come in order
             some = X[torch.randperm(len(X))[:START_SAMPLE]]

@@ -157,9 +157,10 @@ class NONARegressor(NeighborRegressor):
         is too short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
-        Number of queries of each step. 'auto' makes about 4 steps an epoch: a power of two from
-        32 to 512, or 1,024 for more than 65,536 rows; with a `feature_extractor` 16 steps, and up
-        to 256. Of more than 65,536 rows of a table, an epoch takes as many, drawn anew.
+        Number of queries of each step. 'auto' makes about 4 steps an epoch, of classes 8: a power
+        of two from 32 to 512, or 1,024 for more than 65,536 rows; with a `feature_extractor` 16
+        steps, and up to 256. Of more than 65,536 rows of a table, an epoch takes as many, drawn
+        anew.
 
     learning_rate_init : float or 'auto', default='auto'
         Learning rate of AdamW. 'auto': 0.02; of classes, with a `feature_extractor`, and for a

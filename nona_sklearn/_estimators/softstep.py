@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from .._data.sparse_encoder import SparseEncoder
+from .._network.network import Concatenation
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights
@@ -22,7 +23,7 @@ from .parameters import (
 )
 from .queries import fitted_snapshot
 from .regression import NeighborRegressor
-from .upgrades import upgrade_softstep
+from .upgrades import upgrade_softstep, upgrade_softstep_regressor
 
 
 def feature_importances(estimator: Any) -> np.ndarray:
@@ -32,6 +33,8 @@ def feature_importances(estimator: Any) -> np.ndarray:
     """
     fitted = fitted_snapshot(estimator)
     embedding = fitted.network_.embedding
+    if isinstance(embedding, Concatenation):  # beside a trend
+        embedding = embedding.embeddings[0]
     if not isinstance(embedding, FeatureWeights):
         raise AttributeError(
             "feature_importances_ needs a fit with learn_feature_weights=True and "
@@ -48,7 +51,7 @@ def feature_importances(estimator: Any) -> np.ndarray:
     return of_columns / (squares.sum() or 1.0)
 
 
-@storable_estimator(upgrade=upgrade_softstep)
+@storable_estimator(upgrade=upgrade_softstep_regressor)
 @with_parameters_of(NONARegressor)
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftStepKNeighborsRegressor(NeighborRegressor):
@@ -59,7 +62,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     query anew. The space is
     that of the features, each of which learns how much it counts; or the given one, of
     precomputed embeddings for example; or an embedding that is learned as well
-    (`hidden_layer_sizes`).
+    (`hidden_layer_sizes`). The neighbours' targets are adjusted by an additive trend of the
+    features (`adjust`).
 
     Read more in the :doc:`user guide </user_guide>`.
 
@@ -124,6 +128,13 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     embedding_dim : int, default=32
         Number of dimensions of the learned embedding. Unused with
         ``hidden_layer_sizes=None``.
+
+    adjust : bool, default=True
+        Whether a neighbour's target is adjusted by the difference that an additive trend makes
+        between it and the query, as an appraiser adjusts comparable sales: ``y_j + g(query) -
+        g(j)``. The trend g is a ridge regression on piecewise-linear functions of each feature,
+        whose penalty is chosen by the leave-one-out error. False is the paper's form, ``weights @
+        targets``: a weighted mean of training targets, within their range.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours of a training step, as for :class:`NONARegressor`.
@@ -235,6 +246,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
+    adjust: bool = True
     bounds: Any = None
     neighbor_pool: str = "dataset"
     pool_size: int = 1024
@@ -251,7 +263,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS
+    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | {"adjust": ["boolean"]}
     feature_importances_ = property(feature_importances)
 
     def _architecture(self):

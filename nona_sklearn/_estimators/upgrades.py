@@ -35,6 +35,11 @@ def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
+def upgrade_softstep_regressor(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a `SoftStepKNeighborsRegressor`: that of 0.2.0 adjusted nothing."""
+    return {"adjust": False} | upgrade_softstep(parameters)
+
+
 def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters of a SoftStep k-NN estimator."""
     new = {name: value for name, value in parameters.items() if name not in GONE}

@@ -23,11 +23,12 @@ from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
 from .extractor import ExtractorEmbedding, make_extractor
 from .network import Concatenation, NeighborNetwork
+from .trend import AdditiveTrend
 
 MODULES: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        *(NeighborNetwork, Concatenation, ExtractorEmbedding),
+        *(NeighborNetwork, Concatenation, ExtractorEmbedding, AdditiveTrend),
         *(PeriodicEmbedding, MLPEmbedding, FeatureWeights),
         *(NONAHead, ClassHead, AverageHead, SoftStep),
         *(type(make()) for make in WEIGHTINGS.values()),

@@ -12,14 +12,9 @@ from torch.utils.data import TensorDataset
 LARGE = 2**16  # rows of a table: of more, one network is trained, in larger steps
 
 # Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
-# rows are costly, are more and smaller.
-STEPS, MAX_BATCH, MAX_LARGE_BATCH = 4, 512, 1024
-
-
-EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH = 16, 256
-
-
-MIN_BATCH = 32
+# rows are costly, are more and smaller; classes are sooner memorised in large batches.
+STEPS, STEPS_OF_CLASSES, EXTRACTOR_STEPS = 4, 8, 16
+MIN_BATCH, MAX_BATCH, MAX_LARGE_BATCH, MAX_EXTRACTOR_BATCH = 32, 512, 1024, 256
 
 
 class AdaptiveAccumulation:
@@ -101,14 +96,16 @@ def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
     return n_parts if micro_batch_size == 1 else max(1, min(n_parts, n_rows // 2))
 
 
-def resolve_batch_size(batch_size: int | str, n: int, extracts: bool = False) -> int:
+def resolve_batch_size(
+    batch_size: int | str, n: int, n_steps: int = STEPS, extracts: bool = False
+) -> int:
     """Turn 'auto' into the power of two that makes about so many steps an epoch, within bounds."""
     if batch_size != "auto":
         return int(batch_size)
-    steps, largest = (EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH) if extracts else (STEPS, MAX_BATCH)
-    if n > LARGE and not extracts:
-        largest = MAX_LARGE_BATCH
-    return min(max(2 ** round(math.log2(n / steps)), MIN_BATCH), largest)
+    largest = MAX_LARGE_BATCH if n > LARGE else MAX_BATCH
+    if extracts:
+        n_steps, largest = EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH
+    return min(max(2 ** round(math.log2(n / n_steps)), MIN_BATCH), largest)
 
 
 def numbered(y: Tensor) -> TensorDataset:

@@ -25,7 +25,14 @@ from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
 from ..attention import NONAHead
 from ..losses import WeightedLoss
-from .batches import AdaptiveAccumulation, RowBatches, WholeBatch, numbered, resolve_batch_size
+from .batches import (
+    STEPS,
+    AdaptiveAccumulation,
+    RowBatches,
+    WholeBatch,
+    numbered,
+    resolve_batch_size,
+)
 from .callbacks import Deadline, ReportEpochs, WeightAveraging
 from .convergence import check_parameters, divergence_named
 from .net import AcceleratedNet, NONANet
@@ -56,6 +63,8 @@ class TrainingConfig:
         Whether the mean of the outputs' losses is geometric (:class:`~..losses.WeightedLoss`).
     extractor : FeatureExtractor, optional
         The feature extractor under the embedding, with its training parameters.
+    n_steps : int, default=4
+        About how many steps an epoch has with ``batch_size='auto'``, on a table.
     average : bool, default=False
         Whether epochs are judged and kept by the running average of the steps' weights.
     refine_on_training : bool, default=False
@@ -91,6 +100,7 @@ class TrainingConfig:
     loss: Callable[..., nn.Module] = nn.MSELoss
     balanced: bool = False
     extractor: FeatureExtractor | None = None
+    n_steps: int = STEPS
     average: bool = False
     refine_on_training: bool = False
     n_neighbors: Sequence[int] = ()
@@ -121,7 +131,7 @@ def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfi
     """
     n_rows = len(sample)
     some = torch.linspace(0, n_rows - 1, min(n_rows, max(config.pool_size, TRIED_ROWS))).long()
-    size = resolve_batch_size(config.batch_size, n_rows)
+    size = resolve_batch_size(config.batch_size, n_rows, config.n_steps)
     short = replace(config, batch_size=size, max_iter=1, n_neighbors=(), callbacks=(), verbose=0)
     trial = _train_once(network, sample[some], None, short, 0, math.inf, None, None)
     of_row = trial.history[0]["dur"] / len(some)
@@ -320,7 +330,9 @@ def _callbacks(
 def _net_options(config: TrainingConfig, n_rows: int) -> tuple[type[NONANet], dict]:
     """Choose the net, and its parameters that depend on the configuration alone."""
     extractor = config.extractor
-    batch_size = resolve_batch_size(config.batch_size, n_rows, extractor is not None)
+    batch_size = resolve_batch_size(
+        config.batch_size, n_rows, config.n_steps, extractor is not None
+    )
     # The head's few scalars have a meaning of their own; decay would pull them to it.
     param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
     options: dict[str, Any] = {

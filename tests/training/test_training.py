@@ -24,6 +24,8 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import refinement, trainer
 from nona_sklearn._training.batches import (
+    STEPS,
+    STEPS_OF_CLASSES,
     AdaptiveAccumulation,
     RowBatches,
     count_parts,
@@ -464,11 +466,12 @@ def test_large_tables_have_a_recipe_of_their_own():
 
 
 def test_batch_size_follows_the_rows():
-    of_tables, of_extractors = (
-        [resolve_batch_size("auto", n, extracts) for n in (2, 300, 1000, 2000, 60_000, 1_000_000)]
-        for extracts in (False, True)
+    of_tables, of_classes, of_extractors = (
+        [resolve_batch_size("auto", n, *of) for n in (2, 300, 1000, 2000, 60_000, 1_000_000)]
+        for of in ((), (STEPS_OF_CLASSES,), (STEPS, True))
     )
     assert of_tables == [32, 64, 256, 512, 512, 1024]
+    assert of_classes == [32, 32, 128, 256, 512, 1024]
     assert of_extractors == [32, 32, 64, 128, 256, 256]
     assert resolve_batch_size(7, 1_000_000) == 7
 
