@@ -136,7 +136,7 @@ class PeriodicEmbedding(nn.Module):
         The features to widen; the others, such as binary ones, are passed on. None: all.
     n_frequencies : int, default=16
         Number of frequencies `c` per feature.
-    frequency_scale : float, default=0.2
+    frequency_scale : float, default=0.1
         Standard deviation of the initial frequencies, in periods per unit.
     width : int, default=8
         Number of outputs per widened feature, itself included.
@@ -156,7 +156,7 @@ class PeriodicEmbedding(nn.Module):
         n_features: int,
         columns: Sequence[int] | None = None,
         n_frequencies: int = 16,
-        frequency_scale: float = 0.2,
+        frequency_scale: float = 0.1,
         width: int = 8,
     ):
         super().__init__()
