@@ -8,7 +8,7 @@ from sklearn.linear_model import RidgeCV
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-MAX_BINS = 16  # of a feature, each with as many of the rows
+MAX_BINS = 8  # of a feature, each with as many of the rows; 16 follow noise
 MAX_CURVED = 64  # features of more than two values: more are an embedding as a rule
 MAX_ROWS = 2**14  # from which a trend is fitted
 PENALTIES = np.logspace(-5, 2, 15)  # of each row
