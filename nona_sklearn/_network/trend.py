@@ -74,7 +74,7 @@ def fit_trend(X: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Addi
     AdditiveTrend
         Without an intercept, which differences do not have.
     """
-    some = torch.linspace(0, len(X) - 1, min(len(X), MAX_ROWS)).long()
+    some = torch.linspace(0, len(X) - 1, min(len(X), MAX_ROWS), dtype=torch.float64).long()
     X, y = X[some], y[some].reshape(len(some), -1).double()
     trend = AdditiveTrend(*_bins(X), X.shape[1], y.shape[1])
     scales = X.std(dim=0).double()
