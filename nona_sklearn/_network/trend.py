@@ -102,7 +102,8 @@ def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     widths = torch.full_like(starts, torch.inf)
     levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)
     for i, j in enumerate(curved):
-        edges = X[:, j].double().quantile(levels).float().unique()
+        # Values of rows, between which there may be no others.
+        edges = X[:, j].double().quantile(levels, interpolation="lower").float().unique()
         n_bins = len(edges) - 1
         starts[i, :n_bins], widths[i, :n_bins] = edges[:-1], edges.diff()
     return torch.tensor(curved, dtype=torch.long), starts, widths

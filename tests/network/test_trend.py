@@ -37,7 +37,8 @@ def test_the_trend_is_ridge_regression_on_piecewise_linear_codes():
     def codes(rows):
         columns = []
         for j in range(2):
-            edges = np.quantile(X[:, j].astype(np.float32).astype(float), levels / MAX_BINS)
+            column = X[:, j].astype(np.float32).astype(float)
+            edges = np.quantile(column, levels / MAX_BINS, method="lower")
             place = np.interp(rows[:, j], edges, levels)
             columns += [np.clip(place - k, 0, 1) for k in levels[:-1]]
         return np.stack([rows[:, 2] / X[:, 2].std(ddof=1), *columns], axis=1)
@@ -71,6 +72,15 @@ def test_it_is_constant_beyond_the_bins():
     assert abs(found[0] - found[3]) > 0.5
 
 
+def test_a_number_of_few_values_has_fewer_bins():
+    """Its function rises between the values, and by nothing else."""
+    rows = np.repeat([[-5.0], [0.0], [1.0], [9.0]], 50, axis=0)
+    found = values(fitted(rows, np.repeat([0.0, 2.0, 1.0, 4.0], 50)), rows[::50])[:, 0]
+    np.testing.assert_allclose(np.diff(found), [2, -1, 3], atol=0.01)
+    middle = values(fitted(rows, np.repeat([0.0, 2.0, 1.0, 4.0], 50)), np.array([[-2.5], [5.0]]))
+    np.testing.assert_allclose(middle[:, 0] - found[0], [1, 2.5], atol=0.01)
+
+
 @pytest.mark.parametrize("n_features", [MAX_CURVED, MAX_CURVED + 1])
 def test_of_many_features_it_is_linear(n_features):
     rows = RNG.normal(size=(80, n_features))
@@ -91,10 +101,10 @@ def test_rows_of_more_weight_count_more():
 
 
 def test_several_targets_have_trends_of_their_own():
-    both = fitted(X, np.stack([Y, X[:, 2]], axis=1))
-    np.testing.assert_allclose(values(both, NEW)[:, :1], values(fitted(X, Y), NEW), atol=1e-4)
-    binary = values(both, NEW)[:, 1]
-    np.testing.assert_allclose(binary - binary[0], NEW[:, 2] - NEW[0, 2], atol=0.02)
+    noise = RNG.normal(size=300)  # of another penalty
+    both = values(fitted(X, np.stack([Y, noise], axis=1)), NEW)
+    for j, targets in enumerate((Y, noise)):
+        np.testing.assert_allclose(both[:, [j]], values(fitted(X, targets), NEW), atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [np.ones((12, 3)), np.zeros((12, 1))])
@@ -140,6 +150,16 @@ def test_without_adjustment_predictions_are_within_the_targets():
     predictions = knn(adjust=False).fit(X, Y).predict(3 * NEW)
     assert Y.min() <= predictions.min()
     assert predictions.max() <= Y.max()
+
+
+@pytest.mark.parametrize(("weight", "slope"), [(1.0, 2.0), (1e6, 3.0)])
+def test_the_sample_weights_of_a_fit_are_those_of_its_trend(weight, slope):
+    rows = np.r_[BINARY, BINARY].astype(float)
+    targets = np.r_[1.0 * BINARY[:, 0], 3.0 * BINARY[:, 0]]
+    reg = knn().fit(rows, targets, sample_weight=np.repeat([1.0, weight], 300))
+    ends = reg.scaler_.transform([[0.0], [1.0]])
+    rise = np.diff(values(reg.network_.embedding.embeddings[1], ends), axis=0).item()
+    assert rise * reg.targets_.scaler.scale_[0] == pytest.approx(slope, rel=0.01)
 
 
 def test_validation_rows_are_no_part_of_the_trend():
