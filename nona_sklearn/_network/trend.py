@@ -74,12 +74,15 @@ def fit_trend(X: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Addi
     AdditiveTrend
         Without an intercept, which differences do not have.
     """
+    if sample_weight is not None:  # targets of a row without weight may be infinite in their unit
+        counts = sample_weight > 0
+        X, y, sample_weight = X[counts], y[counts], sample_weight[counts]
     some = torch.linspace(0, len(X) - 1, min(len(X), MAX_ROWS), dtype=torch.float64).long()
     X, y = X[some], y[some].reshape(len(some), -1).double()
     trend = AdditiveTrend(*_bins(X), X.shape[1], y.shape[1])
-    scales = X.std(dim=0).double()
-    linear = (scales > 0).index_fill(0, trend.columns, False)
-    numbers = X[:, linear].double() / scales[linear]
+    linear = (X != X[:1]).any(dim=0).index_fill(0, trend.columns, False)
+    scales = X[:, linear].double().std(dim=0, correction=0)
+    numbers = X[:, linear].double() / scales
     codes = torch.cat([numbers, trend.codes(X).double()], dim=1)
     if not codes.shape[1]:
         return trend
@@ -89,7 +92,7 @@ def fit_trend(X: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Addi
         ridge.fit(codes.numpy(), y.numpy(), weights)
     coefficients = torch.from_numpy(ridge.coef_.reshape(y.shape[1], -1).T)
     slopes, rises = coefficients.split([len(coefficients) - len(trend.rises), len(trend.rises)])
-    trend.slopes[linear] = (slopes / scales[linear, None]).to(trend.slopes)
+    trend.slopes[linear] = (slopes / scales[:, None]).to(trend.slopes)
     trend.rises.copy_(rises)
     return trend
 

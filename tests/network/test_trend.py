@@ -41,7 +41,7 @@ def test_the_trend_is_ridge_regression_on_piecewise_linear_codes():
             edges = np.quantile(column, levels / MAX_BINS, method="lower")
             place = np.interp(rows[:, j], edges, levels)
             columns += [np.clip(place - k, 0, 1) for k in levels[:-1]]
-        return np.stack([rows[:, 2] / X[:, 2].std(ddof=1), *columns], axis=1)
+        return np.stack([rows[:, 2] / X[:, 2].std(), *columns], axis=1)
 
     ridge = RidgeCV(PENALTIES * len(X)).fit(codes(X), Y)
     trend = fitted(X, Y)
@@ -100,6 +100,14 @@ def test_rows_of_more_weight_count_more():
         assert found == pytest.approx(slope, rel=0.01)
 
 
+def test_rows_without_weight_do_not_count():
+    rows, targets = np.r_[X, X[:2]], np.r_[Y, np.inf, -np.inf]
+    trend = fitted(rows, targets, sample_weight=np.r_[np.ones(300), 0, 0])
+    np.testing.assert_array_equal(values(trend, NEW), values(fitted(X, Y), NEW))
+    alone = fitted(X, Y, sample_weight=np.r_[1.0, np.zeros(299)])
+    assert not values(alone, NEW).any()
+
+
 def test_several_targets_have_trends_of_their_own():
     noise = RNG.normal(size=300)  # of another penalty
     both = values(fitted(X, np.stack([Y, noise], axis=1)), NEW)
@@ -107,7 +115,7 @@ def test_several_targets_have_trends_of_their_own():
         np.testing.assert_allclose(both[:, [j]], values(fitted(X, targets), NEW), atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [np.ones((12, 3)), np.zeros((12, 1))])
+@pytest.mark.parametrize("rows", [np.ones((12, 3)), np.zeros((12, 1)), np.full((12, 2), 0.1)])
 def test_constant_features_have_none(rows):
     assert not values(fitted(rows, np.arange(12.0)), RNG.normal(size=(5, rows.shape[1]))).any()
 
