@@ -80,20 +80,22 @@ def fit_trend(X: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Addi
     some = torch.linspace(0, len(X) - 1, min(len(X), MAX_ROWS), dtype=torch.float64).long()
     X, y = X[some], y[some].reshape(len(some), -1).double()
     trend = AdditiveTrend(*_bins(X), X.shape[1], y.shape[1])
-    linear = (X != X[:1]).any(dim=0).index_fill(0, trend.columns, False)
-    scales = X[:, linear].double().std(dim=0, correction=0)
-    numbers = X[:, linear].double() / scales
-    codes = torch.cat([numbers, trend.codes(X).double()], dim=1)
-    if not codes.shape[1]:
+    linear = X.ne(X[:1]).any(dim=0).index_fill(0, trend.columns, False)
+    if not (linear.any() or len(trend.columns)):
         return trend
+    numbers = X[:, linear].double().numpy()
+    scales = numbers.std(axis=0)
+    codes = np.hstack([numbers / scales, trend.codes(X).numpy()])
     weights = None if sample_weight is None else sample_weight[some].double().numpy()
     ridge = RidgeCV(PENALTIES * len(X), alpha_per_target=y.shape[1] > 1)
-    with threadpool_limits(1, user_api="blas"):  # whose sums depend on the number of threads
-        ridge.fit(codes.numpy(), y.numpy(), weights)
-    coefficients = torch.from_numpy(ridge.coef_.reshape(y.shape[1], -1).T)
-    slopes, rises = coefficients.split([len(coefficients) - len(trend.rises), len(trend.rises)])
-    trend.slopes[linear] = (slopes / scales[:, None]).to(trend.slopes)
-    trend.rises.copy_(rises)
+    with (
+        threadpool_limits(1, user_api="blas"),  # whose sums depend on the number of threads
+        np.errstate(divide="ignore", invalid="ignore"),  # of two rows, one left out leaves one
+    ):
+        ridge.fit(codes, y.numpy(), weights)
+    slopes, rises = np.split(ridge.coef_.reshape(y.shape[1], -1).T, [len(scales)])
+    trend.slopes[linear] = torch.from_numpy(slopes / scales[:, None]).to(trend.slopes)
+    trend.rises.copy_(torch.from_numpy(rises))
     return trend
 
 
