@@ -49,9 +49,6 @@ N_COMPONENTS = 128
 #: Of a sparse matrix, beside scores of a linear model: one for so many rows.
 FEWEST_OF_SPARSE, MOST_OF_SPARSE, ROWS_PER_SPARSE = 16, 64, 32
 N_FREQUENCIES = 8  # of each: 16 are no better, and take longer
-#: Their initial deviation, in periods per unit. Faster waves follow numbers of few values; classes
-#: are sooner memorised.
-FREQUENCY_SCALE, FREQUENCY_SCALE_OF_CLASSES = 0.2, 0.1
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
 #: that takes the place of another.
@@ -438,9 +435,7 @@ class NONAArchitecture(Architecture):
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
         if len(real_valued) > widest[choice]:
             return None, n_features
-        classes = is_classifier(self.estimator)
-        scale = FREQUENCY_SCALE_OF_CLASSES if classes else FREQUENCY_SCALE
-        periodic = PeriodicEmbedding(n_features, real_valued, N_FREQUENCIES, scale)
+        periodic = PeriodicEmbedding(n_features, real_valued, N_FREQUENCIES)
         return periodic, periodic.out_features
 
     def make_layers(self, n_features: int, n_adjusted: int) -> nn.Module:
