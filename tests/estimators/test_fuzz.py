@@ -379,11 +379,13 @@ def try_case(case, folder):
         try:
             case.fit(estimator)
         except (ValueError, TypeError) as error:
-            expected = DIVERGED if training.called else REFUSALS
-            if not expected.search(str(error)):
+            # A short training before the others measures how many epochs fit in a time.
+            begun = training.called or case.parameters.get("max_time") is not None
+            diverged = begun and DIVERGED.search(str(error))
+            if not (diverged or (not training.called and REFUSALS.search(str(error)))):
                 raise
             assert {*vars(estimator)} == unfitted
-            return "diverged" if training.called else "refused"
+            return "diverged" if diverged else "refused"
     fitted = Fitted(case, estimator, folder)
     for invariant in OF_ALL + (OF_CLASSIFIERS if fitted.is_classifier else OF_REGRESSORS):
         invariant(fitted)
