@@ -117,7 +117,7 @@ def check(results, scores):
     assert relative["NONA"] <= 0.89  # we aimed at .85
     assert (nona < knn).all()
     assert (nona <= 1.05 * baseline).all()
-    assert relative["SoftStep k-NN"] <= 1.10
+    assert relative["SoftStep k-NN"] <= 0.99
     # We aimed at 9 sets and 20 %; this dense head has our embedding and our average of networks.
     assert (nona < dense).sum() >= 7
     assert reduction >= 0.10
@@ -129,7 +129,7 @@ def check(results, scores):
     assert seconds < 60
     if "CatBoost" in relative:
         assert relative["NONA"] <= relative["CatBoost"]
-        assert (nona < scores.loc["CatBoost"]).sum() >= 6  # we aimed at 7
+        assert (nona < scores.loc["CatBoost"]).sum() >= 7
     if "RealMLP" in scores.index:
         assert compare_where_run(results, "RealMLP")[0] < 1
 
