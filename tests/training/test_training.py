@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 from nona_sklearn import (
     FeatureExtractor,
     MLPEmbedding,
+    NONAClassifier,
     NONAHead,
     NONARegressor,
     SoftStep,
@@ -472,6 +473,8 @@ def test_batch_size_follows_the_rows():
     )
     assert of_tables == [32, 64, 256, 512, 512, 1024]
     assert of_classes == [32, 32, 128, 256, 512, 1024]
+    of_each = [kind()._architecture().config(500) for kind in (NONARegressor, NONAClassifier)]
+    assert [config.n_steps for config in of_each] == [STEPS, STEPS_OF_CLASSES]
     assert of_extractors == [32, 32, 64, 128, 256, 256]
     assert resolve_batch_size(7, 1_000_000) == 7
 
