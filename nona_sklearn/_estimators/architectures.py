@@ -22,6 +22,7 @@ from .._network.extractor import (
     make_extractor,
 )
 from .._network.network import Concatenation, NeighborNetwork
+from .._network.real_valued import MAX_WIDENED, real_valued
 from .._network.trend import fit_trend
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
@@ -42,7 +43,6 @@ from .parameters import (
     ASSoftmax,
 )
 
-MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
 #: Features of a wide table for each row; components of fewer lose more than they gain.
 WIDE = 0.25
 N_COMPONENTS = 128
@@ -431,11 +431,11 @@ class NONAArchitecture(Architecture):
                 n_scores = n_features - encoder.n_components
             components = supervised_components(X, train.y, n_components, n_scores)
             return components, components.out_features
-        real_valued = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
+        numbers = real_valued(X)
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
-        if len(real_valued) > widest[choice]:
+        if len(numbers) > widest[choice]:
             return None, n_features
-        periodic = PeriodicEmbedding(n_features, real_valued, N_FREQUENCIES)
+        periodic = PeriodicEmbedding(n_features, numbers, N_FREQUENCIES)
         return periodic, periodic.out_features
 
     def make_layers(self, n_features: int, n_adjusted: int) -> nn.Module:

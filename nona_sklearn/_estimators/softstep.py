@@ -132,9 +132,12 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     adjust : bool, default=True
         Whether a neighbour's target is adjusted by the difference that an additive trend makes
         between it and the query, as an appraiser adjusts comparable sales: ``y_j + g(query) -
-        g(j)``. The trend g is a ridge regression on piecewise-linear functions of each feature,
-        whose penalty is chosen by the leave-one-out error. False is the paper's form, ``weights @
-        targets``: a weighted mean of training targets, within their range.
+        g(j)``. The trend g is a ridge regression on the piecewise-linear encoding of each feature
+        (Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning", 2022,
+        section 3.2), linear for more than 64 features of more than two values; its penalty is
+        chosen by the leave-one-out error. Predictions may leave the range of the targets, but
+        not `bounds`; far from all training rows the adjustment fades. False is the paper's form,
+        ``weights @ targets``: a weighted mean of training targets, within their range.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours of a training step, as for :class:`NONARegressor`.

@@ -1,4 +1,4 @@
-"""An additive trend: what the features say about the targets one by one."""
+"""An additive trend: a sum of functions, one of each feature, that predicts the targets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from sklearn.linear_model import RidgeCV
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
+from .real_valued import MAX_WIDENED, real_valued
+
 MAX_BINS = 8  # of a feature, each with as many of the rows; 16 follow noise
-MAX_CURVED = 64  # features of more than two values: more are an embedding as a rule
 MAX_ROWS = 2**14  # from which a trend is fitted
 PENALTIES = np.logspace(-5, 2, 15)  # of each row
 
@@ -101,8 +102,8 @@ def fit_trend(X: Tensor, y: Tensor, sample_weight: Tensor | None = None) -> Addi
 
 def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Columns with bins, with where each bin starts and its width, (c, MAX_BINS)."""
-    curved = [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
-    curved = curved if len(curved) <= MAX_CURVED else []
+    curved = real_valued(X)
+    curved = curved if len(curved) <= MAX_WIDENED else []
     starts = torch.zeros(len(curved), MAX_BINS)
     widths = torch.full_like(starts, torch.inf)
     levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)

@@ -7,7 +7,8 @@ from sklearn.linear_model import RidgeCV
 from threadpoolctl import threadpool_limits
 
 from nona_sklearn import SoftStepKNeighborsRegressor
-from nona_sklearn._network.trend import MAX_BINS, MAX_CURVED, PENALTIES, AdditiveTrend, fit_trend
+from nona_sklearn._network.real_valued import MAX_WIDENED
+from nona_sklearn._network.trend import MAX_BINS, PENALTIES, AdditiveTrend, fit_trend
 
 RNG = np.random.default_rng(0)
 CURVED = RNG.uniform(-2, 2, size=(300, 2))
@@ -80,13 +81,13 @@ def test_a_number_of_few_values_has_fewer_bins():
     np.testing.assert_allclose(found - found[0], [0, 1, 2, 5 / 3, 4 / 3, 1, 4], atol=0.01)
 
 
-@pytest.mark.parametrize("n_features", [MAX_CURVED, MAX_CURVED + 1])
+@pytest.mark.parametrize("n_features", [MAX_WIDENED, MAX_WIDENED + 1])
 def test_of_many_features_it_is_linear(n_features):
     rows = RNG.normal(size=(80, n_features))
     trend = fitted(rows, rows[:, 0])
     middle = values(trend, (rows[:40] + rows[40:]) / 2)
     ends = (values(trend, rows[:40]) + values(trend, rows[40:])) / 2
-    assert np.allclose(middle, ends, atol=1e-6) == (n_features > MAX_CURVED)
+    assert np.allclose(middle, ends, atol=1e-6) == (n_features > MAX_WIDENED)
 
 
 def test_rows_of_more_weight_count_more():
