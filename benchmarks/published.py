@@ -32,7 +32,7 @@ TOGETHER = f"NONA, {N_TOGETHER} seeds"
 #: The papers whose figures are printed beside ours, each measured by its authors on these splits.
 TABR, TABM, IBUG = "arXiv 2307.14338", "arXiv 2410.24210", "arXiv 2205.11412"
 TABPACK, TABPFN = "TabPack, ICML 2026", "arXiv 2506.08982"
-TREES = ["HistGradientBoosting", "CatBoost"]
+MODELS = ["NONA", TOGETHER, "HistGradientBoosting", "CatBoost"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +244,8 @@ def cases(sets, models):
             one_split = published.splits is tabr_split
             if model == TOGETHER and not one_split:
                 continue
+            if published.measure == "crps" and model != "NONA":  # trees have no distribution
+                continue
             n = N_SEEDS if one_split else N_SPLITS
             yield from (
                 (name, model, i) for i in range(n // N_TOGETHER if model == TOGETHER else n)
@@ -281,7 +283,7 @@ def check(means):
 def add_arguments(parser):
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument(
-        "--models", nargs="+", default=["NONA", TOGETHER, *TREES], help="which to measure"
+        "--models", nargs="+", default=MODELS, choices=MODELS, help="which to measure"
     )
 
 
@@ -298,5 +300,5 @@ def run(args):
         lambda name, model, number: score(SETS[name], model, number),
     )
     means = report(results)
-    if len(means) == len(SETS):
+    if len(means) == len(SETS) and all("NONA" in errors for errors in means.values()):
         check(means)

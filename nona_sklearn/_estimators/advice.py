@@ -12,6 +12,7 @@ import torch
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
+from torch.nn import functional as F
 
 from .._data.columns import Column, read_columns
 from .._data.forms import read_strings
@@ -145,7 +146,8 @@ def _as_of_new_levels(estimator: Any, data: TrainingData, column: int) -> Tensor
     if not encoder.features_[column].by_targets:
         return None
     assert isinstance(X, Tensor)  # of a table
-    means = torch.from_numpy(encoder.source_ == column)
+    of_column = torch.from_numpy(encoder.source_ == column)
+    means = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
     return embed(estimator.network_, torch.where(means, X.mean(dim=0), X))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import nn
 
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
+from .._data.splits import Split
 from .._data.training_data import Sample
 from .._inference.index import check_algorithm, most_found, refuse_too_few
 from .._network.components import supervised_components
@@ -21,9 +24,9 @@ from .._network.extractor import (
     count_features,
     make_extractor,
 )
-from .._network.network import Concatenation, NeighborNetwork
+from .._network.network import NeighborNetwork
 from .._network.real_valued import MAX_WIDENED, real_valued
-from .._network.trend import fit_trend
+from .._network.trend import WithTrend, fit_trend
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
@@ -185,6 +188,12 @@ class Architecture:
     def smoothing(self) -> bool:
         """Whether the frequencies of classes take part in their probabilities."""
         return self.estimator.smoothing
+
+    def with_trend_of_others(
+        self, sample: Sample, networks: Sequence[NeighborNetwork], splits: Sequence[Split]
+    ) -> Sample:
+        """Append to training rows what makes their trend one that their targets are no part of."""
+        return sample
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
@@ -509,14 +518,25 @@ class SoftStepArchitecture(Architecture):
         self.check_search(head, len(X))
         embedding = self._make_embedding(n_features)
         if self.adjusts:
-            trend = fit_trend(X[train], sample.y[train], *sample[train].weights)
-            embedding = Concatenation([embedding, trend])
+            own: Any = sample[train]
+            weights = own.weights[0] if own.weights else None
+            fitted = fit_trend(own.X, own.y, weights, own.groups, own.times)
+            embedding = WithTrend(embedding, *fitted)
         network = NeighborNetwork(embedding, head)
         some = X
         if len(X) > START_SAMPLE:  # rows may come in order
             some = X[torch.randperm(len(X))[:START_SAMPLE]]
         head.initialize(network.embed(some))
         return network
+
+    def with_trend_of_others(self, sample, networks, splits):
+        if not self.adjusts:
+            return sample
+        (network,), (split,) = networks, splits
+        differences = network.embedding.take_differences()
+        further = differences.new_zeros(len(sample), differences.shape[1])
+        further[split.train] = differences
+        return replace(sample, X=torch.cat([sample.X, further], dim=1))
 
     def _make_embedding(self, n_features: int) -> nn.Module:
         estimator = self.estimator

@@ -16,6 +16,7 @@ from .._data.splits import Split
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet
 from .._network.network import NeighborNetwork, average
+from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
@@ -85,6 +86,8 @@ def fit_networks(
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
     networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
+    sample = architecture.with_trend_of_others(data.sample, networks, splits)
+    data = replace(data, sample=sample)
     if budget.ends:
         budget = budget.reserve(_seconds_to_embed(networks, data.sample.X))
     candidates = architecture.candidates(n_networks, len(data))
@@ -198,7 +201,7 @@ def _in_units_of_targets(head: Any, targets: Any) -> None:
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Start from an earlier fit's weights, or name what has changed since."""
     earlier = estimator.network_
-    found, needed = earlier.state_dict(), network.state_dict()
+    found, needed = _learned(earlier), _learned(network)
     shapes: dict = {
         name: [tuple(s[name].shape) if name in s else "missing" for s in (found, needed)]
         for name in found | needed
@@ -216,7 +219,14 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
             f"{before}, and is {now} now. A category's new levels and a column's first gaps are "
             "new features"
         )
-    network.load_state_dict(found)
+    network.load_state_dict(found, strict=False)
+
+
+def _learned(network: NeighborNetwork) -> dict[str, Tensor]:
+    """Weights and buffers of a network by their names, but for trends: these are fitted anew."""
+    trends = [name for name, each in network.named_modules() if isinstance(each, AdditiveTrend)]
+    state = network.state_dict()
+    return {k: v for k, v in state.items() if not k.startswith(tuple(trends) or "\0")}
 
 
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

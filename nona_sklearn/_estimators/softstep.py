@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from .._data.sparse_encoder import SparseEncoder
-from .._network.network import Concatenation
+from .._network.trend import WithTrend
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights
@@ -33,8 +33,8 @@ def feature_importances(estimator: Any) -> np.ndarray:
     """
     fitted = fitted_snapshot(estimator)
     embedding = fitted.network_.embedding
-    if isinstance(embedding, Concatenation):  # beside a trend
-        embedding = embedding.embeddings[0]
+    if isinstance(embedding, WithTrend):
+        embedding = embedding.embedding
     if not isinstance(embedding, FeatureWeights):
         raise AttributeError(
             "feature_importances_ needs a fit with learn_feature_weights=True and "

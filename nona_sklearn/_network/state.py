@@ -23,13 +23,13 @@ from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
 from .extractor import ExtractorEmbedding, make_extractor
 from .network import Concatenation, NeighborNetwork
-from .trend import AdditiveTrend
+from .trend import AdditiveTrend, WithTrend
 
 MODULES: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        *(NeighborNetwork, Concatenation, ExtractorEmbedding, AdditiveTrend),
-        *(PeriodicEmbedding, MLPEmbedding, FeatureWeights),
+        *(NeighborNetwork, Concatenation, ExtractorEmbedding),
+        *(PeriodicEmbedding, MLPEmbedding, FeatureWeights, WithTrend, AdditiveTrend),
         *(NONAHead, ClassHead, AverageHead, SoftStep),
         *(type(make()) for make in WEIGHTINGS.values()),
         *(nn.Sequential, nn.ModuleList, nn.Linear, nn.BatchNorm1d),
