@@ -25,6 +25,7 @@ from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.validation import check_choice, check_flag, is_real
 from .advice import warn_if_in_vain, warn_of_relations, warn_unless_converged
+from .attributions import distances_table
 from .editing import (
     addition,
     checked_values,
@@ -363,6 +364,56 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
         shape = len(weights), len(bank)
         return csr_array((entries[found], positions[found], starts), shape=shape)
+
+    def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
+        """Table of the share of each column in the distance between a query and a neighbour.
+
+        Which differences keep the two rows apart, and so which similarities matter: integrated
+        gradients of the squared Euclidean distance in the learned space, along the line from
+        neighbour to query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        features : array-like of shape (n_samples, n_features)
+            The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
+            them: the bank does not store features.
+        n_neighbors : int, optional
+            Largest number of neighbours of a query, heaviest first. None: all that have weight.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query and neighbour, with the columns ``query``, ``neighbor`` and
+            ``weight``, and one for each feature: its share of the squared distance, averaged over
+            the networks. The shares sum to 1, or are 0 of rows that are equal. A negative one
+            belongs to a difference that makes up for another.
+
+        Raises
+        ------
+        ValueError
+            If `features` lacks a row of the bank, or the estimator was fitted to a wide sparse
+            matrix or with a feature extractor.
+
+        References
+        ----------
+        Sundararajan et al., "Axiomatic Attribution for Deep Networks" (2017), equation 1.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = load_iris(return_X_y=True, as_frame=True)
+        >>> X = X[["petal length (cm)", "petal width (cm)"]]
+        >>> knn = SoftStepKNeighborsClassifier(random_state=0).fit(X[:-1], y[:-1])
+        >>> knn.attribute_distances(X[-1:], X[:-1], n_neighbors=3).iloc[:, 3:].round(2)
+           petal length (cm)  petal width (cm)
+        0                1.0               0.0
+        1                1.0               0.0
+        2                0.0               1.0
+        """
+        return distances_table(self, X, features, n_neighbors)
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:

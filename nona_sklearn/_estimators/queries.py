@@ -178,6 +178,13 @@ def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, 
 def explanation(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
     """What predictions consist of: `n_neighbors` rows each, or all that have weight."""
     fitted, evaluation = evaluate(estimator, X)
+    return explanation_of(fitted, evaluation, X, n_neighbors)
+
+
+def explanation_of(
+    fitted: Any, evaluation: Evaluation, X: Any, n_neighbors: int | None
+) -> Explanation:
+    """What the predictions of an evaluation of queries `X` consist of."""
     bank = fitted.bank_
     if n_neighbors is not None:
         check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))

@@ -29,6 +29,7 @@ from .._utils.validation import (
     check_numbers,
     is_whole,
 )
+from .attributions import adjustments_table
 from .base import NeighborEstimator
 from .editing import checked_values, edit
 from .queries import (
@@ -152,6 +153,68 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
+
+    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
+        """Table of how much each column moves a neighbour's target towards the query.
+
+        An appraiser's adjustments, item by item: 12 square metres less, another district. They
+        are integrated gradients of the network's own predictions, along the line from neighbour
+        to query.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        features : array-like of shape (n_samples, n_features)
+            The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
+            them: the bank does not store features.
+        n_neighbors : int, optional
+            Largest number of neighbours of a query, heaviest first. None: all that have weight.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query and neighbour, with the columns
+
+            - ``query``, ``neighbor``, ``weight``, ``target`` and ``adjusted_target``, as of
+              :meth:`explain`,
+            - one for each feature: by how much its difference moves the target, in units of the
+              target. A feature in which the two rows are equal moves nothing,
+            - ``shrinkage``: what is left of the neighbour's residual where that is shrunk, of
+              predictions towards the mean (credibility), and of targets beyond a bound.
+
+            The target, the features and the shrinkage sum to the adjusted target. With several
+            outputs, these columns end in the outputs' names or numbers.
+
+        Raises
+        ------
+        ValueError
+            If neighbours are not adjusted, `features` lacks a row of the bank, or the estimator
+            was fitted to a wide sparse matrix or with a feature extractor.
+
+        See Also
+        --------
+        explain : The rows behind each prediction.
+        attribute_distances : Why these rows are near.
+
+        References
+        ----------
+        Sundararajan et al., "Axiomatic Attribution for Deep Networks" (2017), equation 1.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> X = X[["bmi", "s5"]]
+        >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(X[:-1], y[:-1])
+        >>> found = knn.attribute_adjustments(X[-1:], X[:-1], n_neighbors=2)
+        >>> found[["target", "bmi", "s5", "adjusted_target"]].round()
+           target  bmi   s5  adjusted_target
+        0   153.0 -2.0 -1.0            149.0
+        1   170.0 -3.0 -4.0            163.0
+        """
+        return adjustments_table(self, X, features, n_neighbors)
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
         """Quantiles of each query's predictive distribution.

@@ -48,12 +48,12 @@ def _rows_and_queries(
     bank: NeighborBank, X: Any, features: Any
 ) -> tuple[list[_Feature], list[_Feature]]:
     """The features of the bank's rows, and those of the queries."""
-    features = _checked("features", features)
-    kept = _rows_of_bank(bank, features)
+    features = checked_table("features", features)
+    kept = rows_of_bank(bank, features)
     rows = [feature[kept] for feature in _read(features)]
     if X is None:
         return rows, rows
-    return rows, _read(_as_ordered(_checked("X", X), features), [row.read for row in rows])
+    return rows, _read(_as_ordered(checked_table("X", X), features), [row.read for row in rows])
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Feature:
 # -- tables ------------------------------------------------------------------------------------
 
 
-def _checked(parameter: str, X: Any) -> Any:
+def checked_table(parameter: str, X: Any) -> Any:
     """A frame, or an array of two axes."""
     if isinstance(X, Embedded):
         raise ValueError(f"{parameter} must be a table where features are given, got embeddings")
@@ -124,7 +124,7 @@ def _read(X: Any, like: list[Column] | None = None) -> list[_Feature]:
     ]
 
 
-def _rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
+def rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
     """Positions of the bank's rows in a table, (n,): by their names if both have any, or ids."""
     ids, labels = bank.ids.cpu().numpy(), index_of(features)
     if bank.names is None or labels is None:

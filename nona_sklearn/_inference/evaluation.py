@@ -176,6 +176,20 @@ class Evaluation:
         weights, positions, values = map(torch.cat, zip(empty, *blocks, strict=True))
         return weights, positions, values
 
+    def network_shares(self, k: int) -> Tensor:
+        """Each network's share of the weights of the k heaviest neighbours, (q, k, K)."""
+        shares = self.map_weighted_rows(lambda _, rows: rows.network_shares(k).movedim(0, 2))
+        empty = self.query.new_zeros(0, k, len(self.split_by_head)).double()
+        return torch.cat([empty, *shares])
+
+    def sensitivities(self) -> Tensor:
+        """By how much adjusted values change with each network's g of the query, (q, K, c)."""
+        each = self._map_blocks(
+            lambda _, networks: torch.stack([rows.sensitivity for rows in networks], dim=1)
+        )
+        empty = self.neighbors.columns.new_zeros(0, len(self.split_by_head), 1)
+        return torch.cat(each) if each else empty
+
     def only_earlier(self, positions: Tensor) -> Tensor:
         """Positions of neighbours, (q, k), -1 in place of rows that are excluded by their time."""
         exclusion = self.exclusion

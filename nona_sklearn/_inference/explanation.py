@@ -14,6 +14,7 @@ from .._data.names import free_name
 from .evaluation import Evaluation
 
 OTHERS, NETWORK, TRANSFORMATION, QUERY = "others", "network", "transformation", "query"
+LINES = "of_query", "positions", "names", "weights", "targets", "adjusted", "contributions"
 NEGLIGIBLE = 1e-6  # share of a prediction that is only rounding
 
 
@@ -121,6 +122,11 @@ class Explanation:
         some = np.flatnonzero((abs(added) > NEGLIGIBLE).any(axis=1))
         return self._with_lines(NETWORK, some, added[some])
 
+    def of_single_rows(self) -> Explanation:
+        """The same without the lines that are no single row."""
+        kept = self.of_rows
+        return replace(self, **{name: getattr(self, name)[kept] for name in LINES})
+
     def in_units(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Explanation:
         """Transform values of shape (m, n_outputs) to other units by `inverse`.
 
@@ -171,7 +177,7 @@ class Explanation:
         parts = [more, vars(self)] if first else [vars(self), more]
         order = np.argsort(np.concatenate([each["of_query"] for each in parts]), kind="stable")
         joined: dict[str, Any] = {
-            name: np.concatenate([each[name] for each in parts])[order] for name in more
+            name: np.concatenate([each[name] for each in parts])[order] for name in LINES
         }
         return replace(self, **joined)
 
@@ -199,14 +205,18 @@ class Explanation:
             "weight": self.weights,
         }
 
+    @property
+    def ends(self) -> list[str]:
+        """Ends of the names of columns of each output: its name or number, of several."""
+        n_outputs = self.targets.shape[1]
+        outputs = self.target_names or range(n_outputs)
+        return [""] if n_outputs == 1 else [f"_{output}" for output in outputs]
+
     def target_columns(self) -> dict[str, np.ndarray]:
         """Columns target, adjusted_target and contribution of a table, (m,) each.
 
         With several outputs, they end in the outputs' names or numbers.
         """
-        n_outputs = self.targets.shape[1]
-        outputs = self.target_names or range(n_outputs)
-        ends = [""] if n_outputs == 1 else [f"_{output}" for output in outputs]
         named = [
             ("target", self.targets),
             ("adjusted_target", self.adjusted),
@@ -215,7 +225,7 @@ class Explanation:
         return {
             name + end: column
             for name, values in named
-            for end, column in zip(ends, values.T, strict=True)
+            for end, column in zip(self.ends, values.T, strict=True)
         }
 
 

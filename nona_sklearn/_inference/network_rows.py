@@ -212,6 +212,13 @@ class NetworkRows:
             return self.query_adjustments.new_ones(len(self.query_adjustments), 1)
         return self.head.attenuation(self.distance)
 
+    @property
+    def sensitivity(self) -> Tensor:
+        """By how much adjusted values change with the query's g, in units of both, (q, c)."""
+        assert self.adjustment_scale is not None
+        credibility = self.query_adjustments.new_tensor(self.head.credibility)
+        return credibility * self.attenuation * self.adjustment_scale
+
     @cached_property
     def distance(self) -> Tensor:
         """Euclidean distance to the nearest row, (q, 1); infinite without one."""

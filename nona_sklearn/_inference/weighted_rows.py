@@ -93,11 +93,10 @@ class WeightedRows:
         values = values if values.ndim == 3 else values[None]
         if not self.networks[0].moves_values:
             return values
-        total = weights.sum(dim=0)
-        share = torch.where(total > 0, weights / total, 1 / len(self.networks))
         moves = (network.adjusted(rows) - values for network in self.networks)
         # In this form, rounded shares leave values as they are where nothing moves them.
-        mean = values + sum(s[..., None] * move for s, move in zip(share, moves, strict=True))
+        shares = zip(_shares(weights), moves, strict=True)
+        mean = values + sum(share[..., None] * move for share, move in shares)
         return self.networks[0].head.within_bounds(mean)  # beyond which it may be by rounding
 
     def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,12 +105,21 @@ class WeightedRows:
         Of equally heavy rows the first of the bank comes first. Of the candidates, those without
         weight come last, the nearest first; after them other rows, excluded ones at the end.
         """
+        weights, positions, each = self._heaviest(k)
+        return weights, positions, self._mean_adjusted(positions, each)
+
+    def network_shares(self, k: int) -> Tensor:
+        """Each network's share of the weight of the k heaviest neighbours, (K, q, k)."""
+        return _shares(self._heaviest(k)[2])
+
+    def _heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights and positions (q, k) of k neighbours, and each network's weights (K, q, k)."""
         weights = self.weights()
         if self.positions is None:
             excluded = self.networks[0].excluded
             positions = nearest_first(weights, excluded, k)[:, :k]
             each = torch.stack([own.gather(1, positions) for own in self._of_networks()])
-            return weights.gather(1, positions), positions, self._mean_adjusted(positions, each)
+            return weights.gather(1, positions), positions, each
         weights = torch.where(self.positions < self.n_rows, weights, -1.0)
         nearest = torch.where(weights > 0, -1, self._places()).argsort(dim=1, stable=True)
         found, order = weights.gather(1, nearest).sort(dim=1, descending=True, stable=True)
@@ -123,7 +131,7 @@ class WeightedRows:
             positions = self._with_further_rows(positions, found >= 0, k)
             missing = k - found.shape[1]
             found, each = F.pad(found, (0, missing)), F.pad(each, (0, missing))
-        return found.clamp_min(0.0), positions, self._mean_adjusted(positions, each)
+        return found.clamp_min(0.0), positions, each
 
     def _places(self) -> Tensor:
         """The place of each column's row among the nearest, in the network where it is first."""
@@ -168,3 +176,9 @@ class WeightedRows:
             return values.sum(dim=0)
         sums = values.new_zeros(self.n_rows + 1)  # the last is of columns without a row
         return sums.index_add_(0, self.positions.flatten(), values.flatten())[:-1]
+
+
+def _shares(weights: Tensor) -> Tensor:
+    """Each network's share of the sum of weights (K, ...); of those that are all 0, equal ones."""
+    total = weights.sum(dim=0)
+    return torch.where(total > 0, weights / total, 1 / len(weights))

@@ -1,0 +1,164 @@
+"""How much each column of a table has to do with an adjustment, or with a distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import _safe_indexing
+from torch import Tensor
+
+from .._data.names import free_name
+from .._data.table_encoder import TableEncoder
+from .._inference.attribution import integrated_gradients
+from .._inference.evaluation import Evaluation
+from .._inference.explanation import Explanation
+from .._utils.frames import table
+from .inputs import TableInput
+from .queries import evaluate, explanation_of
+from .side_by_side import checked_table, rows_of_bank
+
+SHRINKAGE = "shrinkage"  # what no column moves: shrinkage, credibility, bounds
+
+
+def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
+    """Table of how each column moves a neighbour's target towards the query."""
+    pairs = _Pairs.of(estimator, X, features, n_neighbors)
+    pairs.check_adjusted()
+    columns = pairs.found.columns()
+    for output, end in enumerate(pairs.found.ends):
+        targets, adjusted = pairs.found.targets[:, output], pairs.found.adjusted[:, output]
+        moves = pairs.adjustments(output)
+        rest = adjusted - targets - moves.sum(axis=1)
+        columns[f"target{end}"] = targets
+        _append(columns, [name + end for name in pairs.names], moves)
+        _append(columns, [SHRINKAGE + end], rest[:, None])
+        _append(columns, [f"adjusted_target{end}"], adjusted[:, None])
+    return table(columns)
+
+
+def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
+    """Table of the share of each column in the distance of a neighbour and a query."""
+    pairs = _Pairs.of(estimator, X, features, n_neighbors)
+    columns = pairs.found.columns()
+    _append(columns, pairs.names, pairs.shares_of_distances())
+    return table(columns)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of a query and a neighbour of weight, in the form that networks take.
+
+    Parameters
+    ----------
+    fitted : NeighborEstimator
+        The fitted estimator.
+    evaluation : Evaluation
+        Of the queries.
+    found : Explanation
+        The pairs, a line for each.
+    start, end : Tensor of shape (p, d)
+        The neighbours, and the queries.
+    """
+
+    fitted: Any
+    evaluation: Evaluation
+    found: Explanation
+    start: Tensor
+    end: Tensor
+
+    @classmethod
+    def of(cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> _Pairs:
+        """The pairs of queries `X`, with the features of the bank's rows."""
+        fitted, evaluation = evaluate(estimator, X)
+        if not isinstance(getattr(fitted, "features_", None), TableEncoder):
+            raise ValueError(
+                "attributions need an estimator that was fitted to the columns of a table, not to "
+                "a wide sparse matrix or with a feature_extractor"
+            )
+        features = checked_table("features", features)
+        places = rows_of_bank(fitted.bank_, features)
+        queries = places if X is None else np.arange(len(evaluation))
+        table = features if X is None else checked_table("X", X)
+        found = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
+        start = _encode_some(fitted, features, places[found.positions])
+        end = _encode_some(fitted, table, queries[found.of_query])
+        return cls(fitted, evaluation, found, start, end)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the table's columns."""
+        columns = [feature.column for feature in self.fitted.features_.features_]
+        named = hasattr(self.fitted, "feature_names_in_")
+        return [str(column.name) if named else f"x{column.name}" for column in columns]
+
+    def check_adjusted(self) -> None:
+        """Refuse estimators whose neighbours are not adjusted."""
+        head, neighbors = self.evaluation.one_head, self.evaluation.neighbors
+        if not head.n_adjusted or neighbors.adjustment_scale is None:
+            raise ValueError(
+                "attribute_adjustments needs adjusted neighbours: adjust must be True, and the "
+                "targets those of fit, or in their unit"
+            )
+
+    def adjustments(self, output: int) -> np.ndarray:
+        """How much each column moves an output's adjusted target, (p, n_columns)."""
+        sensitivity = self.evaluation.sensitivities()[self.found.of_query, :, output]
+        factors = self._network_shares() * sensitivity
+
+        def adjustment(x: Tensor, pairs: Tensor) -> Tensor:
+            own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
+            return (factors[pairs] * torch.stack(own, dim=1)).sum(dim=1)
+
+        return self._attribute(adjustment)
+
+    def shares_of_distances(self) -> np.ndarray:
+        """Share of each column in the squared distances, (p, n_columns), mean over networks."""
+        origins = [head.metric_part(z) for head, z in self._embed(self.start)]
+
+        def squares(x: Tensor, pairs: Tensor) -> Tensor:
+            each = [
+                (head.metric_part(z) - origin[pairs]).square().sum(dim=1)
+                for (head, z), origin in zip(self._embed(x), origins, strict=True)
+            ]
+            return torch.stack(each, dim=1)
+
+        totals = squares(self.end, torch.arange(len(self.end)))
+        factors = torch.where(totals > 0, self._network_shares() / totals, 0.0)
+        return self._attribute(lambda x, pairs: (factors[pairs] * squares(x, pairs)).sum(dim=1))
+
+    def _network_shares(self) -> Tensor:
+        """Each network's share of the weight of a pair, (p, K)."""
+        of_query = self.found.of_query
+        most = int(np.bincount(of_query, minlength=1).max())
+        ranks = np.arange(len(of_query)) - self.found.first_lines[of_query]
+        return self.evaluation.network_shares(most)[of_query, ranks]
+
+    def _embed(self, x: Tensor) -> list[tuple[Any, Tensor]]:
+        """Each network's head, with the embeddings of rows."""
+        network = self.fitted.network_
+        z = network.embedding(x)
+        return [(head, own) for head, own, _ in network.head.split_by_head(z, z)]
+
+    def _attribute(self, function: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
+        """Attribute a function's change from neighbour to query to columns, (p, n_columns)."""
+        attributions = integrated_gradients(function, self.start, self.end)
+        source = torch.as_tensor(self.fitted.features_.source_, device=attributions.device)
+        sums = attributions.new_zeros(len(attributions), self.fitted.n_features_in_)
+        return sums.index_add_(1, source, attributions).cpu().numpy()
+
+
+def _encode_some(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
+    """Encode rows of a table, which may repeat, for the networks."""
+    own, places = np.unique(np.append(0, rows), return_inverse=True)  # one at least
+    encoded = TableInput(fitted).encode(_safe_indexing(X, own))[places[1:]]
+    return encoded.to(fitted.bank_.embeddings.device, torch.float64)
+
+
+def _append(columns: dict[str, np.ndarray], names: list[str], values: np.ndarray) -> None:
+    """Append columns (m, c) to a table; a name is marked where another column has it."""
+    for name, column in zip(names, values.T, strict=True):
+        columns[free_name(name, columns)] = column
