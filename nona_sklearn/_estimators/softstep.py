@@ -134,8 +134,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         between it and the query, as an appraiser adjusts comparable sales: ``y_j + g(query) -
         g(j)``. The trend g is a ridge regression on the piecewise-linear encoding of each feature
         (Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning", 2022,
-        section 3.2), linear for more than 64 features of more than two values; its penalty is
-        chosen by the leave-one-out error. Predictions may leave the range of the targets, but
+        section 3.2), on features of two values or where more than 64 have more than two linear;
+        there is none for fewer than 10 rows or of more than 1,024 encoded columns. Its penalty is
+        that of the least leave-one-out error, with `groups` or `times` of whole groups or blocks
+        of time. The g of a training row is fitted to other rows. Predictions may leave the range of the targets, but
         not `bounds`; far from all training rows the adjustment fades. False is the paper's form,
         ``weights @ targets``: a weighted mean of training targets, within their range.
 
@@ -212,8 +214,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         `early_stopping` in training.
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
-        Share of each feature in the mean squared distance between two rows; sums to 1. Only
-        with learned feature weights, and not of a wide sparse matrix.
+        Share of each feature in the mean squared distance between two rows; sums to 1. With
+        `adjust`, what the trend has of a feature is no part of it
+        (:meth:`attribute_adjustments`). Only with learned feature weights, and not of a wide
+        sparse matrix.
 
     See Also
     --------
