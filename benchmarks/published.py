@@ -196,14 +196,12 @@ def predicted(published, name, number, prepare):
     """
     X, y = loaded(published.load)
     splits = published.splits(len(y))
-    train, valid, test = splits[number % len(splits)]
+    train, _, test = splits[number % len(splits)]
     model = prepare(make_model(name, X, number))
-    ours = isinstance(model, NONARegressor)
-    # Published networks stop by these rows. Trees at their defaults do not use them.
-    further = {"X_val": X.iloc[valid], "y_val": y[valid]} if ours and valid is not None else {}
-    seconds = timed(lambda: model.fit(X.iloc[train], y[train], **further))
+    # Published networks stop, and are tuned, by the validation rows. Defaults do without them.
+    seconds = timed(lambda: model.fit(X.iloc[train], y[train]))
     queries = X.iloc[test]
-    has_quantiles = ours and published.measure == "crps"
+    has_quantiles = name == "NONA" and published.measure == "crps"
     quantiles = model.predict_quantiles(queries, LEVELS) if has_quantiles else None
     return model.predict(queries), quantiles, seconds
 
