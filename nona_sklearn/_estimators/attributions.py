@@ -21,7 +21,7 @@ from .inputs import TableInput
 from .queries import evaluate, explanation_of
 from .side_by_side import checked_table, rows_of_bank
 
-SHRINKAGE = "shrinkage"  # what no column moves: shrinkage, credibility, bounds
+OTHER = "other"  # what no column moves: shrinkage, credibility, bounds
 
 
 def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
@@ -35,7 +35,7 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
         rest = adjusted - targets - moves.sum(axis=1)
         columns[f"target{end}"] = targets
         _append(columns, [name + end for name in pairs.names], moves)
-        _append(columns, [SHRINKAGE + end], rest[:, None])
+        _append(columns, [OTHER + end], rest[:, None])
         _append(columns, [f"adjusted_target{end}"], adjusted[:, None])
     return table(columns)
 

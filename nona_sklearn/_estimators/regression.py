@@ -180,10 +180,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
               :meth:`explain`,
             - one for each feature: by how much its difference moves the target, in units of the
               target. A feature in which the two rows are equal moves nothing,
-            - ``shrinkage``: what is left of the neighbour's residual where that is shrunk, of
-              predictions towards the mean (credibility), and of targets beyond a bound.
+            - ``other``: what no feature moves. A residual is shrunk, a prediction of little
+              credibility is drawn to the mean, a target beyond a bound is the bound, and a
+              training row's trend and levels are those of other rows.
 
-            The target, the features and the shrinkage sum to the adjusted target. With several
+            The target, the features and the other sum to the adjusted target. With several
             outputs, these columns end in the outputs' names or numbers.
 
         Raises
@@ -211,8 +212,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> found = knn.attribute_adjustments(X[-1:], X[:-1], n_neighbors=2)
         >>> found[["target", "bmi", "s5", "adjusted_target"]].round()
            target  bmi   s5  adjusted_target
-        0   153.0 -2.0 -1.0            149.0
-        1   170.0 -3.0 -4.0            163.0
+        0   153.0 -2.0 -1.0            154.0
+        1   170.0 -3.0 -4.0            167.0
         """
         return adjustments_table(self, X, features, n_neighbors)
 

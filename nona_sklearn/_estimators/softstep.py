@@ -137,9 +137,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         section 3.2), on features of two values or where more than 64 have more than two linear;
         there is none for fewer than 10 rows or of more than 1,024 encoded columns. Its penalty is
         that of the least leave-one-out error, with `groups` or `times` of whole groups or blocks
-        of time. The g of a training row is fitted to other rows. Predictions may leave the range of the targets, but
-        not `bounds`; far from all training rows the adjustment fades. False is the paper's form,
-        ``weights @ targets``: a weighted mean of training targets, within their range.
+        of time. The g of a training row is fitted to other rows. Predictions may leave the range
+        of the targets, but not `bounds`; far from all training rows the adjustment fades. False
+        is the paper's form, ``weights @ targets``: a weighted mean of training targets, within
+        their range.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours of a training step, as for :class:`NONARegressor`.

@@ -114,6 +114,11 @@ class Unwrapped:
     def influence(self, X=None, y=None):
         return self.estimator.influence(self._embed(X, y), self._transform_targets(y))
 
+    def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
+        return self.estimator.attribute_distances(
+            self._transform(X), self._transform(features), n_neighbors=n_neighbors
+        )
+
     def embed(self, X):
         return self.estimator.embed(self._embed(X))
 
@@ -158,8 +163,8 @@ class Unwrapped:
         return replace(self.estimator.embed(self._transform(X)), labels=Names.of(X, y).rows)
 
     def _transform(self, X):
-        """Transform queries by the steps, unless they are embedded already."""
-        if not isinstance(X, Embedded):
+        """Transform queries by the steps, unless they are embedded already, or the bank's."""
+        if X is not None and not isinstance(X, Embedded):
             for step in self.steps:
                 X = step.transform(X)
         return X
@@ -196,6 +201,16 @@ class UnwrappedRegressor(Unwrapped):
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
         return _table(self.snapshot(), X, n_neighbors, features)
+
+    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
+        if self.transformers:
+            raise ValueError(
+                "attribute_adjustments needs targets that are not transformed: adjustments are in "
+                "the units in which they add up, those of unwrap(model).estimator"
+            )
+        return self.estimator.attribute_adjustments(
+            self._transform(X), self._transform(features), n_neighbors=n_neighbors
+        )
 
     def predict(self, X, return_std=False, quantiles=None):
         return self._predictor.predict(self._embed(X), return_std, quantiles)

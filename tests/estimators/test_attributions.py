@@ -113,7 +113,7 @@ def test_columns_move_a_target_by_the_difference_of_the_networks_predictions(fla
     moves = float(reg.targets_.unit) * (own - theirs)
     scale = float(reg.targets_.unit)  # embeddings are stored in float32
     np.testing.assert_allclose(found.loc[:, "area":"city"].sum(axis=1), moves, atol=1e-5 * scale)
-    np.testing.assert_allclose(found.shrinkage, 0, atol=1e-5 * scale)
+    np.testing.assert_allclose(found.other, 0, atol=1e-5 * scale)
 
 
 def test_an_additive_trend_is_attributed_as_it_is_added(flats):
@@ -182,17 +182,17 @@ def test_several_outputs(flats):
     reg = NONARegressor(max_iter=5, n_estimators=1, random_state=0).fit(X, Y)
     found = reg.attribute_adjustments(queries, X)
     for name in Y:
-        parts = found[[f"{c}_{name}" for c in ["target", *X, "shrinkage"]]].sum(axis=1)
+        parts = found[[f"{c}_{name}" for c in ["target", *X, "other"]]].sum(axis=1)
         np.testing.assert_allclose(parts, found[f"adjusted_target_{name}"], rtol=1e-9)
 
 
 def test_names_of_columns_that_are_taken(flats):
     X, y, queries = flats
-    names = {"area": "weight", "district": "target", "floor": "shrinkage"}
+    names = {"area": "weight", "district": "target", "floor": "other"}
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(X.rename(columns=names), y)
     found = reg.attribute_adjustments(queries.rename(columns=names), X.rename(columns=names))
-    assert [*found][3:9] == ["target", "weight'", "target'", "built", "shrinkage", "city"]
-    assert [*found][9:] == ["shrinkage'", "adjusted_target"]
+    assert [*found][3:9] == ["target", "weight'", "target'", "built", "other", "city"]
+    assert [*found][9:] == ["other'", "adjusted_target"]
 
 
 def test_a_query_without_an_earlier_row_has_no_line(flats):

@@ -272,7 +272,7 @@ def test_transform_gives_what_the_bank_holds(plane):
 def test_feature_weights_scale_standardised_features(plane, similarity):
     X, X_test, y, _ = plane
     reg = softstep_knn(similarity=similarity).fit(X, y)
-    weight = reg.network_.embedding.embeddings[0].weight.numpy()
+    weight = reg.network_.embedding.embedding.weight.numpy()
     assert weight.shape == (2,)
     assert (weight > 0).all()
     assert (np.abs(weight - 1) > 1e-3).all()  # learned
@@ -828,7 +828,7 @@ def test_network_parameters_arrive(plane):
         .network_
     )
     head, step = network.head, network.head.step
-    space, trend = network.embedding.embeddings
+    space, trend = network.embedding.embedding, network.embedding.trend
     assert isinstance(space, torch.nn.Identity)
     assert isinstance(trend, AdditiveTrend)
     plain = softstep_knn(adjust=False).fit(X, y)

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from sklearn import config_context
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import load_diabetes
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
@@ -550,3 +551,20 @@ def test_unknown_outputs_stay_unknown():
     back = TransformedTargets(inside.estimator, inside.transformers).back(values)
     np.testing.assert_allclose(back[0], np.exp(values[0]))
     assert np.isnan(back[1]).all()
+
+
+def test_columns_of_a_pipeline_are_those_after_its_steps():
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    X, y = X[:120], y[:120]
+    steps = StandardScaler().set_output(transform="pandas"), nona(n_estimators=1)
+    model = make_pipeline(*steps).fit(X[:-4], y[:-4])
+    inner, scaled = model[-1], model[0].transform(X)
+    for method in ("attribute_adjustments", "attribute_distances"):
+        found = getattr(unwrap(model), method)(X[-4:], X[:-4], n_neighbors=2)
+        expected = getattr(inner, method)(scaled[-4:], scaled[:-4], n_neighbors=2)
+        pd.testing.assert_frame_equal(found, expected)
+    own = unwrap(model).attribute_distances(None, X[:-4], n_neighbors=1)
+    assert len(own) == 116
+    logs = logarithms(nona(n_estimators=1)).fit(X[:-4], y[:-4])
+    with pytest.raises(ValueError, match="needs targets that are not transformed"):
+        unwrap(logs).attribute_adjustments(X[-4:], X[:-4])
