@@ -4,6 +4,7 @@ import csv
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -176,6 +177,39 @@ def test_the_table_of_forecasts_is_the_ledger_s():
     shares = [100 * each["NONA, times"] for each in covers[0].values()]
     assert f"an RMSE of {ours:.3f} of HistGradientBoosting's, CatBoost {others:.3f}" in page
     assert f"intervals cover {min(shares):.0f} to {max(shares):.0f} %" in page
+
+
+def test_the_published_tables_are_the_ledger_s():
+    with open(ROOT / "benchmarks" / "results" / "published.csv") as file:
+        ledger = list(csv.DictReader(file))
+
+    def summary(name, model, value, digits):
+        found = [float(r[value]) for r in ledger if (r["set"], r["model"]) == (name, model)]
+        error = statistics.stdev(found) / math.sqrt(len(found))
+        return f"{statistics.mean(found):.{digits}f} ± {error:.{digits}f}"
+
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    for name in ("California", "diamond"):
+        rows = rows_of_table(text[text.index(f"**{name}**") :], "| model | RMSE")
+        ours = [row for row in rows if row[2] == "this command"]
+        assert len(ours) >= 3
+        for model, found, _ in ours:
+            assert found == summary(name, model, "rmse", 4), (name, model)
+        errors = [float(row[1].split(" ")[0]) for row in rows]
+        assert errors == sorted(errors)
+    tables = [
+        ("| table | NONA | CatBoost", "UCI", "rmse"),
+        ("| table | NONA | IBUG", "IBUG", "crps"),
+    ]
+    for head, papers, value in tables:
+        rows = rows_of_table(text, head)
+        assert len(rows) == 4
+        models = [model for model in head.split(" | ")[1:] if model != "IBUG"]
+        for name, *cells in rows:
+            digits = 0 if name == "ames" else 3
+            for model, found in zip(models, cells, strict=False):
+                expected = summary(f"{papers} {name}", model, value, digits)
+                assert found == expected, (name, model)
 
 
 def test_the_front_page_s_sentences_are_the_ledgers():
