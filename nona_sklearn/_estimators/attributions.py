@@ -21,7 +21,7 @@ from .inputs import TableInput
 from .queries import evaluate, explanation_of
 from .side_by_side import checked_table, rows_of_bank
 
-OTHER = "other"  # what no column moves: shrinkage, credibility, bounds
+OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
 
 
 def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
@@ -82,10 +82,10 @@ class _Pairs:
         features = checked_table("features", features)
         places = rows_of_bank(fitted.bank_, features)
         queries = places if X is None else np.arange(len(evaluation))
-        table = features if X is None else checked_table("X", X)
+        rows = features if X is None else checked_table("X", X)
         found = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
         start = _encode_some(fitted, features, places[found.positions])
-        end = _encode_some(fitted, table, queries[found.of_query])
+        end = _encode_some(fitted, rows, queries[found.of_query])
         return cls(fitted, evaluation, found, start, end)
 
     @property

@@ -226,7 +226,7 @@ def _learned(network: NeighborNetwork) -> dict[str, Tensor]:
     """Weights and buffers of a network by their names, but for trends: these are fitted anew."""
     trends = [name for name, each in network.named_modules() if isinstance(each, AdditiveTrend)]
     state = network.state_dict()
-    return {k: v for k, v in state.items() if not k.startswith(tuple(trends) or "\0")}
+    return {k: v for k, v in state.items() if not any(map(k.startswith, trends))}
 
 
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
