@@ -25,7 +25,14 @@ NEEDS = {
 }
 collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]
 # Pages whose examples are slow. The quick benchmark `pictures` runs a short version of the first.
-SLOW_PAGES = {"pictures.md", "fine_tuning_text.md", "user_guide.md", "saving.md", "scaling.md"}
+SLOW_PAGES = {
+    "pictures.md",
+    "fine_tuning_text.md",
+    "user_guide.md",
+    "saving.md",
+    "scaling.md",
+    "serving.md",
+}
 # Examples that start right after the tests that are marked `first`, in this order.
 FIRST_PAGES = ["docs/user_guide.md", "docs/pictures.md", "/displays", "regressors.py", ".md"]
 

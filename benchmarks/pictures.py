@@ -10,6 +10,8 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "README.md", ROOT / "docs" / "pictures.md"
 STYLE = {"figure.figsize": (6, 3.6)}
+#: In a browser, of pages that examples/plot_report.py and plot_explorer.py make.
+SCREENSHOTS = r"(?:report|explorer)\.png"
 
 
 def shorten(source):
@@ -33,7 +35,8 @@ def run(args):
 
 def draw_page(page, args):
     """Draw the pictures of one page."""
-    *parts, _ = re.split(r"!\[.*\]\((.*)\)", shorten(page) if args.quick else page)
+    drawn = rf"!\[.*\]\((?!.*{SCREENSHOTS})(.*)\)"
+    *parts, _ = re.split(drawn, shorten(page) if args.quick else page)
     names = {}
     for text, picture in zip(parts[::2], parts[1::2], strict=True):
         path = args.images / Path(picture).name

@@ -141,8 +141,12 @@ SETS = {
         real_data.DEVELOPMENT["concrete"], uci_splits, "rmse", aim="CatBoost"
     ),
     "UCI energy": Published(real_data.DEVELOPMENT["energy"], uci_splits, "rmse", aim="CatBoost"),
-    "UCI power plant": Published(real_data.DEVELOPMENT["power plant"], uci_splits, "rmse"),
-    "UCI red wine": Published(real_data.DEVELOPMENT["red wine"], uci_splits, "rmse"),
+    "UCI power plant": Published(
+        real_data.DEVELOPMENT["power plant"], uci_splits, "rmse", aim="CatBoost"
+    ),
+    "UCI red wine": Published(
+        real_data.DEVELOPMENT["red wine"], uci_splits, "rmse", aim="CatBoost"
+    ),
     "IBUG California": Published(
         real_data.DEVELOPMENT["california"], ibug_splits, "crps", {"IBUG": (0.210, IBUG)}, 0.210
     ),
@@ -153,6 +157,10 @@ SETS = {
     "IBUG energy": Published(
         real_data.DEVELOPMENT["energy"], ibug_splits, "crps", {"IBUG": (0.155, IBUG)}, 0.155
     ),
+}
+#: Sets whose aim is not reached, as the documentation states.
+MISSED = {
+    *("California", "diamond", "UCI concrete", "UCI energy", "IBUG ames", "IBUG energy"),
 }
 QUICK = {
     "diabetes": Published(
@@ -271,11 +279,21 @@ def report(results):
 
 
 def check(means):
-    """Assert the aims."""
-    for name, errors in means.items():
-        aim = SETS[name].aim
-        if aim is not None:
-            assert errors["NONA"] <= (errors[aim] if isinstance(aim, str) else aim), name
+    """Print the aims; assert that none is missed but those that the documentation lists."""
+    missed = {name for name in means if print_aim(name, means[name]) > 1}
+    print(f"missed: {', '.join(sorted(missed)) or 'none'}")
+    assert missed <= MISSED, missed - MISSED
+
+
+def print_aim(name, errors):
+    """Print the aim for a set, if there is one; returns the ratio of our error to it."""
+    aim = SETS[name].aim
+    if aim is None:
+        return 0.0
+    aim = errors[aim] if isinstance(aim, str) else aim
+    ratio = errors["NONA"] / aim
+    print(f"{name}: {errors['NONA']:.4g}, aim {aim:.4g}, ratio {ratio:.3f}")
+    return ratio
 
 
 def add_arguments(parser):

@@ -7,11 +7,13 @@ the rows behind every prediction can be listed. Terms are explained in ``docs/gl
 
 from ._data.rows import Rows
 from ._data.table_encoder import TableEncoder
+from ._estimators.forgetting import RemovalReceipt
 from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
 from ._inspection.compare_heads import compare_heads
+from ._inspection.counterfactuals import counterfactuals
 from ._inspection.displays.coverage import CoverageDisplay
 from ._inspection.displays.embedding import EmbeddingDisplay
 from ._inspection.displays.history import HistoryDisplay
@@ -20,11 +22,14 @@ from ._inspection.displays.neighbors import NeighborsDisplay
 from ._inspection.displays.step import StepDisplay
 from ._inspection.displays.surface import SurfaceDisplay
 from ._inspection.displays.weighting import WeightingDisplay
+from ._inspection.explorer import explore
+from ._inspection.report import NeighborsReport
 from ._inspection.search import param_distributions, param_grid
 from ._inspection.unwrap import unwrap
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
 from ._persistence.onnx import export_onnx
+from ._persistence.onnx_table import onnx_inputs
 from ._scaling.sharded import ShardedNeighbors, save_shards
 from ._version import __version__ as __version__
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
@@ -45,7 +50,9 @@ __all__ = [
     "NONAHead",
     "NONARegressor",
     "NeighborsDisplay",
+    "NeighborsReport",
     "PeriodicEmbedding",
+    "RemovalReceipt",
     "Rows",
     "ShardedNeighbors",
     "SoftStep",
@@ -56,10 +63,13 @@ __all__ = [
     "TableEncoder",
     "WeightingDisplay",
     "compare_heads",
+    "counterfactuals",
+    "explore",
     "export_onnx",
     "load",
     "neighbor_attention",
     "neighbor_weights",
+    "onnx_inputs",
     "param_distributions",
     "param_grid",
     "save",

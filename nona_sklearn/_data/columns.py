@@ -312,10 +312,13 @@ def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -
 
 def _examples(values: np.ndarray) -> dict[str, Any]:
     """The first value of each kind, by its kind; None has no kind."""
-    examples: dict[str, Any] = {}
+    first: dict[Any, Any] = {}  # of each type, since to find the kind takes longer
     for value in values:
         if value is not None:
-            examples.setdefault(_kind_of(value), value)
+            first.setdefault((type(value), getattr(value, "tzinfo", None) is None), value)
+    examples: dict[str, Any] = {}
+    for value in first.values():
+        examples.setdefault(_kind_of(value), value)
     return examples
 
 

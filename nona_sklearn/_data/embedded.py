@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor, nn
@@ -20,3 +20,8 @@ class Embedded:
 
     def __len__(self) -> int:
         return len(self.embeddings)
+
+    def __getitem__(self, rows: np.ndarray) -> Embedded:
+        """Select some of the queries."""
+        parts = {name: getattr(self, name) for name in ("embeddings", "labels", "ids", "times")}
+        return replace(self, **{k: part[rows] for k, part in parts.items() if part is not None})

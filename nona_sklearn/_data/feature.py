@@ -74,11 +74,11 @@ class Feature:
 
     def categories(self, column: Column) -> np.ndarray:
         """The values of a column of categories, None where they are missing, (n,)."""
-        return self._as_in_fit(column).as_category().values
+        return self.as_in_fit(column).as_category().values
 
     def numbers(self, column: Column) -> np.ndarray:
         """The column's numbers, NaN where they are missing, (n, n_parts)."""
-        column = self._as_in_fit(column)
+        column = self.as_in_fit(column)
         if "empty" in (column.kind, self.column.kind):
             return np.full((len(column.values), len(self.parts) or 1), np.nan)
         if self.parts:
@@ -91,11 +91,11 @@ class Feature:
     def texts(self, column: Column) -> np.ndarray:
         """What the texts of a column become, (n, n_outputs)."""
         assert self.text_features is not None
-        column = self._as_in_fit(column)
+        column = self.as_in_fit(column)
         with _of_text_features(column):
             return self.text_features.encode(column.values.tolist())
 
-    def _as_in_fit(self, column: Column) -> Column:
+    def as_in_fit(self, column: Column) -> Column:
         """The column with the contents that it had in fit; an error, if it has others."""
         column = read_as(column, self.column)
         if self.is_text:

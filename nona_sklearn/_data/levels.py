@@ -1,13 +1,20 @@
-"""Categories of many levels, as what the targets are on average at each level."""
+"""Categories as numbers: a column for each frequent level, or mean targets of many levels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from sklearn.base import clone
-from sklearn.preprocessing import TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
+from .._utils.arrays import object_array
+from .._utils.snapshots import snapshot
 from .._utils.storable import storable
 from .cross_fitting import encode_by_others
+
+RARE = "infrequent_sklearn"  # in the name of a column, as scikit-learn calls it
 
 
 @storable
@@ -43,6 +50,25 @@ class LevelEncoder:
         self.encoders_ = [clone(encoder).fit(levels, column) for column in targets.T]
         return self
 
+    @property
+    def levels_(self) -> list[list[Any]]:
+        """The levels of each category that are stored."""
+        return [own.tolist() for own in self.encoders_[0].categories_]
+
+    def with_levels(self, levels: list[list[Any]]) -> LevelEncoder:
+        """The same with other levels in the places of stored ones, and the overall mean there."""
+        copied = LevelEncoder()
+        copied.encoders_ = [snapshot(encoder) for encoder in self.encoders_]
+        for encoder in copied.encoders_:
+            categories = [object_array(own) for own in levels]
+            changed = [a != b for a, b in zip(encoder.categories_, categories, strict=True)]
+            encoder.encodings_ = [
+                np.where(new, encoder.target_mean_, means)
+                for new, means in zip(changed, encoder.encodings_, strict=True)
+            ]
+            encoder.categories_ = categories
+        return copied
+
     def transform(self, levels: np.ndarray) -> np.ndarray:
         """Encode other rows, by all training rows."""
         return np.hstack([encoder.transform(levels) for encoder in self.encoders_])
@@ -52,3 +78,69 @@ class LevelEncoder:
         n_targets = len(self.encoders_)
         marks = ["target"] if n_targets == 1 else [f"target{i}" for i in range(n_targets)]
         return [f"{name}_{mark}" for mark in marks for name in names]
+
+
+@storable
+class FrequentLevels:
+    """Each frequent level of a category as a column of 0 and 1; all others share one.
+
+    Rare levels are not stored, so that the name of a single row stays in no file. They share a
+    column with levels that were not in fit; without rare levels, these are 0 in all columns.
+
+    Attributes
+    ----------
+    levels_ : list of list
+        The frequent levels of each category, in the order of their columns.
+    has_rare_ : list of bool
+        Whether each category had rare levels.
+    """
+
+    levels_: list[list[Any]]
+    has_rare_: list[bool]
+
+    def fit(
+        self, levels: np.ndarray, max_categories: int, min_frequency: int | float
+    ) -> FrequentLevels:
+        """Find the frequent levels of training rows, (n, n_categories)."""
+        limits = {"max_categories": max_categories, "min_frequency": min_frequency}
+        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", **limits).fit(levels)
+        rare = [() if own is None else {*own} for own in encoder.infrequent_categories_]
+        self.levels_ = [
+            [level for level in own.tolist() if level not in others]
+            for own, others in zip(encoder.categories_, rare, strict=True)
+        ]
+        self.has_rare_ = [len(others) > 0 for others in rare]
+        return self
+
+    def with_levels(self, levels: list[list[Any]]) -> FrequentLevels:
+        """The same with other levels in the places of those that are stored."""
+        copied = snapshot(self)
+        copied.levels_ = levels
+        return copied
+
+    def transform(self, levels: np.ndarray) -> np.ndarray:
+        """Encode rows, (n, n_categories) -> (n, n_columns)."""
+        blocks = []
+        for own, has_rare, codes in zip(
+            self.levels_, self.has_rare_, codes_of(self.levels_, levels).T, strict=True
+        ):
+            columns = np.eye(len(own) + 1)[codes]  # -1, of others, is the last one
+            blocks.append(columns if has_rare else columns[:, :-1])
+        return np.hstack(blocks)
+
+    def names(self, names: list[str], name_of_level: Callable[[str, Any], str]) -> list[str]:
+        """Names of the columns that categories with these names become."""
+        return [
+            name_of_level(name, level)
+            for name, own, has_rare in zip(names, self.levels_, self.has_rare_, strict=True)
+            for level in [*own, *([RARE] if has_rare else [])]
+        ]
+
+
+def codes_of(levels: list[list[Any]], values: np.ndarray) -> np.ndarray:
+    """Number the values of categories (n, n_categories) by their levels; -1 for others."""
+    codes = np.empty(values.shape, dtype=np.int32)
+    for j, own in enumerate(levels):
+        numbers = {level: i for i, level in enumerate(own)}
+        codes[:, j] = [numbers.get(value, -1) for value in values[:, j]]
+    return codes

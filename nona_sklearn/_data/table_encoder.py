@@ -12,25 +12,25 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
-from .._utils.snapshots import replaced_when_done
+from .._utils.snapshots import replaced_when_done, snapshot
 from .._utils.storable import storable, storable_estimator
 from .._utils.validation import is_whole
 from .columns import SHOWN, Column, read_columns
 from .feature import Feature
 from .forms import describe_reading, has_two_readings, read_strings, unreadable_in
-from .levels import LevelEncoder
+from .levels import FrequentLevels, LevelEncoder, codes_of
 from .names import free_name
-from .tables import as_array, as_dense, check_table
+from .tables import as_array, as_dense, check_table, names_of_columns, select_columns
 from .text import check_vectorizer, default_vectorizer
 
 MOST_NAMED = 5  # columns in a warning
 #: Of more categories than a few, the largest share of rows whose category no other row has.
 FEW, MOST_ALONE = 20, 0.5
+FORGOTTEN = "forgotten level {}"  # in the place of a level that no row has any more
 
 
 @storable_estimator
@@ -193,19 +193,15 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         encoders = {
             "numbers": SimpleImputer(strategy="median", keep_empty_features=True),
             "gaps": MissingIndicator(error_on_new=False),
-            "categories": OneHotEncoder(
-                max_categories=self.max_categories,
-                min_frequency=self.min_frequency,
-                handle_unknown="infrequent_if_exist",
-                feature_name_combiner=_name_of_level,
-                sparse_output=False,
-            ),
         }
-        self.encoders_ = {
+        self.encoders_: dict[str, Any] = {
             name: encoder.set_output(transform="default").fit(blocks[name])
             for name, encoder in encoders.items()
             if blocks[name].shape[1] > 0
         }
+        if blocks["categories"].shape[1] > 0:
+            limits = self.max_categories, self.min_frequency
+            self.encoders_["categories"] = FrequentLevels().fit(blocks["categories"], *limits)
         of_levels = None
         if blocks["levels"].shape[1] > 0:
             assert targets is not None
@@ -274,8 +270,80 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def transform_validated(self, X: Any) -> np.ndarray:
         """Encode a table whose columns an estimator has validated, and warned about."""
+        return self.transform_columns(self.read_validated(X))
+
+    def read_validated(self, X: Any) -> list[Column]:
+        """Read the columns of a validated table, dates in the time zones of fit."""
         time_zones = [feature.column.time_zone for feature in self.features_]
-        return self._encode(self._read(list(read_columns(as_dense(X), time_zones))))
+        return list(read_columns(as_dense(X), time_zones))
+
+    def transform_columns(self, columns: list[Column]) -> np.ndarray:
+        """Encode the columns of other rows."""
+        return self._encode(self._read(columns))
+
+    # -- levels that are stored -------------------------------------------------------------
+
+    @property
+    def _categories(self) -> list[int]:
+        """Numbers of the columns of categories whose levels are known by row."""
+        if not isinstance(self.encoders_.get("categories"), FrequentLevels | None):
+            return []  # of a file of version 0.2.0
+        return [j for j, feature in enumerate(self.features_) if feature.is_category]
+
+    @property
+    def category_names(self) -> list[Any]:
+        """Names of the columns of categories whose levels are known by row."""
+        return [self.features_[j].column.name for j in self._categories]
+
+    def _stored(self) -> list[tuple[int, str, list[Any]]]:
+        """The column of each category, by its number, its encoder and the levels in this."""
+        one_hot = {j: self.features_[j].is_one_hot for j in self._categories}
+        names = {j: "categories" if each else "levels" for j, each in one_hot.items()}
+        levels = {name: iter(self.encoders_[name].levels_) for name in {*names.values()}}
+        return [(j, name, next(levels[name])) for j, name in names.items()]
+
+    def stored_levels(self) -> list[list[Any]]:
+        """The levels of each category that are stored, in some place."""
+        return [list(self.features_[j].column.levels or own) for j, _, own in self._stored()]
+
+    def level_codes(self, X: Any) -> np.ndarray | None:
+        """Which stored level each row has, int32 (n, n_categories); -1: none. Or None."""
+        chosen = self._categories
+        if not chosen:
+            return None
+        features = [self.features_[j] for j in chosen]
+        zones = [feature.column.time_zone for feature in features]
+        X = as_dense(X)
+        names = None if isinstance(X, np.ndarray) else names_of_columns(X)
+        part = X[:, chosen] if names is None else select_columns(X, [names[j] for j in chosen])
+        columns = [
+            feature.categories(column)
+            for feature, column in zip(features, read_columns(part, zones), strict=True)
+        ]
+        return codes_of(self.stored_levels(), np.stack(columns, axis=1))
+
+    def without_levels(self, gone: list[set[int]]) -> TableEncoder:
+        """The same without the strings of some levels, by their codes, of each category.
+
+        Their columns remain, and later rows with such a level are as with one that was not in
+        fit.
+        """
+        copied = snapshot(self)
+        copied.features_, copied.encoders_ = [*self.features_], dict(self.encoders_)
+        left: dict[str, list[list[Any]]] = {}  # of each encoder
+        for (j, name, own), levels, codes in zip(
+            self._stored(), self.stored_levels(), gone, strict=True
+        ):
+            forgotten = {levels[code]: FORGOTTEN.format(code) for code in codes}
+            left.setdefault(name, []).append([forgotten.get(level, level) for level in own])
+            feature = self.features_[j]
+            if feature.column.levels is not None:
+                order = tuple(forgotten.get(level, level) for level in feature.column.levels)
+                column = replace(feature.column, levels=order)
+                copied.features_[j] = replace(feature, column=column)
+        for name, each in left.items():
+            copied.encoders_[name] = self.encoders_[name].with_levels(each)
+        return copied
 
     def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
         """Make a matrix for each encoder of the columns' values."""
@@ -323,7 +391,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             outputs += [f"{others[i]}_missing" for i in self.encoders_["gaps"].features_]
         if "categories" in self.encoders_:
             one_hot = [name for name, feature in features if feature.is_one_hot]
-            outputs += [*self.encoders_["categories"].get_feature_names_out(one_hot)]
+            outputs += self.encoders_["categories"].names(one_hot, _name_of_level)
         if "levels" in self.encoders_:
             many = [name for name, feature in features if feature.by_targets]
             outputs += self.encoders_["levels"].names(many)

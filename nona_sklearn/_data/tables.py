@@ -116,4 +116,42 @@ def names_of_columns(X: Any) -> list:
 
 def select_columns(X: Any, names: list) -> Any:
     """Select columns of a frame, in this order."""
-    return nw.from_native(X, eager_only=True).select(names).to_native()
+    return _select(nw.from_native(X, eager_only=True), names).to_native()
+
+
+def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
+    """Select columns; by their places, if names are numbers or tuples."""
+    if all(isinstance(name, str) for name in names):
+        return frame.select(names)
+    places = {name: place for place, name in enumerate(frame.columns)}
+    return frame[:, [places[name] for name in names]]
+
+
+def stack_rows(above: Any, below: Any) -> Any:
+    """The rows of two tables of the same columns, in the order of the first."""
+    if isinstance(above, np.ndarray):
+        return np.concatenate([above, below])
+    frames = [nw.from_native(X, eager_only=True) for X in (above, below)]
+    types = zip(*(frame.schema.items() for frame in frames), strict=True)
+    unlike = [name for (name, first), (_, second) in types if first != second]
+    if numbers := [n for n in unlike if all(f.schema[n].is_numeric() for f in frames)]:
+        frames = [
+            frame.with_columns(*(frame.get_column(n).cast(nw.Float64) for n in numbers))
+            for frame in frames
+        ]
+    return nw.concat(frames).to_native()
+
+
+def gather_cells(X: Any, rows: np.ndarray) -> Any:
+    """A table (m, d) whose cell in column j is that of row ``rows[i, j]`` of a table (n, d)."""
+    if isinstance(X, np.ndarray):
+        return np.take_along_axis(X, rows, axis=0)
+    frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
+    together: dict[bytes, list] = {}  # columns whose cells are of the same rows
+    for name, chosen in zip(frame.columns, rows.T, strict=True):
+        together.setdefault(chosen.tobytes(), []).append(name)
+    parts = [
+        nw.maybe_reset_index(_select(frame, names)[np.frombuffer(chosen, rows.dtype).tolist()])
+        for chosen, names in together.items()
+    ]
+    return _select(nw.concat(parts, how="horizontal"), frame.columns).to_native()

@@ -90,6 +90,9 @@ class Source(Protocol):
     def encode(self, X: Any) -> Tensor | Rows:
         """Validate other features, and turn them into the input of a network."""
 
+    def levels(self, X: Any) -> np.ndarray | None:
+        """Which level of each category rows have, (n, n_categories); None without categories."""
+
 
 def further_values(
     targets: Targets, y: Any, n_rows: int, names: tuple[str, ...] | None, shape: tuple[int, ...]
@@ -129,6 +132,8 @@ class TrainingData:
         What their times are.
     group_names : ndarray of shape (n_groups,), optional
         Names of the groups, by their numbers.
+    levels : int32 ndarray of shape (n, n_categories), optional
+        Which level of each category they have.
     """
 
     sample: Sample
@@ -138,6 +143,7 @@ class TrainingData:
     class_factors: list[Factors] | None = None
     time: TimeKind | None = None
     group_names: np.ndarray | None = None
+    levels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -198,7 +204,7 @@ class TrainingData:
         encoded = targets.encode(values)
         # Of a later row, or of one of its group, a level's mean target would be known.
         related = groups is not None or times is not None
-        X = source.fit(X, None if related else encoded.numpy())
+        table, X = X, source.fit(X, None if related else encoded.numpy())
         if time is not None and moments is not None:
             moments = moments[selection.numbers]
             time = time.fading(half_life, moments)
@@ -213,7 +219,8 @@ class TrainingData:
             None if moments is None else torch.from_numpy(moments),
         )
         names = names[selection.numbers]
-        return cls(sample, values, selection, names, factors, time, group_names)
+        levels = source.levels(table)
+        return cls(sample, values, selection, names, factors, time, group_names, levels)
 
     def splits(
         self,

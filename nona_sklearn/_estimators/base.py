@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -23,7 +24,9 @@ from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
+from .._utils.storable import VERSION
 from .._utils.validation import check_choice, check_flag, is_real
+from .._version import __version__
 from .advice import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .attributions import distances_table
 from .editing import (
@@ -35,6 +38,7 @@ from .editing import (
     replacement_of_targets,
 )
 from .fitting import embed, fit_networks
+from .forgetting import forget_levels, make_receipt
 from .queries import (
     embedded,
     evaluate,
@@ -64,6 +68,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def _make_targets(self):
         """The kind of targets."""
         raise NotImplementedError
+
+    def _measure(self, data):
+        """Measure what a fit to these rows depends on."""
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
@@ -182,6 +189,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             weight_unit=selection.unit,
             time=data.time,
             group_names=data.group_names,
+            levels=None if data.levels is None else torch.from_numpy(data.levels),
         )
         settings = self._architecture().setting("learning_rate_init", len(data)), self.weight_decay
         check_convergence([embeddings], *settings)
@@ -190,6 +198,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
         self.bank_ = self._calibrate(bank, splits, validation)
+        self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
             self.bank_ = addition(self, *rows)(self.bank_)
@@ -618,12 +627,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         options = sample_weight, times, groups, max_rows, max_age
         before, after = edit(self, lambda fitted: addition(fitted, X, y, *options))
+        if max_rows is not None or max_age is not None:
+            forget_levels(self, before)
         return np.arange(int(before.next_id), int(after.next_id))
 
-    def remove_neighbors(self, *, ids=None, names=None):
-        """Forget rows: neither the estimator nor its pickle holds their embedding or target.
+    def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
+        """Forget rows: neither the estimator nor its pickle or file holds them any more.
 
-        What training learned from them (the network's weights and the scaling) stays.
+        Gone are their embeddings, targets and names, and the levels of categories that no other
+        row of the bank has; later rows with such a level are encoded as with a new one. What
+        training learned from them stays: the networks' weights, scaling, the mean targets of
+        levels, calibration, the vocabulary of texts and the labels of classes.
 
         Parameters
         ----------
@@ -634,11 +648,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Their names instead, as :meth:`explain` gives them, which may be other numbers than the
             ids: hence neither goes without its keyword. If several rows have the same name,
             all are removed. A tuple is one name, of a MultiIndex.
+        return_receipt : bool, default=False
+            Whether to return a receipt in place of the estimator.
 
         Returns
         -------
         self : object
             Without these rows.
+        receipt : RemovalReceipt
+            What was removed, with checksums of the stored rows before and after, and what stays;
+            only with ``return_receipt=True``.
 
         Raises
         ------
@@ -647,8 +666,13 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             left. Nothing is removed then.
         """
         check_is_fitted(self)
-        change = removal(ids, names)
-        edit(self, lambda _: change)
+        check_flag("return_receipt", return_receipt)
+        change, encoder = removal(ids, names), getattr(self, "features_", None)
+        before, after = edit(self, lambda _: change)
+        n_levels = forget_levels(self, before)
+        if return_receipt:
+            encoders = encoder, getattr(self, "features_", None)
+            return make_receipt(before, after, encoders, n_levels)
         return self
 
     def set_neighbor_targets(self, y):
@@ -679,7 +703,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def compress(self, n_neighbors, X=None):
-        """Keep rows that together carry the weight of the predictions, and forget the others.
+        """Keep rows that together carry the weight of the predictions, and drop the others.
+
+        Levels of categories that only these had stay, since queries may have them.
 
         Parameters
         ----------
@@ -730,10 +756,20 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         state = super().__getstate__()
         if "network_" in state:
             state = state | {"network_": to_data(state["network_"])}
-        return state
+        return state | {VERSION: __version__}
 
     def __setstate__(self, state):
-        """Make the network of its arrays."""
+        """Make the network of its arrays; warn if another version of the package wrote them."""
+        version = state.get(VERSION, __version__)  # a file has none, and is read by any
+        if version != __version__:
+            warnings.warn(
+                f"{type(self).__name__} was pickled by nona_sklearn {version}, and is read by "
+                f"{__version__}: results may differ or fail. Use nona_sklearn.save for files that "
+                "later versions read",
+                UserWarning,
+                stacklevel=2,
+            )
+        state = {name: value for name, value in state.items() if name != VERSION}
         if "network_" in state:
             state = state | {"network_": from_data(state["network_"])}
         super().__setstate__(state)

@@ -25,7 +25,7 @@ from .._utils.validation import (
     check_n_neighbors,
     check_some_left,
 )
-from .queries import embedded, times_given
+from .queries import embedded, levels_of, times_given
 
 #: Most pairs of queries and rows for a compression: that are searched, or whose weights are held.
 SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
@@ -91,9 +91,10 @@ def addition(
     if fitted.bank_.time is not None:
         prior = multiply(prior, fitted.bank_.time.log_prior(moments))
     rows = Neighbors(embeddings, targets, prior, times=moments)
+    levels = None if fitted.bank_.levels is None else levels_of(fitted, X)
 
     def add(bank: NeighborBank) -> NeighborBank:
-        added = bank.add(rows, names.rows, groups)
+        added = bank.add(rows, names.rows, groups, levels)
         return added if limits is None else added.latest(*limits)
 
     return add

@@ -114,6 +114,13 @@ class TableInput:
         """Validate other rows, and encode and scale them: (n, n_features)."""
         return torch.cat([*self.blocks(X)])
 
+    def levels(self, X: Any) -> np.ndarray | None:
+        """Which level of each category rows have, int32 (n, n_categories); or None."""
+        encoder = self.estimator.features_
+        if not isinstance(encoder, TableEncoder):
+            return None
+        return encoder.level_codes(check_table(self.estimator, X, reset=False, accept_sparse=True))
+
     def blocks(self, X: Any) -> Iterator[Tensor]:
         """Validate queries, and encode and scale some of them at a time."""
         X = check_table(self.estimator, X, reset=False, accept_sparse=True)
@@ -158,6 +165,10 @@ class RowsInput:
     def encode(self, X: Any) -> Rows:
         """Take other rows."""
         return self._as_rows(X)
+
+    def levels(self, X: Any) -> None:
+        """Rows of no table have no categories."""
+        return
 
     def blocks(self, X: Any) -> Iterator[Rows]:
         """Take some queries at a time."""

@@ -10,6 +10,7 @@ from .._utils.storable import storable_estimator
 from ..weighting import Weighting
 from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
+from .importances import measure_importances
 from .parameters import (
     CLASSIFIER_CONSTRAINTS,
     NONA_CONSTRAINTS,
@@ -261,6 +262,13 @@ class NONARegressor(NeighborRegressor):
         Scales the features by their quartiles, and clips outliers smoothly to within 3; None of
         components.
 
+    feature_importances_ : ndarray of shape (`n_features_in_`,)
+        How much predictions change when a column is permuted, as shares of the sum: the mean
+        squared change over some training rows, each predicted without itself. Of a category, a
+        date or a text, it is that of the whole column. Only of tables, not with a
+        `feature_extractor` or a wide sparse matrix. It is measured in fit. See
+        :func:`sklearn.inspection.permutation_importance` for scores on other rows.
+
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without
         `early_stopping`, and where fit is given `X_val`.
@@ -341,6 +349,8 @@ class NONARegressor(NeighborRegressor):
 
     _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
+    _measure = measure_importances
+
     def _architecture(self):
         return NONAArchitecture(self)
 
@@ -403,6 +413,9 @@ class NONAClassifier(NeighborClassifier):
     targets_ : ClassTargets
         What `y` is: its classes, and how frequent they are.
 
+    feature_importances_ : ndarray of shape (`n_features_in_`,)
+        How much probabilities change when a column is permuted, as shares of the sum.
+
     history_ : list of dict
         skorch's history of each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` (of `loss`), ``valid_loss`` (log loss),
@@ -462,6 +475,8 @@ class NONAClassifier(NeighborClassifier):
     random_state: Any = None
 
     _parameter_constraints = NONA_CONSTRAINTS | CLASSIFIER_CONSTRAINTS
+
+    _measure = measure_importances
 
     def _architecture(self):
         return NONAArchitecture(self)

@@ -74,6 +74,11 @@ def embedded(fitted: Any, X: Any) -> Tensor:
     return X.embeddings
 
 
+def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
+    """Which level of each category rows have, (n, n_categories); None if that is not known."""
+    return None if isinstance(X, Embedded) else _fitted_input(fitted).levels(X)
+
+
 def timed_blocks(fitted: Any, X: Any) -> Iterator[tuple[Tensor | Rows, Tensor | None]]:
     """Validate queries: blocks of the input of the network, with their times if they have any."""
     times, start = None, 0

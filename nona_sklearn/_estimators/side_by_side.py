@@ -32,7 +32,7 @@ def explanation_table(fitted: Any, found: Explanation, X: Any, features: Any) ->
     """
     if features is None:
         return table(fitted._explained(found))
-    rows, queries = _rows_and_queries(fitted.bank_, X, features)
+    rows, queries = rows_and_queries(fitted.bank_, X, features)
     found = found.with_queries()
     columns = fitted._explained(found)
     shown: dict[str, np.ndarray] = {}
@@ -40,33 +40,65 @@ def explanation_table(fitted: Any, found: Explanation, X: Any, features: Any) ->
     for row, query in zip(rows, queries, strict=True):
         name = free_name(row.name, {*columns, "differs", *shown})
         shown[name] = _beside(found, row.shown, query.shown)
-        differences.append(_differences(found, row.read, query.read))
+        differences.append(differences_of(found, row, query))
     return table(columns | {"differs": _name_largest(found, differences, [*shown])} | shown)
 
 
-def _rows_and_queries(
+def rows_and_queries(
     bank: NeighborBank, X: Any, features: Any
-) -> tuple[list[_Feature], list[_Feature]]:
-    """The features of the bank's rows, and those of the queries."""
+) -> tuple[list[Feature], list[Feature]]:
+    """The features of the bank's rows, by position, and those of the queries."""
     features = checked_table("features", features)
-    kept = rows_of_bank(bank, features)
-    rows = [feature[kept] for feature in _read(features)]
+    places = rows_of_bank(bank, features)
     if X is None:
+        rows = [feature[places] for feature in read_features(features)]
         return rows, rows
-    return rows, _read(_as_ordered(checked_table("X", X), features), [row.read for row in rows])
+    return read_beside(features, places, as_ordered(checked_table("X", X), features))
+
+
+def read_beside(features: Any, places: np.ndarray, X: Any) -> tuple[list[Feature], list[Feature]]:
+    """Read some rows of a table, and queries with the same columns as these were read."""
+    rows = [feature[places] for feature in read_features(features)]
+    return rows, read_features(X, [row.read for row in rows])
 
 
 @dataclass(frozen=True)
-class _Feature:
+class Feature:
     """A column of a table: its values as they are given, and as they are compared."""
 
     name: str
     shown: np.ndarray
     read: Column
 
-    def __getitem__(self, rows: np.ndarray) -> _Feature:
+    def __getitem__(self, rows: np.ndarray) -> Feature:
         """Select some of the rows."""
-        return _Feature(self.name, self.shown[rows], self.read[rows])
+        return Feature(self.name, self.shown[rows], self.read[rows])
+
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """Values of an ordered column as float64, NaN for gaps; None of other columns."""
+        if self.read.kind not in ORDERED:
+            return None
+        if self.read.kind != "date":
+            return self.read.values
+        moments = self.read.values.astype(np.int64).astype(np.float64)
+        return np.where(np.isnat(self.read.values), np.nan, moments)
+
+    @property
+    def categories(self) -> np.ndarray:
+        """Values of any column as objects, None for gaps."""
+        values = self.read.values.astype(object)
+        if self.read.kind != "category":  # where gaps are None already
+            values[[is_missing(value) for value in values]] = None
+        return values
+
+
+def comparable(rows: Feature, queries: Feature) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Values of a column in two tables, and whether they are numbers: both have an order then."""
+    values, own = rows.numbers, queries.numbers
+    if values is None or own is None or rows.read.kind != queries.read.kind:
+        return rows.categories, queries.categories, False
+    return values, own, True
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -92,7 +124,7 @@ def checked_table(parameter: str, X: Any) -> Any:
     return array.astype(object) if array.dtype.kind in "UST" else array
 
 
-def _as_ordered(X: Any, features: Any) -> Any:
+def as_ordered(X: Any, features: Any) -> Any:
     """The queries, with their columns in the order of the features."""
     if is_frame(X) and is_frame(features):
         names, own = names_of_columns(features), names_of_columns(X)
@@ -110,7 +142,7 @@ def _as_ordered(X: Any, features: Any) -> Any:
     return X
 
 
-def _read(X: Any, like: list[Column] | None = None) -> list[_Feature]:
+def read_features(X: Any, like: list[Column] | None = None) -> list[Feature]:
     """Read the columns of a table; as those of another table were read, if it is given."""
     named = is_frame(X)
     if like is None:
@@ -119,7 +151,7 @@ def _read(X: Any, like: list[Column] | None = None) -> list[_Feature]:
         read = read_columns(X, [column.time_zone for column in like])
         columns = [read_as(*pair) for pair in zip(read, like, strict=True)]
     return [
-        _Feature(str(column.name) if named else f"x{column.name}", shown, column)
+        Feature(str(column.name) if named else f"x{column.name}", shown, column)
         for column, shown in zip(columns, plain_values(X), strict=True)
     ]
 
@@ -187,15 +219,14 @@ def _beside(found: Explanation, rows: np.ndarray, queries: np.ndarray) -> np.nda
     return column
 
 
-def _differences(found: Explanation, rows: Column, queries: Column) -> np.ndarray:
+def differences_of(found: Explanation, rows: Feature, queries: Feature) -> np.ndarray:
     """Differences of a feature between each row and its query, (number of rows,).
 
     Those of numbers are relative to their spread in the bank. Unequal categories, or a gap and a
     value, differ by `UNEQUAL`.
     """
     lines = found.of_rows
-    ordered = rows.kind == queries.kind and rows.kind in ORDERED
-    values, own = map(_as_numbers if ordered else _as_categories, (rows, queries))
+    values, own, ordered = comparable(rows, queries)
     theirs, own = values[found.positions[lines]], own[found.of_query[lines]]
     if not ordered:
         return UNEQUAL * np.not_equal(theirs, own, dtype=object).astype(bool)
@@ -212,29 +243,21 @@ def _spread(values: np.ndarray) -> float:
     return np.subtract(*np.quantile(values, [0.75, 0.25])) or values.std()
 
 
-def _as_numbers(column: Column) -> np.ndarray:
-    """Values of an ordered column as float64, NaN for gaps."""
-    if column.kind != "date":
-        return column.values
-    moments = column.values.astype(np.int64).astype(np.float64)
-    return np.where(np.isnat(column.values), np.nan, moments)
+def largest_differences(differences: list[np.ndarray]) -> np.ndarray:
+    """Columns in which each row differs most from its query, (number of rows, 3).
 
-
-def _as_categories(column: Column) -> np.ndarray:
-    """Values of any column as objects, None for gaps."""
-    values = column.values.astype(object)
-    values[[is_missing(value) for value in values]] = None
-    return values
+    The number of columns stands for none, if a row differs in fewer.
+    """
+    each = np.stack(differences, axis=1)
+    order = np.argsort(-each, axis=1, kind="stable")[:, :MOST_NAMED]
+    return np.where(np.take_along_axis(each, order, axis=1) > 0, order, each.shape[1])
 
 
 def _name_largest(
     found: Explanation, differences: list[np.ndarray], names: list[str]
 ) -> np.ndarray:
     """Names of the features in which each row differs most from its query, (m,)."""
-    each = np.stack(differences, axis=1)
-    order = np.argsort(-each, axis=1, kind="stable")[:, :MOST_NAMED]
-    nothing = len(names)
-    largest = np.where(np.take_along_axis(each, order, axis=1) > 0, order, nothing)
+    largest, nothing = largest_differences(differences), len(names)
     kinds, kind_of_row = np.unique(largest, axis=0, return_inverse=True)  # many rows share a text
     texts = [", ".join(names[j] for j in kind if j != nothing) for kind in kinds]
     column = np.full(len(found.positions), None, dtype=object)

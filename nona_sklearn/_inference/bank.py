@@ -60,6 +60,8 @@ class NeighborBank:
         What the rows' times are; None: they have none.
     group_names : object ndarray of shape (n_groups,), optional
         Names of the groups, by their numbers; None of a row that is a group by itself.
+    levels : int32 Tensor of shape (n, n_categories), optional
+        Which level of each category of the table they have; -1: none that is stored.
     """
 
     neighbors: Neighbors
@@ -73,6 +75,7 @@ class NeighborBank:
     weight_unit: float = 1.0
     time: TimeKind | None = None
     group_names: np.ndarray | None = None
+    levels: Tensor | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -151,10 +154,12 @@ class NeighborBank:
         neighbors: Neighbors,
         labels: np.ndarray | None = None,
         groups: np.ndarray | None = None,
+        levels: np.ndarray | None = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
-        Each is a group by itself, unless it is in one of `groups`, (n,).
+        Each is a group by itself, unless it is in one of `groups`, (n,). Without `levels`,
+        (n, n_categories), theirs are not known.
         """
         new = self.next_id + torch.arange(len(neighbors))
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
@@ -166,9 +171,14 @@ class NeighborBank:
         if numbers is not None and group_names is not None:
             group_names, further = number_further(groups, len(neighbors), group_names)
             numbers = torch.cat([numbers, torch.from_numpy(further).to(numbers)])
+        codes = self.levels
+        if codes is not None:
+            unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
+            codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
+            levels=codes,
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
             groups=numbers,
@@ -191,6 +201,7 @@ class NeighborBank:
             self,
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
+            levels=None if self.levels is None else self.levels[rows.cpu()],
             groups=groups,
             group_names=group_names,
             names=None if self.names is None else self.names[positions],
@@ -225,6 +236,7 @@ class NeighborBank:
             "unit": self.neighbors.adjustment_scale,
             "groups": self.groups,
             "times": self.neighbors.times,
+            "levels": self.levels,
         }
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
@@ -264,9 +276,10 @@ class NeighborBank:
             "groups": self.groups,
             "times": self.neighbors.times,
             "names": self.names,
+            "levels": self.levels,
         }
         for name, array in each_row.items():
-            n_axes = (1, 2) if name == "values" else (1,)
+            n_axes = {"values": (1, 2), "levels": (2,)}.get(name, (1,))
             if array is not None and (array.ndim not in n_axes or len(array) != len(self)):
                 raise ValueError(
                     f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"

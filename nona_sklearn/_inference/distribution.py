@@ -21,6 +21,7 @@ from .._utils.storable import storable
 from .._utils.threads import cached_property
 from ..attention import NONAHead
 from .evaluation import Evaluation
+from .weighted_rows import WeightedRows
 
 Limits = tuple[Tensor, Tensor]
 
@@ -80,10 +81,10 @@ class Empirical:
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         tiny = torch.finfo(levels.dtype).tiny  # a quantile of level 0 has positive weight
-        levels = levels.clamp_min(tiny).expand(len(weights), -1).contiguous()
+        levels = levels.clamp_min(tiny).expand(weights.shape[0], -1).contiguous()
         cumulated = self._cumulated(weights)
         ranks = torch.searchsorted(cumulated, levels).clamp_max(weights.shape[1] - 1)
-        found = self._sorted[0].expand(len(weights), -1).gather(1, ranks)
+        found = self._sorted[0].expand(weights.shape[0], -1).gather(1, ranks)
         return torch.where(cumulated[:, -1:].isnan(), torch.nan, found)  # without neighbours
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
@@ -182,7 +183,7 @@ class Smoothed:
     def quantiles_of(self, mass: Tensor, levels: Tensor) -> Tensor:
         """Quantiles of levels (k,), (q, k), from the result of :meth:`mass`."""
         cdf = mass @ self.at_points
-        levels = levels.expand(len(cdf), -1).contiguous()
+        levels = levels.expand(cdf.shape[0], -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
         share = ((levels - low) / (high - low)).nan_to_num(1.0).clamp(0, 1)
@@ -211,7 +212,7 @@ class Smoothed:
         """Weights of the points, (q, N_POINTS): each value's is split between two points."""
         before, share = self._positions
         after = weights * share
-        mass = weights.new_zeros(len(weights), len(self.points))
+        mass = weights.new_zeros(weights.shape[0], len(self.points))
         mass.scatter_add_(1, before, weights - after)
         return mass.scatter_add_(1, before + 1, after)
 
@@ -272,7 +273,9 @@ class Distribution:
         self.evaluation, self.power = evaluation, calibration.power
         extents = evaluation.extents() if extents is None else extents
         self.noises = output_noises(calibration, extents)
-        self.at_points = [noise and noise.at_points().to(extents) for noise in self.noises]
+        self.at_points = [
+            None if noise is None else noise.at_points().to(extents) for noise in self.noises
+        ]
         self.head = evaluation.one_head
 
     def std(self) -> np.ndarray:
@@ -288,10 +291,15 @@ class Distribution:
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
-        return self._describe(
+        return self._join_blocks(lambda weighted: self.quantiles_of(weighted, levels))
+
+    def quantiles_of(self, weighted: WeightedRows, levels: Tensor) -> Tensor:
+        """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs)."""
+        return self._of_outputs(
+            weighted,
             lambda distribution, weights, shift: self.head.possible(
                 shift + distribution.quantiles(weights, levels.to(weights))
-            )
+            ),
         )
 
     def cdf(self, points: Tensor) -> np.ndarray:
@@ -343,26 +351,27 @@ class Distribution:
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
+        return self._join_blocks(lambda weighted: self._of_outputs(weighted, describe))
 
-        def describe_outputs(_, weighted):
-            weights = weighted.weights(self.power)
-            means = _means(weighted.weights(), weighted.values)
-            # Zero without calibration, so that values are exactly those of targets.
-            shifts = means - _means(weights, weighted.values)
-            results = []
-            for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
-                values, mean = weighted.values[..., j], means[:, [j]]
-                distribution = (
-                    Empirical(values)
-                    if noise is None
-                    else Smoothed(values, mean, noise, at_points)
-                )
-                results.append(describe(distribution, weights, shifts[:, [j]]))
-            return torch.stack(results, dim=2)
+    def _of_outputs(self, weighted: WeightedRows, describe: Callable[..., Tensor]) -> Tensor:
+        """:meth:`_describe` the queries of some weighted rows, (q, k, n_outputs)."""
+        weights = weighted.weights(self.power)
+        means = _means(weighted.weights(), weighted.values)
+        # Zero without calibration, so that values are exactly those of targets.
+        shifts = means - _means(weights, weighted.values)
+        results = []
+        for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
+            values, mean = weighted.values[..., j], means[:, [j]]
+            distribution: Empirical | Smoothed = Empirical(values)
+            if noise is not None and at_points is not None:
+                distribution = Smoothed(values, mean, noise, at_points)
+            results.append(describe(distribution, weights, shifts[:, [j]]))
+        return torch.stack(results, dim=2)
 
-        return self._join(
-            self.evaluation.map_weighted_rows(describe_outputs, precise=True), output_axis=2
-        )
+    def _join_blocks(self, function: Callable[[WeightedRows], Tensor]) -> np.ndarray:
+        """Join what a function returns for each block of weighted rows, (q, k, n_outputs)."""
+        blocks = self.evaluation.map_weighted_rows(lambda _, rows: function(rows), precise=True)
+        return self._join(blocks, output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()

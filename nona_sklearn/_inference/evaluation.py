@@ -321,7 +321,7 @@ class Evaluation:
                 if (found is not None or precise) and not _resolves_similarity(head):
                     own = replace(own, similarity=own.similarity.double())
                 neighbors = replace(self.neighbors, embeddings=z)
-                networks.append(_rows_of(head)(head, query[queries], neighbors, own, excluded))
+                networks.append(rows_of(head)(head, query[queries], neighbors, own, excluded))
             return function(queries, networks)
 
         n_columns = len(self.neighbors)
@@ -441,6 +441,6 @@ def _resolves_similarity(head: NONAHead) -> bool:
     return head.step is not None and head.step.on == "similarity"
 
 
-def _rows_of(head: NONAHead) -> type[NetworkRows]:
+def rows_of(head: NONAHead) -> type[NetworkRows]:
     """The rows behind predictions of numbers, or of classes."""
     return NetworkClassRows if isinstance(head, ClassHead) else NetworkRows

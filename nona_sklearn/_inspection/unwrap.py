@@ -142,9 +142,11 @@ class Unwrapped:
         options = {"times": times, "groups": groups, "max_rows": max_rows, "max_age": max_age}
         return self.estimator.add_neighbors(rows, targets, sample_weight, **options)
 
-    def remove_neighbors(self, *, ids=None, names=None):
-        self.estimator.remove_neighbors(ids=ids, names=names)
-        return self
+    def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
+        receipt = self.estimator.remove_neighbors(
+            ids=ids, names=names, return_receipt=return_receipt
+        )
+        return receipt if return_receipt else self
 
     def set_neighbor_targets(self, y):
         self.estimator.set_neighbor_targets(self._transform_targets(y))
@@ -351,6 +353,15 @@ def unwrap(model):
     if threshold is not None:
         threshold.estimator_ = inner  # without the steps between, which queries have passed
     return UnwrappedClassifier(inner, steps, (), threshold)
+
+
+def unwrap_one_output(name: str, model: Any) -> Any:
+    """A snapshot of what is inside a model of one output, for a function of this name."""
+    model = unwrap(model).snapshot()
+    several = isinstance(getattr(model, "classes_", None), list)
+    if several or model.neighbor_targets().ndim > 1:
+        raise ValueError(f"{name} needs a model of one output, got several")
+    return model
 
 
 @dataclass

@@ -56,7 +56,7 @@ class AdditiveTrend(nn.Module):
 
     def codes(self, x: Tensor) -> Tensor:
         """How far each feature is through each of its bins, from 0 to 1, (n, c * n_bins)."""
-        through = (x[:, self.columns, None] - self.starts) / self.widths
+        through = (x.index_select(1, self.columns)[..., None] - self.starts) / self.widths
         return through.clamp(0.0, 1.0).flatten(1)
 
     def forward(self, x: Tensor) -> Tensor:

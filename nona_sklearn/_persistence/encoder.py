@@ -11,7 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from .._utils.arrays import as_tensor
-from .._utils.storable import CLASSES, CODECS, ESTIMATORS, MODULE_FACTORIES, UPGRADES, name_of
+from .._utils.storable import (
+    CLASSES,
+    CODECS,
+    ESTIMATORS,
+    MODULE_FACTORIES,
+    UPGRADES,
+    VERSION,
+    name_of,
+)
 from .memory import MemoryBudget
 from .values import check_hashes, is_plain
 
@@ -92,7 +100,7 @@ class Encoder:
         parameters = {
             name: self._parameter(state[name], prefix + name, f"{path}.{name}") for name in names
         }
-        fitted = {key: value for key, value in state.items() if key not in names}
+        fitted = {key: value for key, value in state.items() if key not in {*names, VERSION}}
         return [name_of(type(estimator)), parameters, self.entries(fitted, path)]
 
     def _parameter(self, value: Any, name: str, path: str) -> Any:

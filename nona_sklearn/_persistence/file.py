@@ -24,6 +24,7 @@ from .._version import __version__
 from .decoder import Decoder, MismatchError
 from .earlier import of_this_version
 from .encoder import Encoder, UnknownError
+from .models import holds_model, is_model, read_model, write_model
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
@@ -31,17 +32,20 @@ LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
 def save(estimator, path, *, overwrite=False):
-    """Write an estimator into one file that holds data and no code.
+    """Write an estimator, or a model around one, into one file that holds data and no code.
 
-    The file is of the safetensors format: networks, bank and all other numbers as tensors, and
-    one tensor that is JSON, with parameters, columns, classes, names and calibration. A checksum
-    covers all of it.
+    The file of an estimator is of the safetensors format: networks, bank and all other numbers as
+    tensors, and one tensor that is JSON, with parameters, columns, classes, names and calibration.
+    A checksum covers all of it.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
-            SoftStepKNeighborsClassifier or TableEncoder
-        Fitted or not. Of a pipeline or a search, save the estimator in it, or use skops.
+            SoftStepKNeighborsClassifier, TableEncoder, or a model of scikit-learn
+        Fitted or not. A model, such as a :class:`~sklearn.pipeline.Pipeline` or a
+        :class:`~sklearn.compose.TransformedTargetRegressor`, may be made of scikit-learn's parts
+        and of this package's. It is written by skops (extra ``skops``), into a file of its
+        format. Of a search, save the ``best_estimator_``.
     path : str or path-like
         Where to write. The file is written beside the path, and moved there when it is complete.
     overwrite : bool, default=False
@@ -50,7 +54,9 @@ def save(estimator, path, *, overwrite=False):
     Raises
     ------
     TypeError
-        If it is no estimator of this package, or holds an object that a file cannot.
+        If it is no estimator of this package or of scikit-learn, or holds what a file cannot.
+    ImportError
+        If it is a model of scikit-learn, and skops is not installed.
     OSError
         If there is something at `path`, and `overwrite` is False (FileExistsError), or the file
         cannot be written. What was at `path` stays.
@@ -81,10 +87,15 @@ def save(estimator, path, *, overwrite=False):
     """
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
+    if is_model(estimator):
+        write_model(estimator, destination(path, overwrite))
+        return
     if type(estimator) not in ESTIMATORS:
         kinds = sorted(ESTIMATORS, key=lambda kind: not hasattr(kind, "predict"))
         names = ", ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"estimator must be one of {names}, got {estimator!r:.100}")
+        raise TypeError(
+            f"estimator must be one of {names}, or a model of scikit-learn, got {estimator!r:.100}"
+        )
     write(estimator, destination(path, overwrite))
 
 
@@ -125,9 +136,10 @@ def load(path, *, verify=True, **external):
     Parameters
     ----------
     path : str or path-like
-        The file. Its tensors are mapped into memory: rows are read when they are needed.
+        The file. An estimator's tensors are mapped into memory: rows are read when they are
+        needed. A model is read as a whole.
     verify : bool, default=True
-        Whether to compare the checksum, which reads the whole file once.
+        Whether to compare the checksum of an estimator, which reads the whole file once.
     **external : object
         Parameters that the file cannot hold, by their names, such as ``feature_extractor=``.
 
@@ -168,6 +180,10 @@ def load(path, *, verify=True, **external):
     """
     path = as_path("path", path)
     check_flag("verify", verify)
+    if path.is_file() and holds_model(path):
+        if external:
+            raise TypeError(f"load was passed {min(external)}, which {path} does not need")
+        return read_model(path)
     estimator = read(path, external, verify)
     if type(estimator) not in ESTIMATORS:
         raise ValueError(f"{path} holds no estimator, but a {type(estimator).__name__}")

@@ -1,4 +1,7 @@
-"""A fitted estimator as one graph that other programs run. The only file that needs onnx."""
+"""A fitted estimator as one graph that other programs run. The only file that needs onnx.
+
+The table's columns are encoded by :mod:`.onnx_table`.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +10,86 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import MethodType
 from typing import Any
 
 import torch
+from sklearn.base import is_regressor
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
-from .._data.sparse_encoder import SparseEncoder
-from .._estimators.base import NeighborEstimator
+from .._inference.distribution import Calibration, Distribution
+from .._inference.evaluation import Evaluation, rows_of
+from .._inference.nearest import Candidates
+from .._inference.neighbors import Neighbors
+from .._inference.network_rows import NetworkRows
+from .._inference.weighted_rows import WeightedRows
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.snapshots import snapshot
-from .._utils.validation import check_flag, check_n_neighbors
+from .._utils.validation import check_flag, check_levels, check_n_neighbors
 from ..attention import NONAHead
 from ..similarity import l2
 from ..softstep import STEPS, SoftStep
 from ..weighting import Sigmoid, Softplus, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
+from .onnx_table import Encoding, exportable_snapshot
 
 MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
 SAMPLE = 3  # rows that the graph is traced with; its input may have any number
 EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
 
 
-def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
-    """Write a fitted estimator as an ONNX graph: scaler, embedding, bank, head and adjustment.
+def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=False):
+    """Write a fitted estimator as an ONNX graph: encoder, embedding, bank, head and adjustment.
 
-    Its input ``X`` is of shape (n_queries, n_features) in float64, for any number of queries:
-    the table as the estimator's ``features_.transform`` returns it, which of numbers without
-    gaps is the table itself. Its outputs are ``prediction``, (n_queries,) or (n_queries,
-    n_outputs), of a classifier ``probabilities``, (n_queries, n_classes), those of several
-    outputs side by side; ``weights``, (n_queries, n_neighbors), of the heaviest rows; and
-    ``neighbors``, their ids.
+    Its inputs are the raw table, any number of queries. After a fit to numbers alone (truth
+    values, durations and empty columns included) it is one input ``X``, (n_queries,
+    n_features), float64 with NaN for gaps. Otherwise it is one input for each column,
+    (n_queries, 1), under the column's name, of arrays ``x0`` and so on; with an underscore behind
+    it where an output has that name. :func:`onnx_inputs` makes them of a table.
+
+    ==========================  ===================================  =========================
+    column                      input                                gap
+    ==========================  ===================================  =========================
+    number, truth value         float64                              NaN
+    duration                    float64, seconds                     NaN
+    category of strings         string                               ``""``
+    category of numbers         float64                              NaN
+    category of intervals       string, as ``str`` writes it         ``""``
+    date                        int64, microseconds since 1970 in    the least int64, as NumPy's
+                                the local time of the column         NaT
+    strings read as numbers or  as these
+    dates
+    ==========================  ===================================  =========================
+
+    A category that consists of quotes, or is the empty string, is passed in quotes.
+
+    Outputs are ``prediction``, (n_queries,) or (n_queries, n_outputs), of a classifier
+    ``probabilities``, (n_queries, n_classes), those of several outputs side by side;
+    ``weights``, (n_queries, n_neighbors), of the heaviest rows; ``neighbors``, their ids; and
+    `quantiles`, if they are given.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted, without a feature extractor, and with weights that depend on each neighbour by
-        itself, or end after some number of nearest rows (`n_neighbors`, 'sparse_softmax', or 's1'
-        on ranks with global parameters): none of the weightings 'sparsemax', 'entmax' and
-        'preconditioned', and no other steps on ranks.
+        Fitted, without a feature extractor or `text_features`, and with weights that depend on
+        each neighbour by itself, or end after some number of nearest rows (`n_neighbors`,
+        'sparse_softmax', or 's1' on ranks with global parameters): none of the weightings
+        'sparsemax', 'entmax' and 'preconditioned', and no other steps on ranks.
     path : str or path-like
         Where to write. The file is complete or not there.
     n_neighbors : int, default=5
         How many rows to name.
+    quantiles : float or array-like of shape (n_quantiles,), default=None
+        Of a regressor, probabilities from 0 to below 1: the graph has a further output
+        ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), as
+        `predict_quantiles` returns them. None: it has no such output.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
@@ -65,90 +98,150 @@ def export_onnx(estimator, path, *, n_neighbors=5, overwrite=False):
     ImportError
         If onnx or onnxscript is not installed.
     ValueError, TypeError
-        If the estimator cannot be exported, or its bank has fewer rows than `n_neighbors`.
+        If the estimator or one of its columns cannot be exported, its bank has fewer rows than
+        `n_neighbors`, or `quantiles` are not from 0 to below 1, or given with a classifier.
     FileExistsError, OSError
         If there is something at `path`, and `overwrite` is False; or if the file cannot be
         written. What was at `path` stays.
 
+    See Also
+    --------
+    onnx_inputs : What is passed to the graph for a raw table.
+
     Notes
     -----
     Needs the extra ``onnx``. The graph holds queries × bank in memory: pass some thousand at a
-    time. Numbers agree with the estimator's to float32. Edits of the bank need another export.
-    All queries of the graph are later than the bank, also where their times are a column.
+    time, with quantiles some hundred. Numbers are equal to the estimator's up to float32. Edits
+    of the bank, and another calibration, need another export. A quantile of level 1 of a
+    distribution with noise depends on rounding, which differs. All queries of the graph are later
+    than the bank, also where their times are a column.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
+    >>> import numpy as np
     >>> import onnxruntime
-    >>> from sklearn.datasets import load_diabetes
+    >>> import pandas as pd
     >>> import nona_sklearn
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = nona_sklearn.NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
-    >>> path = Path(tempfile.mkdtemp(), "diabetes.onnx")
-    >>> nona_sklearn.export_onnx(reg, path)
+    >>> area = np.arange(30.0, 130.0)
+    >>> flats = pd.DataFrame({"area": area, "garage": ["yes", None] * 50})
+    >>> rent = 9 * area + 60 * (flats["garage"] == "yes")
+    >>> reg = nona_sklearn.NONARegressor(n_estimators=1, random_state=0).fit(flats, rent)
+    >>> path = Path(tempfile.mkdtemp(), "rent.onnx")
+    >>> nona_sklearn.export_onnx(reg, path, quantiles=[0.1, 0.9])
     >>> session = onnxruntime.InferenceSession(path)
-    >>> prediction, weights, neighbors = session.run(None, {"X": X[400:]})
-    >>> bool(abs(prediction - reg.predict(X[400:])).max() < 1e-3)
-    True
+    >>> inputs = {"area": np.array([[80.0]]), "garage": np.array([["yes"]])}
+    >>> prediction, weights, neighbors, quantiles = session.run(None, inputs)
+    >>> print(f"{prediction[0]:.0f}")
+    780
     """
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
-    if not isinstance(estimator, NeighborEstimator):
-        needed = "estimator must be one of nona_sklearn with a bank"
-        raise TypeError(f"{needed}, got {estimator!r:.100}")
-    check_is_fitted(estimator)
-    estimator = snapshot(estimator)
-    check_n_neighbors(n_neighbors, len(estimator.bank_))
-    _check_exportable(estimator)
+    fitted = exportable_snapshot(estimator)
+    check_n_neighbors(n_neighbors, len(fitted.bank_))
+    levels = None if quantiles is None else check_levels(quantiles)
+    if levels is not None and not is_regressor(fitted):
+        raise ValueError(f"quantiles must be None for a classifier, got {quantiles!r:.100}")
+    if levels is not None and bool((levels == 1).any()):
+        raise ValueError(
+            f"quantiles must be below 1 for an ONNX graph, got {quantiles!r:.100}: the largest "
+            "value of a distribution depends on rounding"
+        )
+    _check_exportable(fitted)
     _import_onnx()
-    graph = Graph(estimator, int(n_neighbors)).eval()
-    width = len(estimator.features_.source_)
-    sample = torch.zeros(SAMPLE, width, dtype=torch.float64)
-    with put_in_place(destination(path, overwrite)) as beside, _quiet():
-        shapes = ({0: torch.export.Dim("n_queries")},)
-        program = torch.export.export(graph, (sample,), dynamic_shapes=shapes, strict=False)
-        names = [graph.output_name, "weights", "neighbors"]
-        torch.onnx.export(
+    graph = Graph(fitted, int(n_neighbors), levels).eval()
+    with put_in_place(destination(path, overwrite)) as beside:
+        to_onnx(graph, graph.encoding, graph.output_names).save(beside)
+
+
+def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> Any:
+    """A module as torch's program of ONNX, for any number of queries as an encoding takes them."""
+    samples = tuple(torch.zeros(SAMPLE, width, dtype=dtype) for dtype, width in encoding.takes)
+    rows = {0: torch.export.Dim("n_queries")}
+    shapes = (tuple(rows for _ in samples),)
+    with _quiet():
+        program = torch.export.export(graph, samples, dynamic_shapes=shapes, strict=False)
+        translated = torch.onnx.export(
             program.run_decompositions(GRAPH_OPERATIONS),
-            input_names=["X"],
-            output_names=names,
+            output_names=output_names,
             dynamic_shapes=shapes,
+            custom_translation_table={torch.ops.aten.scalar_tensor.default: _exact_scalar},
             dynamo=True,
             verbose=False,
-        ).save(beside)
+        )
+    assert translated is not None
+    _set_inputs(translated.model.graph, encoding.names, encoding.texts)
+    return translated
 
 
 class Graph(nn.Module):
-    """A fitted estimator as one module: a query's features to its prediction and neighbours."""
+    """A fitted estimator as one module: the columns of queries to predictions and neighbours."""
 
     ids: Tensor
     embeddings: Tensor
     values: Tensor
+    levels: Tensor
+    log_prior: Tensor | None
+    adjustment_scale: Tensor | None
 
-    def __init__(self, estimator: NeighborEstimator, n_neighbors: int):
+    def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
         super().__init__()
         bank, network = estimator.bank_, copy.deepcopy(estimator.network_).cpu()
         neighbors = bank.neighbors
+        self.encoding = Encoding(estimator.features_)
         self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
+        _use_graph_methods(network.head, len(bank))
         self.embedding, self.head = network.embedding, network.head.double()
-        _use_graph_methods(self.head, len(bank))
         self.n_neighbors = n_neighbors
-        self.output_name = "probabilities" if hasattr(estimator, "classes_") else "prediction"
+        self.output_names = [
+            "probabilities" if hasattr(estimator, "classes_") else "prediction",
+            *("weights", "neighbors"),
+            *(() if levels is None else ("quantiles",)),
+        ]
         prior, scale = neighbors.log_prior, neighbors.adjustment_scale
         self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
         self.register_buffer("adjustment_scale", None if scale is None else scale.cpu())
         self.register_buffer("ids", bank.ids.cpu())
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
+        self.register_buffer("levels", levels)
+        self.distribution = None
+        if levels is not None:
+            nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0])
+            self.distribution = Distribution(nothing, bank.calibration or Calibration())
 
-    def forward(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query = self.embedding(self.scaler(X)).float().double()  # rounded as the bank's are
-        bank = query, self.embeddings
-        prediction = self.head(*bank, self.values, None, self.log_prior, self.adjustment_scale)
-        weights = self.head.neighbor_weights(*bank, None, self.log_prior)
-        heaviest, positions = weights.topk(self.n_neighbors, dim=1)
-        return prediction, heaviest, self.ids[positions]
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        # Rounded as the bank's are.
+        query = self.embedding(self.scaler(self.encoding(*inputs))).float().double()
+        networks = [self._rows(*each) for each in self.head.split_by_head(query, self.embeddings)]
+        rows = WeightedRows(networks)
+        mean = torch.stack([network.mean() for network in networks]).mean(dim=0)
+        heaviest, positions = rows.weights().topk(self.n_neighbors, dim=1)
+        outputs = self._in_shape_of_values(mean), heaviest, self.ids[positions]
+        if self.distribution is None:
+            return outputs
+        quantiles = self.distribution.quantiles_of(rows, self.levels)
+        return *outputs, self._in_shape_of_values(quantiles)
+
+    def _rows(self, head: NONAHead, query: Tensor, embeddings: Tensor) -> NetworkRows:
+        """All rows of the bank, without the shortcuts that depend on numbers."""
+        compared = head.metric_part(query), head.metric_part(embeddings)
+        nearest = l2(*compared).amax(dim=1, keepdim=True)
+        candidates = Candidates(head.compare(*compared), nearest=nearest)
+        neighbors = replace(self._neighbors(), embeddings=embeddings)
+        rows = rows_of(head)(head, query, neighbors, candidates)
+        vars(rows)["any_excluded"] = False
+        if head.n_adjusted:
+            vars(rows)["attenuation"] = head.attenuation(rows.distance)
+        return rows
+
+    def _neighbors(self) -> Neighbors:
+        return Neighbors(self.embeddings, self.values, self.log_prior, self.adjustment_scale)
+
+    def _in_shape_of_values(self, results: Tensor) -> Tensor:
+        """Results (..., n_outputs), without the last axis if values have no such axis."""
+        return results.squeeze(-1) if self.values.ndim == 1 else results
 
 
 # -- a graph has no cdist, and no branches: shortcuts are replaced by the general way ----------
@@ -163,11 +256,6 @@ def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 
     return squared.masked_fill(squared <= EQUAL**2 * squares, 0.0).sqrt()
 
 
-def _attenuation_of(head: NONAHead, query: Tensor, neighbors: Tensor, excluded: None) -> Tensor:
-    distance = -l2(head.metric_part(query), head.metric_part(neighbors))
-    return head.attenuation(distance.amin(dim=1, keepdim=True))
-
-
 def _weigh_nearest(
     head: NONAHead,
     similarity: Tensor,
@@ -175,6 +263,7 @@ def _weigh_nearest(
     neighbors: Tensor,
     excluded: None,
     log_prior: Tensor | None,
+    n_admitted: None,
 ) -> Tensor:
     """Where weights end, those of the nearest rows alone, of equally near ones the first."""
     n_rows = similarity.shape[1]
@@ -190,8 +279,9 @@ def _weigh_nearest(
         measure = log_step if prior is None else log_step + prior
         weights = head.weighting.weigh(head.scale(nearest), measure)
     else:
-        n_admitted = torch.full_like(positions[:, :1], n_rows)
-        weights = NONAHead.weigh(head, nearest, query, neighbors, None, prior, n_admitted)
+        nearest = nearest.float().double()  # as an index rounds them: ranks depend on ties
+        all_rows = torch.full_like(positions[:, :1], n_rows)
+        weights = NONAHead.weigh(head, nearest, query, neighbors, None, prior, all_rows)
     return torch.zeros_like(similarity).scatter(1, positions, weights)
 
 
@@ -221,7 +311,7 @@ def _step(
     )
 
 
-def _constant(value: int | None, _: int) -> int | None:
+def _constant(value: Any, *_: object) -> Any:
     return value
 
 
@@ -248,10 +338,36 @@ def _log_softplus(weighting: Softplus, s: Tensor, nearest: Tensor | None = None)
     return weighting.log_power.exp() * torch.where(x < -FAINT, faint_log_softplus(x), log_softplus)
 
 
+def graph_searchsorted(ordered: Tensor, values: Tensor, **options: object) -> Tensor:
+    """:func:`torch.searchsorted` from the left: how many of the ordered ones are less."""
+    return (ordered[:, None] < values[:, :, None]).sum(dim=2)
+
+
+def graph_clamp_min(x: Tensor, least: float) -> Tensor:
+    """:func:`torch.clamp_min`, whose bound torch's translation rounds to float32."""
+    return torch.maximum(x, torch.scalar_tensor(least, dtype=x.dtype))
+
+
+def graph_cos(x: Tensor) -> Tensor:
+    """:func:`torch.cos`, which onnxruntime 1.22 has in float32 only; halves are exact."""
+    return 1 - 2 * (x / 2).sin().square()
+
+
+def graph_asinh(x: Tensor) -> Tensor:
+    """:func:`torch.asinh`, which onnxruntime has in float32 only."""
+    size = x.abs()
+    return x.sign() * (size + (size.square() + 1).sqrt()).log()
+
+
 #: The graph's versions of torch's operations, and of methods by class and name.
-GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {torch.ops.aten.cdist.default: graph_cdist}
+GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {
+    torch.ops.aten.cdist.default: graph_cdist,
+    torch.ops.aten.searchsorted.Tensor: graph_searchsorted,
+    torch.ops.aten.clamp_min.default: graph_clamp_min,
+    torch.ops.aten.cos.default: graph_cos,
+    torch.ops.aten.asinh.default: graph_asinh,
+}
 GRAPH_METHODS: dict[tuple[type[nn.Module], str], Callable[..., Tensor]] = {
-    (NONAHead, "attenuation_of"): _attenuation_of,
     (NONAHead, "weigh"): _weigh_nearest,
     (SoftStep, "forward"): _step,
     (Weighting, "weigh"): _weigh,
@@ -265,6 +381,9 @@ def _use_graph_methods(head: nn.Module, n_rows: int) -> None:
     for module in head.modules():
         if isinstance(module, NONAHead):  # a graph has no numbers that depend on tensors
             vars(module)["most_weighed"] = partial(_constant, module.most_weighed(n_rows))
+        if isinstance(module, SoftStep) and module.params == "global":  # in its own precision
+            thresholds = tuple(each.detach().double() for each in module.thresholds())
+            vars(module)["thresholds"] = partial(_constant, thresholds)
         for (kind, name), method in GRAPH_METHODS.items():
             if getattr(type(module), name, None) is getattr(kind, name):  # not overridden
                 setattr(module, name, MethodType(method, module))
@@ -290,7 +409,8 @@ class NormalScores(nn.Module):
         self.register_buffer("skewed", torch.as_tensor(scaler.skewed_))
 
     def forward(self, X: Tensor) -> Tensor:
-        above = (X[:, None, self.skewed] - self.quantiles) / self.widths  # (n, quantiles, skewed)
+        skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
+        above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
         scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
         return X.index_copy(1, self.skewed, scores)
 
@@ -335,6 +455,48 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
+    """A number of torch's program as a constant: torch's own translation rounds it to float32."""
+    import onnx_ir
+    from onnxscript import opset18
+
+    constant: Any = onnx_ir.tensor(value, onnx_ir.DataType(dtype))
+    return opset18.Constant(value=constant)
+
+
+def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> None:
+    """Name the inputs of a graph of onnx_ir; those of numbered strings take the strings."""
+    inner = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    numbered = [graph.inputs[j] for j in texts]
+    taken = {*names, *(value.name for value in (*inner, *graph.inputs))}
+    for value in (*inner, *numbered):
+        if value.name in names:
+            value.name = free_name(value.name, taken, mark="_")
+            taken.add(value.name)
+    for j, name in enumerate(names):
+        if j in texts:
+            graph.inputs[j] = _strings_before(graph, graph.inputs[j], texts[j])
+        graph.inputs[j].name = name
+    graph.opset_imports["ai.onnx.ml"] = 3
+
+
+def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
+    """A value of strings, from which a node makes the numbers of a graph."""
+    import onnx_ir
+
+    strings = onnx_ir.Value(type=onnx_ir.TensorType(onnx_ir.DataType.STRING), shape=numbers.shape)
+    table: dict[str, Any] = {
+        "keys_strings": texts,
+        "values_int64s": [*range(len(texts))],
+        "default_int64": len(texts),
+    }
+    node = onnx_ir.node("LabelEncoder", [strings], table, domain="ai.onnx.ml")
+    node.outputs[0].name = numbers.name
+    numbers.replace_all_uses_with(node.outputs[0])
+    graph.insert_before(graph[0], node)
+    return strings
+
+
 def _import_onnx() -> None:
     try:
         import onnx  # noqa: F401
@@ -345,18 +507,8 @@ def _import_onnx() -> None:
         ) from error
 
 
-def _check_exportable(estimator: NeighborEstimator) -> None:
+def _check_exportable(estimator: Any) -> None:
     """Refuse what needs more of a query's row of pairs than sums."""
-    if not hasattr(estimator, "features_"):
-        raise ValueError(
-            "feature_extractor must be None for an ONNX graph: export it by itself, and an "
-            "estimator of its features"
-        )
-    if isinstance(estimator.features_, SparseEncoder):
-        raise ValueError(
-            "X must be dense in fit, or of few columns, for an ONNX graph: put a TruncatedSVD and "
-            "a Normalizer before the estimator, and export them by themselves"
-        )
     z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
     heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]
     if not all(head.weighting.one_by_one for head in heads):

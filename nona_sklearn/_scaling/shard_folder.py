@@ -28,8 +28,9 @@ VERIFIED = 2**14  # files that a process does not verify again
 SHARD = r"shard-[0-9]{5,19}\.safetensors"
 #: What a killed edit leaves, besides unlisted shards: a folder beside the file that it wrote.
 #: Version 0.2.0 left a file of that name, or one that safetensors named.
-BESIDE = rf"\.({SHARD}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
-LEFT = rf"{SHARD}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
+ESTIMATORS = r"estimator(-[0-9]{5,19})?\.safetensors"
+BESIDE = rf"\.({SHARD}|{ESTIMATORS}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
+LEFT = rf"{SHARD}|{ESTIMATORS}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class Folder:
     next_id: int  # of the next row that is added
     next_number: int = 0  # of the next file: numbers of files that were ever listed are not reused
     shards: tuple[Entry, ...] = ()  # in the order of their rows' ids
+    estimator_file: str = ESTIMATOR
 
     @classmethod
     def new(cls, path: Path, estimator: Any, next_id: int) -> Folder:
@@ -140,6 +142,8 @@ class Folder:
         """Refuse what no edit writes: what is no number, or ids and files that overlap."""
         low = 0
         _check_checksum("estimator", self.estimator)
+        if not re.fullmatch(ESTIMATORS, self.estimator_file):
+            raise ValueError(f"estimator_file must be of the folder, got {self.estimator_file!r}")
         for entry in self.shards:
             name = entry.path.name
             _check_checksum(f"sha256 of {name}", entry.sha256)
@@ -177,6 +181,12 @@ class Folder:
         shards = shards if replaced else (*shards, new)
         return replace(self, shards=shards, next_number=self.next_number + 1)
 
+    def put_estimator(self, estimator: Any) -> Folder:
+        """Write another estimator in the place of the one before."""
+        name = f"estimator-{self.next_number:05d}.safetensors"
+        checksum, number = write(estimator, self.path / name), self.next_number + 1
+        return replace(self, estimator=checksum, estimator_file=name, next_number=number)
+
     def without(self, entries: Collection[Entry]) -> Folder:
         """Leave out some shards."""
         left = tuple(entry for entry in self.shards if entry not in entries)
@@ -194,7 +204,7 @@ class Folder:
 
     def _tidy(self) -> None:
         """Delete files of removed rows, and of interrupted writing; of a link, only the link."""
-        listed = {entry.path.name for entry in self.shards}
+        listed = {self.estimator_file, *(entry.path.name for entry in self.shards)}
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():
                 if re.fullmatch(BESIDE, path.name):

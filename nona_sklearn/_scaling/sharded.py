@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,8 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from .._data.table_encoder import TableEncoder
 from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
+from .._estimators.forgetting import levels_held
 from .._estimators.queries import timed_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
@@ -23,7 +25,7 @@ from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
-from .shard_folder import ESTIMATOR, Entry, Folder
+from .shard_folder import Entry, Folder
 from .shard_query import ShardQuery, ShardsLostError
 
 QUERY_BLOCK = 4096  # queries that are evaluated at a time
@@ -185,14 +187,22 @@ class ShardedNeighbors:
         self.folder = as_path("folder", folder).absolute()  # workers may be elsewhere
         self.n_jobs = n_jobs
         self.allow_partial = allow_partial
-        path = self.folder / ESTIMATOR
-        self.estimator_ = read(path, external, checksum=Folder.read(self.folder).estimator)
+        self._external = external
+        self._read_estimator(Folder.read(self.folder))
+        self.missing_shards_: list[str] = []
+
+    def _read_estimator(self, listed: Folder) -> None:
+        """Read the estimator of a manifest, unless it is the one that was read last."""
+        if listed.estimator == getattr(self, "_checksum", None):
+            return
+        path = self.folder / listed.estimator_file
+        self.estimator_ = read(path, self._external, checksum=listed.estimator)
         with decoding(path, "is damaged: it holds no fitted estimator"):
             _check_kind(self.estimator_)
             check_is_fitted(self.estimator_)
             if not isinstance(self.estimator_.bank_, NeighborBank):
                 raise TypeError(f"its bank is a {type(self.estimator_.bank_).__name__}")
-        self.missing_shards_: list[str] = []
+        self._checksum = listed.estimator
 
     def __len__(self) -> int:
         """Count the rows of all shards."""
@@ -307,6 +317,7 @@ class ShardedNeighbors:
         When shards are edited or lost meanwhile, it starts again.
         """
         whole = Folder.read(self.folder)
+        self._read_estimator(whole)
         lost: dict[Entry, Exception] = {}
         while True:
             folder = whole.without(lost)
@@ -378,6 +389,7 @@ class ShardedNeighbors:
             Their ids, which no other row had or will have.
         """
         with Folder.editing(self.folder) as folder:
+            self._read_estimator(folder)
             last, opened, bank = folder.shards[-1], None, self.estimator_.bank_
             if last.n_rows < OPEN_ROWS:
                 with suppress(OSError, ValueError):  # lost: it may come back as it was
@@ -389,8 +401,31 @@ class ShardedNeighbors:
             replace(folder, next_id=folder.next_id + len(ids)).write()
         return ids
 
+    def _without_levels(
+        self, before: Iterable[NeighborBank], removed: np.ndarray, folder: Folder
+    ) -> Any:
+        """The estimator without levels that were of removed rows alone."""
+        encoder = getattr(self.estimator_, "features_", None)
+        if self.estimator_.bank_.levels is None or not isinstance(encoder, TableEncoder):
+            return self.estimator_
+        gone = levels_held(
+            bank.levels[torch.from_numpy(np.isin(bank.ids.numpy(), removed))]
+            for bank in before
+            if bank.levels is not None
+        )
+        if any(gone):
+            left = levels_held(entry.open().levels for entry in folder.shards)
+            gone = [own - others for own, others in zip(gone, left, strict=True)]
+        if not any(gone):
+            return self.estimator_
+        estimator = snapshot(self.estimator_)
+        estimator.features_ = encoder.without_levels(gone)
+        return estimator
+
     def remove_neighbors(self, *, ids):
         """Remove rows: the shards that hold them are written anew without them.
+
+        So is the estimator, if they were the last ones of a level of a category.
 
         Parameters
         ----------
@@ -405,6 +440,7 @@ class ShardedNeighbors:
         """
         removed = np.unique(check_ids(ids))
         with Folder.editing(self.folder) as folder:
+            self._read_estimator(folder)
             banks = {
                 entry: entry.open()
                 for entry in folder.shards
@@ -422,6 +458,10 @@ class ShardedNeighbors:
                     folder = folder.without([entry])
                 else:
                     folder = folder.put(indexed(bank.in_order(kept), self.estimator_), entry)
+            estimator = self._without_levels(banks.values(), removed, folder)
+            if estimator is not self.estimator_:
+                folder = folder.put_estimator(estimator)
             if len(removed):
                 folder.write()
+            self.estimator_, self._checksum = estimator, folder.estimator
         return self

@@ -1,8 +1,10 @@
-"""NumPy's arrays as tensors."""
+"""NumPy's arrays: as tensors, and of objects."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,3 +16,10 @@ def as_tensor(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.as_tensor(array)
+
+
+def object_array(values: Sequence[Any]) -> np.ndarray:
+    """Values as objects, (n,), whatever they are: sequences too."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

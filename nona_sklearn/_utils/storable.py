@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable)
 
+VERSION = "_nona_sklearn_version"  # in the state of a pickle, not of a file
 #: Characters of a date, a duration or a time zone: reading one takes the square of their number.
 MAX_CHARACTERS = 100
 

@@ -89,6 +89,12 @@ def check_levels(quantiles: Any) -> Tensor:
     return levels
 
 
+def check_coverage(coverage: Any) -> None:
+    """Raise a ValueError unless it is a probability between 0 and 1."""
+    if not is_real(coverage, 0, 1) or coverage in (0, 1):
+        raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}")
+
+
 def check_ids(ids: Any) -> np.ndarray:
     """Make an int64 array of one axis of one or more ids."""
     ids = np.atleast_1d(ids)

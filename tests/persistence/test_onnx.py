@@ -1,25 +1,37 @@
 """Graphs that other programs run predict as the estimators do."""
 
+import copy
 import logging
 
 import numpy as np
 import onnxruntime
 import pandas as pd
+import polars as pl
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, issparse
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.frozen import FrozenEstimator
+from sklearn.preprocessing import OneHotEncoder
 from torch import nn
 
 from nona_sklearn import (
+    Calibration,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
     export_onnx,
+    onnx_inputs,
 )
+from nona_sklearn._data.calendar import CALENDAR
+from nona_sklearn._data.tables import check_table
+from nona_sklearn._persistence.onnx import to_onnx
+from nona_sklearn._persistence.onnx_table import Encoding, calendar_parts, input_values, text_of
 from nona_sklearn.similarity import SIMILARITIES, l2
 
 X, Y = load_diabetes(return_X_y=True)
@@ -224,11 +236,425 @@ def test_a_similarity_of_ones_own_agrees(tmp_path, monkeypatch):
     assert_agrees(estimator, tmp_path, QUERIES, unsure=rounding(estimator, QUERIES))
 
 
-def test_a_raw_table_goes_in_as_the_estimator_encodes_it(tmp_path):
-    table = pd.DataFrame(X).add_prefix("x").assign(kind=np.where(Y > 100, "a", "b"))
-    estimator = NONARegressor(**QUICK).fit(table, Y)
-    predictions, *_ = exported(estimator, tmp_path)(estimator.features_.transform(table))
-    np.testing.assert_allclose(predictions, estimator.predict(table), rtol=1e-5)
+# -- raw tables --------------------------------------------------------------------------------
+
+
+def graph_of(encoder):
+    """The graph of an encoder alone, of onnx."""
+    encoding = Encoding(encoder).eval()
+    return to_onnx(encoding, encoding, ["encoded"]).model_proto
+
+
+def inputs_of(encoder, table):
+    return input_values(encoder, encoder.read_validated(check_table(encoder, table, reset=False)))
+
+
+def assert_encoded(encoder, *tables):
+    """That onnxruntime encodes tables as the encoder does; returns the bytes of the graph."""
+    content = graph_of(encoder).SerializeToString()
+    session = onnxruntime.InferenceSession(content)
+    for table in tables:
+        (found,) = session.run(None, inputs_of(encoder, table))
+        np.testing.assert_allclose(found, encoder.transform(table), **ROUNDING)
+    return content
+
+
+N_ROWS = 60
+ROUNDING = {"rtol": 0, "atol": 4e-15}  # of sines, which libraries round otherwise; else exact
+DATES = pd.to_datetime("1969-12-30") + pd.to_timedelta(np.arange(N_ROWS) * 7.3, unit="h")
+
+
+def raw_table():
+    """A table with a column of each kind, most with gaps."""
+    row = np.arange(N_ROWS)
+    third, half = row % 3 == 0, row % 2 == 0
+    return pd.DataFrame(
+        {
+            "number": row / 7,
+            "gaps": np.where(third, np.nan, row**2),
+            "truth": half,
+            "duration": pd.to_timedelta(np.where(third, np.nan, row), unit="min"),
+            "empty": np.nan,
+            "prediction": np.where(third, None, np.where(half, "a", "b")),
+            "quotes": np.where(third, "", np.where(half, '"', None)),
+            "rare": np.where(row < 2, [f"r{i}" for i in row], "often"),
+            "ordered": pd.Categorical(
+                np.where(third, None, np.where(half, "low", "high")), ["low", "mid", "high"], True
+            ),
+            "numbered": pd.Categorical(np.where(third, np.nan, row % 5)),
+            "bins": pd.cut(np.where(third, np.nan, row), 4),
+            "date": DATES.where(~third),
+            "abroad": DATES.tz_localize("UTC").tz_convert("America/New_York"),
+            "iso": DATES.strftime("%Y-%m-%d"),
+            "share": [f"{i / 10}%" for i in row],
+            "many": [f"make{i % 25}" for i in row],
+        }
+    )
+
+
+def further_rows(table):
+    """Rows with gaps elsewhere, levels that are not in fit, and dates in other centuries."""
+    table = table.iloc[::-1].reset_index(drop=True).astype({"bins": object})
+    dates = np.array(["NaT", "1900-03-01", "2000-02-29", "1700-12-31T23:59:59.999999"], "M8[us]")
+    new = {
+        "number": [np.nan, 1e6, -1.5, 0],
+        "prediction": ["?", "a", "", None],
+        "quotes": ['""', "x", "", '"'],
+        "rare": ["r1", "new", None, "often"],
+        "numbered": [7.5, np.nan, 0, 4],
+        "date": dates,
+        "iso": [None, "1600-02-29", "2400-12-31", "1969-12-31"],
+        "many": ["make3", "make99", None, "make24"],
+    }
+    for name, values in new.items():
+        column = table[name].astype(object if name == "numbered" else table[name].dtype)
+        table[name] = column.where(table.index > 3, pd.Series(values, dtype=column.dtype))
+    table["ordered"] = table["ordered"].where(table.index != 5)
+    return table
+
+
+def fitted_encoder(table):
+    """An encoder, of many levels by two targets."""
+    targets = np.c_[np.arange(60.0) ** 2, np.sin(np.arange(60))]
+    encoder = TableEncoder(min_frequency=2, max_categories=20)
+    encoder.fit_transform_by(table, targets)
+    return encoder
+
+
+@pytest.mark.filterwarnings("ignore:Strings were read")
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["share", "many", "numbered", "gaps", "prediction", "empty", "rare"],
+        ["quotes", "bins", "number", "ordered", "duration"],
+        *(
+            pytest.param(names, marks=pytest.mark.slow)  # the calendar takes seconds to trace
+            for names in (["date", "truth", "iso"], ["abroad"])
+        ),
+    ],
+    ids=", ".join,
+)
+def test_each_kind_of_column_is_encoded_as_by_the_estimator(names):
+    table, further = raw_table()[names], further_rows(raw_table())[names]
+    assert_encoded(fitted_encoder(table), table, further, table[:1])
+
+
+@pytest.mark.filterwarnings("ignore:Strings were read")
+def test_inputs_are_named_by_columns():
+    table = raw_table()
+    encoder = fitted_encoder(table)
+    inputs = inputs_of(encoder, table[:2])
+    assert [*inputs] == [name + "_" * (name == "prediction") for name in table]
+    assert {values.shape for values in inputs.values()} == {(2, 1)}
+    kinds = {name: values.dtype for name, values in inputs.items()}
+    assert {name for name, kind in kinds.items() if kind.kind == "O"} == {
+        *("prediction_", "quotes", "rare", "ordered", "bins", "many")
+    }
+    assert {name for name, kind in kinds.items() if kind == "int64"} == {"date", "abroad", "iso"}
+    assert inputs["prediction_"].ravel().tolist() == ["", "b"]
+    assert inputs["quotes"].ravel().tolist() == ['""', ""]
+    assert inputs["duration"].ravel()[1] == 60
+    assert inputs["date"].ravel().tolist() == [-(2**63), DATES[1].value // 1000]
+    assert inputs["abroad"].ravel()[0] == (DATES[0].value // 10**9 - 5 * 3600) * 10**6
+
+
+def test_strings_are_told_from_gaps():
+    levels = [None, "", '"', '""', "x", '"x"']
+    assert [text_of(level) for level in levels] == ["", '""', '"""', '""""', "x", '"x"']
+
+
+@given(st.lists(st.integers(-(2**60), 2**60), min_size=1), st.integers(-3000, 5000))
+def test_the_calendar_is_that_of_the_encoder(numbers, year):
+    first = int(np.datetime64(year - 1970, "Y").astype("datetime64[us]").astype(np.int64))
+    moments = np.array([*numbers, first, first - 1, first + 1])
+    parts = calendar_parts([*CALENDAR], torch.from_numpy(moments))
+    for found, part in zip(parts, CALENDAR.values(), strict=True):
+        np.testing.assert_allclose(found, part(moments.view("datetime64[us]")), **ROUNDING)
+
+
+def test_the_calendar_is_exact_in_the_graph():
+    years = np.arange(-500, 4500, 7).astype("datetime64[Y]").astype("datetime64[us]")
+    dates = np.concatenate([years, years - np.timedelta64(1, "us"), years[:1]])[:, None]
+    dates[-1] = np.datetime64("NaT")
+    assert_encoded(TableEncoder().fit(dates), dates)
+
+
+COLUMNS = {
+    "numbers": lambda rng, n: np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n)),
+    "truths": lambda rng, n: rng.random(n) < 0.5,
+    "words": lambda rng, n: rng.choice(np.array(["a", "b", "", '"', None], dtype=object), n),
+    "codes": lambda rng, n: pd.Categorical(rng.integers(4, size=n)),
+    "ranks": lambda rng, n: pd.Categorical(rng.choice([*"xyz"], n), [*"zyxw"], ordered=True),
+    "dates": lambda rng, n: pd.to_datetime(rng.integers(-(10**9), 10**9, n), unit="s"),
+    "lengths": lambda rng, n: pd.to_timedelta(rng.integers(99, size=n), unit="s"),
+    "nothing": lambda rng, n: np.full(n, None),
+}
+
+
+@given(
+    st.lists(st.sampled_from([*COLUMNS]), min_size=1, max_size=6),
+    st.integers(2, 30),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 2**31),
+)
+@settings(max_examples=40)
+def test_random_tables_are_encoded_as_by_the_estimator(kinds, n, most, least, seed):
+    rng = np.random.default_rng(seed)
+    table, others = (
+        pd.DataFrame({f"c{j}": COLUMNS[kind](rng, size) for j, kind in enumerate(kinds)})
+        for size in (n, 20)
+    )
+    encoder = TableEncoder(max_categories=most, min_frequency=least)
+    encoder.fit_transform_by(table, rng.normal(size=(n, 1)))
+    encoding = Encoding(encoder)
+    given = [*inputs_of(encoder, others).values()]
+    for j, texts in encoding.texts.items():
+        numbers = {text: number for number, text in enumerate(texts)}
+        given[j] = np.array([[numbers.get(text, len(texts))] for (text,) in given[j]])
+    found = encoding(*map(torch.from_numpy, given))
+    np.testing.assert_allclose(found, encoder.transform(others), **ROUNDING)
+
+
+@pytest.mark.slow
+def test_polars_and_columns_in_another_order():
+    table = raw_table()[["number", "gaps", "rare", "date", "truth"]]
+    encoder = TableEncoder(min_frequency=2).fit(table)
+    assert_encoded(
+        encoder, pl.from_pandas(table), table[["truth", "date", "rare", "gaps", "number"]]
+    )
+
+
+def test_columns_of_arrays_are_numbered():
+    table = raw_table()[["number", "rare", "numbered"]].to_numpy(dtype=object)
+    encoder = TableEncoder(categorical_features=[1, 2]).fit(table)
+    assert [*inputs_of(encoder, table)] == ["x0", "x1", "x2"]
+    assert_encoded(encoder, table)
+
+
+@pytest.mark.slow
+def test_no_name_of_a_column_is_one_inside_the_graph():
+    graph = graph_of(TableEncoder().fit(raw_table()[["rare"]])).graph
+    inside = [name for node in graph.node for name in node.output if name != "encoded"]
+    inside += [each.name for each in graph.initializer]
+    table = pd.DataFrame({name: raw_table()["rare"] for name in [*inside, "inputs_0", "inputs_1"]})
+    assert_encoded(TableEncoder().fit(table), table)
+
+
+MIXED = ["number", "gaps", "rare", "ordered", "numbered", "many"]
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A regressor of a raw table, and the table."""
+    table = raw_table()[MIXED]
+    reg = NONARegressor(max_categories=20, **QUICK)
+    return reg.fit(table, np.arange(60.0)), table
+
+
+def test_a_raw_table_goes_in(mixed, tmp_path):
+    reg, table = mixed
+    path = tmp_path / "model.onnx"
+    export_onnx(reg, path, quantiles=(0.9, 0.1))
+    session = onnxruntime.InferenceSession(path)
+    queries = further_rows(raw_table())[MIXED]
+    for X in (table, queries, queries[:1]):
+        outputs = session.run(None, onnx_inputs(reg, X))
+        assert_outputs_agree(reg, X, outputs[:3], 5, 0.0)
+        quantiles = reg.predict_quantiles(X, [0.9, 0.1])
+        np.testing.assert_allclose(outputs[3], quantiles, rtol=1e-5, atol=1e-5)
+
+
+def test_removed_levels_are_in_no_graph(mixed):
+    reg, table = mixed
+    reg = copy.deepcopy(reg)
+    gone = (table["many"] == "make3") | (table["numbered"] == 1) | (table["ordered"] == "high")
+    reg.remove_neighbors(ids=np.flatnonzero(gone))
+    content = assert_encoded(reg.features_, table)
+    assert b"make4" in content
+    assert b"make3" not in content
+
+
+def test_a_table_of_numbers_goes_in_as_it_is():
+    table = raw_table()[["number", "gaps", "truth", "duration", "empty"]]
+    encoder = TableEncoder().fit(table)
+    assert [*inputs_of(encoder, table)] == ["X"]
+    np.testing.assert_array_equal(
+        inputs_of(encoder, table)["X"],
+        table.assign(duration=table["duration"].dt.total_seconds()).to_numpy(dtype=float),
+    )
+    assert_encoded(encoder, table, table.assign(number=np.nan, empty=1.0))
+
+
+# -- quantiles ---------------------------------------------------------------------------------
+
+LEVELS = [0.95, 0.05, 0.5, 0.3]
+
+
+def assert_quantiles_agree(reg, tmp_path, X, levels=LEVELS, **tolerance):
+    *_, found = exported(reg, tmp_path, quantiles=levels)(X)
+    expected = reg.predict_quantiles(X, np.atleast_1d(levels))
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, **({"rtol": 1e-5, "atol": 1e-5} | tolerance))
+
+
+@pytest.mark.parametrize(
+    ("params", "y", "weight"),
+    [
+        ({"bounds": "count"}, (Y // 20).astype(int), None),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ({"n_estimators": 3}, Y, 1 + np.arange(80) % 3),
+                ({"bounds": (60, 200)}, Y.clip(60, 200), None),
+                ({"bounds": "unit", "n_estimators": 2}, np.c_[Y, Y[::-1]] / Y.max(), None),
+                ({"n_neighbors": None, "adjust": False}, Y, 1 + np.arange(80) % 3),
+            ]
+        ),
+    ],
+    ids=["counts", "weights", "bounds", "outputs", "all rows"],
+)
+def test_quantiles_agree(params, y, weight, tmp_path):
+    reg = NONARegressor(**QUICK | params).fit(X, y, sample_weight=weight)
+    assert_quantiles_agree(reg, tmp_path, np.vstack([QUERIES, 1e6 * QUERIES, X[:3]]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [0.25, 1.0, 4.0])
+@pytest.mark.parametrize("noise", [(), (30.0,)])
+@pytest.mark.parametrize("n_estimators", [1, 2])
+def test_quantiles_agree_for_any_calibration(power, noise, n_estimators, tmp_path):
+    reg = NONARegressor(n_estimators=n_estimators, max_iter=2, random_state=0)
+    reg.fit(X, Y, sample_weight=1 + np.arange(80) % 3)
+    reg.calibration_ = Calibration(power, noise)
+    assert_quantiles_agree(reg, tmp_path, QUERIES, [0.0, 0.999, 0.37, 0.5])
+
+
+@pytest.mark.slow
+def test_quantiles_of_softstep_agree(tmp_path):
+    knn = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X, Y)
+    assert_quantiles_agree(knn, tmp_path, QUERIES, 0.5)
+
+
+def test_quantiles_are_of_regressors_and_probabilities(tmp_path):
+    path = tmp_path / "model.onnx"
+    reg, clf = NONARegressor(**QUICK).fit(X, Y), NONAClassifier(**QUICK).fit(X, Y > 100)
+    with pytest.raises(ValueError, match=r"quantiles must be None for a classifier, got \[0.5\]"):
+        export_onnx(clf, path, quantiles=[0.5])
+    with pytest.raises(ValueError, match="quantiles must be below 1 for an ONNX graph, got"):
+        export_onnx(reg, path, quantiles=[0, 1])
+    for wrong in ([0.5, 1.5], -0.1, [], "half", [[0.5]], [np.nan]):
+        with pytest.raises(ValueError) as of_graph:
+            export_onnx(reg, path, quantiles=wrong)
+        with pytest.raises(ValueError) as of_predict:
+            reg.predict_quantiles(QUERIES, wrong)
+        assert str(of_graph.value) == str(of_predict.value)
+    assert not list(tmp_path.iterdir())
+
+
+# -- defaults, and what is refused --------------------------------------------------------------
+
+
+def wide():
+    """A dense table of more columns than a sparse one may have without components."""
+    return np.random.default_rng(0).normal(size=(80, 330))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("estimator", "table", "y", "options"),
+    [
+        (NONARegressor(), wide(), Y, {}),
+        (NONAClassifier(), wide(), Y > 100, {}),
+        (NONARegressor(), X, Y, {"times": np.arange(80)}),
+        (NONAClassifier(), X, Y > 100, {"sample_weight": 1 + np.arange(80) % 2}),
+        (SoftStepKNeighborsRegressor(), X, np.c_[Y, -Y], {"times": np.arange(80)}),
+        (SoftStepKNeighborsClassifier(), wide(), Y > 100, {}),
+        (NONARegressor(), csr_array(X), np.c_[Y, -Y], {}),
+    ],
+    ids=["wide", "wide classes", "times", "weights", "soft times", "soft wide", "sparse"],
+)
+def test_defaults_are_exported(estimator, table, y, options, tmp_path):
+    estimator = clone(estimator).set_params(random_state=0, max_iter=4).fit(table, y, **options)
+    dense = table.toarray() if issparse(table) else table
+    regresses = not hasattr(estimator, "classes_")
+    run = exported(estimator, tmp_path, quantiles=LEVELS if regresses else None)
+    outputs = run(dense[:20] + 0.01)
+    assert_outputs_agree(estimator, dense[:20] + 0.01, outputs[:3], 5, 1e-5)
+    if regresses:
+        expected = estimator.predict_quantiles(dense[:20] + 0.01, LEVELS)
+        np.testing.assert_allclose(outputs[3], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "estimator",
+    [SoftStepKNeighborsRegressor(), NONAClassifier(), SoftStepKNeighborsClassifier()],
+    ids=lambda each: type(each).__name__,
+)
+def test_defaults_are_exported_for_raw_tables(estimator, tmp_path):
+    table = raw_table().drop(columns=["share", "bins"])
+    y = np.arange(60) // 20 if hasattr(estimator, "class_weight") else np.arange(60.0)
+    estimator = clone(estimator).set_params(random_state=0, max_iter=4).fit(table, y)
+    path = tmp_path / "model.onnx"
+    export_onnx(estimator, path)
+    queries = further_rows(raw_table()).drop(columns=["share", "bins"])
+    outputs = onnxruntime.InferenceSession(path).run(None, onnx_inputs(estimator, queries))
+    assert_outputs_agree(estimator, queries, outputs, 5, 0.0)
+
+
+@pytest.mark.slow
+def test_times_in_a_column_agree(tmp_path):
+    """All queries of a graph are later than the bank."""
+    table = pd.DataFrame({"when": DATES, "x": np.sin(np.arange(60))})
+    reg = NONARegressor(**QUICK).fit(table, np.arange(60.0), times="when")
+    path = tmp_path / "model.onnx"
+    export_onnx(reg, path)
+    queries = table.assign(when=table["when"] + pd.Timedelta(days=400))
+    outputs = onnxruntime.InferenceSession(path).run(None, onnx_inputs(reg, queries))
+    assert_outputs_agree(reg, queries, outputs, 5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "params", "message"),
+    [
+        (
+            [f"some words {i}" for i in range(40)],
+            {"text_features": "c"},
+            "text_features must be None for an ONNX graph, .* got column 'c'",
+        ),
+        (
+            pd.Categorical([2**53 + 1, 2] * 20),
+            {},
+            "column 'c' holds the category 9007199254740993, which float64 does not represent",
+        ),
+    ],
+    ids=["texts", "large numbers"],
+)
+def test_a_column_that_cannot_be_exported_is_named(values, params, message, tmp_path):
+    table = pd.DataFrame({"n": np.arange(40.0), "c": values})
+    reg = NONARegressor(**params, **QUICK).fit(table, np.arange(40.0))
+    with pytest.raises(ValueError, match=message):
+        export_onnx(reg, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_levels_as_in_version_0_2_0_are_refused(mixed, tmp_path):
+    reg, _ = copy.deepcopy(mixed)
+    reg.features_.encoders_["categories"] = OneHotEncoder()  # which that version had
+    with pytest.raises(ValueError, match=r"column .* holds categories, .* version 0\.2\.0"):
+        export_onnx(reg, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_inputs_are_checked_as_queries_are(mixed):
+    reg, table = mixed
+    with pytest.raises(ValueError, match="column 'number' held numbers in fit, and holds strings"):
+        onnx_inputs(reg, table.assign(number="many"))
+    with pytest.raises(ValueError, match="feature names"):
+        onnx_inputs(reg, table.drop(columns="number"))
+    with pytest.raises(TypeError, match="estimator must be one of nona_sklearn with a bank"):
+        onnx_inputs(TableEncoder(), table)
 
 
 class Extractor(nn.Linear):

@@ -543,7 +543,7 @@ class Mine(NONARegressor):
 
 @pytest.mark.parametrize("thing", [Mine(), BaseEstimator(), 3, NONARegressor])
 def test_other_things_are_not_saved(thing, tmp_path):
-    with pytest.raises(TypeError, match=r"estimator must be one of NONARegressor, .* got "):
+    with pytest.raises(TypeError, match=r"estimator must be (one of NONARegressor|made of)"):
         nona_sklearn.save(thing, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 

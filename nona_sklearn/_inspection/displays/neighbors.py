@@ -145,10 +145,10 @@ class NeighborsDisplay(Display):
             y_true = model.neighbor_targets()[bank.positions(X.ids.cpu().numpy())].flat[number]
         if is_classifier(model.estimator):
             data = _class_data(model, X, found, number)
-            _check_class(y_true, data["probabilities"])
+            check_class(y_true, data["probabilities"])
         else:
             data = _number_data(found, number)
-            _check_number(y_true)
+            check_number(y_true)
         data |= {"names": names, "prediction": predictions.flat[number], "target_name": name}
         display = cls(found.weights[lines], y_true=y_true, **data)
         return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
@@ -303,14 +303,14 @@ def _check_one_of(X, y_true, row):
         )
 
 
-def _check_number(y_true):
+def check_number(y_true):
     """Refuse a true target that is not one number."""
     given = np.asarray(0 if y_true is None else y_true)
-    if given.size != 1 or given.dtype.kind not in "biuf":
+    if given.size != 1 or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
         raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
 
 
-def _check_class(label, classes):
+def check_class(label, classes):
     """Refuse a label that is no class given to fit, or several labels."""
     if label is not None and (np.ndim(label) or label not in classes):
         raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")

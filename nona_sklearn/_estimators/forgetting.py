@@ -1,0 +1,133 @@
+"""Rows that are forgotten: what only they had, and a receipt."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._data.table_encoder import TableEncoder
+from .._inference.bank import NeighborBank
+from .._utils.files import as_path
+from .._utils.snapshots import EDITING
+
+STAYS = (
+    "the weights of the networks, the scaling of columns, the mean targets of levels, the "
+    "calibration, the vocabulary of texts and the labels of classes, to which the rows have "
+    "contributed; and the ids of the rows, as numbers"
+)
+
+
+@dataclass(frozen=True)
+class RemovalReceipt:
+    """What :meth:`~nona_sklearn.NONARegressor.remove_neighbors` removed, and what it did not.
+
+    It holds no feature, target or name of a removed row.
+
+    Parameters
+    ----------
+    ids : list of int
+        Ids of the removed rows.
+    n_left : int
+        Number of rows that are left.
+    n_levels : dict of str to int
+        Of each column of categories, how many levels were removed with the rows, if any.
+    before, after : str
+        SHA-256 of the stored rows and of the encoding of columns, before and after.
+    time : str
+        When the rows were removed, in UTC, of ISO 8601.
+    stays : str
+        What stays of the rows.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_diabetes
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(*load_diabetes(return_X_y=True))
+    >>> receipt = knn.remove_neighbors(ids=[7, 12], return_receipt=True)
+    >>> receipt.ids, receipt.n_left
+    ([7, 12], 440)
+    >>> receipt.append_to(Path(tempfile.mkdtemp(), "removed.jsonl"))
+    """
+
+    ids: list[int]
+    n_left: int
+    n_levels: dict[str, int]
+    before: str
+    after: str
+    time: str
+    stays: str = STAYS
+
+    def append_to(self, path):
+        """Add the receipt to a log, as one line of JSON.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The log. A new file is made if there is none.
+        """
+        with open(as_path("path", path), "a", encoding="utf-8") as log:
+            log.write(json.dumps(asdict(self)) + "\n")
+
+
+def forget_levels(estimator: Any, before: NeighborBank) -> dict[str, int]:
+    """Remove the levels from which all rows are gone since an earlier bank; how many, by column.
+
+    A level of which no row was in the earlier bank, such as after a compression, stays.
+    """
+    with EDITING.held():
+        encoder, bank = getattr(estimator, "features_", None), estimator.bank_
+        if before.levels is None or bank.levels is None or not isinstance(encoder, TableEncoder):
+            return {}
+        removed = torch.isin(before.ids.cpu(), bank.ids.cpu(), invert=True)
+        pairs = zip(levels_held([before.levels[removed]]), levels_held([bank.levels]), strict=True)
+        gone = [own - left for own, left in pairs]
+        if any(gone):
+            estimator.features_ = encoder.without_levels(gone)
+        return {
+            str(name): len(codes)
+            for name, codes in zip(encoder.category_names, gone, strict=True)
+            if codes
+        }
+
+
+def levels_held(levels: Iterable[Tensor | None]) -> list[set[int]]:
+    """Codes of the levels that rows have, of each category; their levels (n, n_categories)."""
+    held: list[set[int]] = []
+    for codes in levels:
+        own = [] if codes is None else [{*column.unique().tolist()} - {-1} for column in codes.T]
+        held = [a | b for a, b in zip(held, own, strict=True)] if held and own else held or own
+    return held
+
+
+def make_receipt(
+    before: NeighborBank, after: NeighborBank, encoders: tuple[Any, Any], n_levels: dict[str, int]
+) -> RemovalReceipt:
+    """The receipt of a removal, with the encoders of columns before and after."""
+    removed = np.setdiff1d(before.ids.cpu().numpy(), after.ids.cpu().numpy())
+    checksums = _checksum(before, encoders[0]), _checksum(after, encoders[1])
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return RemovalReceipt(removed.tolist(), len(after), n_levels, *checksums, now)
+
+
+def _checksum(bank: NeighborBank, encoder: Any) -> str:
+    """SHA-256 of a bank, and of the levels that the encoding of columns stores."""
+    digest = hashlib.sha256()
+    state = bank.__getstate__()
+    arrays = state.pop("arrays")
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    names = None if state["names"] is None else state["names"].tolist()
+    levels = encoder.stored_levels() if isinstance(encoder, TableEncoder) else None
+    digest.update(repr([names, state["target_names"], state["numbered"], levels]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,126 @@
+"""How rows look: the columns of a table, the beginning of a text, a small picture."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _num_samples
+
+from .._data.columns import INEXACT
+from .._data.names import free_name
+from .._data.tables import is_frame
+from .._estimators.side_by_side import Feature, rows_and_queries, rows_of_bank
+from .._inference.bank import NeighborBank
+from .._utils.arrays import object_array
+from .formatting import show
+
+MOST_CHARACTERS = 200  # of a text
+MOST_PIXELS = 48  # of a picture's longer side
+CHANNELS = 1, 3, 4  # grey, colours, colours with transparency
+TABLE, TEXTS, IMAGES = "a table", "texts", "images"
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """How the rows of a bank look, by position, and some queries.
+
+    Parameters
+    ----------
+    rows, queries : list of Feature
+        Their columns, of a table.
+    things, of_queries : sequence
+        Their texts or images instead.
+    kind : str
+        Which of the three.
+    """
+
+    rows: list[Feature] = field(default_factory=list)
+    queries: list[Feature] = field(default_factory=list)
+    things: Any = ()
+    of_queries: Any = ()
+    kind: str = TABLE
+
+    @classmethod
+    def of(cls, bank: NeighborBank, features: Any, X: Any, n_queries: int = 0) -> Appearance:
+        """Read what is shown of the bank's rows, if anything is, and of queries or None."""
+        if features is None:
+            return cls()
+        kind = _kind_of(features)
+        if X is not None and _kind_of(X) != kind:
+            raise ValueError(
+                "features and query_features, which are X by default, must be of one kind, got "
+                f"{kind} and {_kind_of(X)}"
+            )
+        if X is not None and _num_samples(X) != n_queries:
+            raise ValueError(
+                f"query_features must have a row for each of {n_queries} queries, got "
+                f"{_num_samples(X)}"
+            )
+        if kind == TABLE:
+            rows, queries = rows_and_queries(bank, X, features)
+            return cls(rows, [feature[np.arange(0)] for feature in rows] if X is None else queries)
+        places = rows_of_bank(bank, features)
+        things = _array(features)[places]
+        return cls([], [], things, things[:0] if X is None else _array(X), kind)
+
+    def shown(self, positions: np.ndarray, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """The chosen columns, or texts or pictures, of rows of the bank and of all queries."""
+        if self.kind == TABLE:
+            columns: dict[str, np.ndarray] = {}
+            for row, query in ((self.rows[j], self.queries[j]) for j in chosen):
+                values = np.concatenate([row.shown[positions], query.shown])
+                columns[free_name(row.name, columns)] = _plain(values)
+            return columns
+        things = [*self.things[positions], *self.of_queries]
+        if self.kind == TEXTS:
+            return {"text": object_array([_beginning(thing) for thing in things])}
+        ends = float(np.nanmin(self.things)), float(np.nanmax(self.things))
+        return {"picture": object_array([_picture(thing, *ends) for thing in things])}
+
+
+def _kind_of(X: Any) -> str:
+    """What is to be shown of rows."""
+    if is_frame(X):
+        return TABLE
+    values = _array(X)
+    if values.ndim == 1 and all(isinstance(value, str) for value in values):
+        return TEXTS
+    return IMAGES if values.ndim in (3, 4) else TABLE
+
+
+def _array(X: Any) -> np.ndarray:
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"features must be of one shape to be shown: {error!s:.200}") from error
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Numbers as they are, other values as texts."""
+    if values.dtype.kind == "f" or (values.dtype.kind in "iu" and (abs(values) < INEXACT).all()):
+        return values
+    return object_array([_beginning(show(value)) for value in values])
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+
+
+def _picture(image: np.ndarray, low: float, high: float) -> str:
+    """A small picture as an address of data; `low` is black, `high` is white."""
+    from PIL import Image
+
+    if image.ndim == 3 and image.shape[2] not in CHANNELS and image.shape[0] in CHANNELS:
+        image = np.moveaxis(image, 0, 2)  # torch's channels come first
+    if image.ndim == 3 and image.shape[2] not in CHANNELS:
+        raise ValueError(f"features must be images of 1, 3 or 4 channels, got {image.shape}")
+    levels = (np.nan_to_num(image.astype(float), nan=low) - low) * (255 / ((high - low) or 1))
+    picture = Image.fromarray(levels.clip(0, 255).round().astype(np.uint8).squeeze())
+    picture.thumbnail((MOST_PIXELS, MOST_PIXELS))
+    file = io.BytesIO()
+    picture.save(file, "png")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,0 +1,296 @@
+"""The page of an explorer, around a map that Bokeh draws."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from .._utils.validation import is_missing
+from .explored import Explored
+from .formatting import Unit, share, show
+from .page import Element, details, element, style, whole_page
+
+SHEETS = "report.css", "explorer.css"
+PROGRAM = "explorer.mjs"
+MAP, DATA = "map", "data"  # names of elements
+MOST_CLASSES, NEGLIGIBLE = 3, 0.005  # of a prediction, above this probability
+UNKNOWN = "#8a8f98"  # colour of rows without a value
+LINK = "#d6006c"  # colour of what leads to the rows behind a prediction
+FEW, LARGE, SMALL = 5_000, 7, 4  # rows, and sizes of dots of at most so many, and of more
+MORE_DIGITS = 2  # decimals of features beyond those of amounts
+SHAPES = "Circles are stored rows, diamonds are queries."
+MOST_LISTED = 50  # rows to check, and groups of equal rows
+MOST_EQUAL = 20  # rows of a group in the list
+RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}
+FRAME: dict[str, Any] = {
+    "toolbar_location": "above",
+    "match_aspect": True,  # distances are the same in all directions
+    "output_backend": "webgl",
+    "sizing_mode": "stretch_both",
+    "background_fill_alpha": 0,
+    "border_fill_alpha": 0,
+    "outline_line_color": None,
+}
+
+
+def title_of(found: Explored) -> str:
+    """What the page is about."""
+    n_queries = len(found.names) - found.n_stored
+    queries = f" and {_count(n_queries, 'query', 'queries')}" if n_queries else ""
+    stored = _count(found.n_stored, "stored row", "stored rows")
+    return f"Predictions of {found.target_name}: {stored}{queries}"
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number:,} {one if number == 1 else several}"
+
+
+def explorer_page(found: Explored, coverage: float, footer: Element) -> str:
+    """The page, as HTML."""
+    from bokeh.core.types import ID
+    from bokeh.document import Document
+    from bokeh.embed import json_item
+    from bokeh.events import DocumentReady
+    from bokeh.models import ColumnDataSource, CustomJS
+    from bokeh.resources import Resources
+
+    sources = {
+        "rows": ColumnDataSource(_rows(found), name="rows"),
+        "behind": ColumnDataSource(_lines(found)),
+        "links": ColumnDataSource({name: [] for name in ("x0", "y0", "x1", "y1", "width")}),
+    }
+    colors = {mode: _color(found, mode) for mode in _modes(found)}
+    plot, dots = _draw(found, sources, colors["target"])
+    arguments = {"dots": dots, "colors": colors, "about": _about(found, coverage)}
+    code = (files(__package__) / PROGRAM).read_text(encoding="utf-8")
+    document = Document()
+    document.add_root(plot)
+    document.js_on_event(DocumentReady, CustomJS(args=sources | arguments, code=code, module=True))
+    library = Resources(mode="inline", components=["bokeh", "bokeh-gl"]).js_raw
+    data = json.dumps(json_item(plot, ID(MAP))).replace("<", "\\u003c")
+    return whole_page(
+        title_of(found),
+        _body(found, footer),
+        element("script", data, type="application/json", id=DATA),
+        element("script", f"Bokeh.embed.embed_item(JSON.parse({DATA}.textContent))"),
+        head=[*map(style, SHEETS), *(element("script", part) for part in library)],
+    )
+
+
+# -- what the map and the program read --------------------------------------------------------
+
+
+def _rows(found: Explored) -> dict[str, Any]:
+    """A column for each thing that is known of the rows."""
+    answers = found.answers
+    is_query = np.arange(len(found.names)) >= found.n_stored
+    size = LARGE if len(found.names) <= FEW else SMALL
+    columns = dict(zip("xy", found.xy.T, strict=True)) | {
+        "size": np.where(is_query, size + 3, size).astype(np.uint8),
+        "marker": np.where(is_query, "diamond", "circle").tolist(),
+        "name": [show(name) for name in found.names],
+        "target": _coded(found, found.targets),
+        "prediction": _coded(found, answers.predictions),
+        "error": abs(answers.errors),
+    }
+    if found.classes is None:
+        columns |= dict(zip(("low", "high"), answers.details.T, strict=True))
+    else:
+        columns["chances"] = [_chances(found, each) for each in answers.details]
+    return columns | {f"f{j}": values for j, values in enumerate(found.columns.values())}
+
+
+def _coded(found: Explored, values: np.ndarray) -> np.ndarray:
+    """Numbers as they are; of labels their numbers, NaN of one that is not known."""
+    if found.classes is None:
+        return values.astype(float)
+    numbers = {label: float(i) for i, label in enumerate(found.classes)}
+    return np.array([numbers.get(value, np.nan) for value in values])
+
+
+def _chances(found: Explored, probabilities: np.ndarray) -> str:
+    """The most probable classes of a prediction."""
+    assert found.classes is not None
+    likely = np.argsort(-probabilities, kind="stable")[:MOST_CLASSES]
+    likely = likely[probabilities[likely] > NEGLIGIBLE]
+    return ", ".join(f"{show(found.classes[i])}: {share(probabilities[i])}" for i in likely)
+
+
+def _lines(found: Explored) -> dict[str, np.ndarray]:
+    """The rows behind all predictions, row by row of the map."""
+    answers = found.answers
+    columns = {
+        "row": answers.positions.astype(np.int32),
+        "weight": answers.weights.astype(np.float32),
+        "adjusted": answers.adjusted.astype(np.float32),
+    }
+    differs = np.moveaxis(answers.differs.astype(np.uint8), 2, 0)
+    columns |= {f"differs{i}": each for i, each in enumerate(differs)}
+    return {name: values.ravel() for name, values in columns.items()}
+
+
+def _about(found: Explored, coverage: float) -> dict[str, Any]:
+    """What the program needs beside the rows."""
+    first = found.first_in_order
+    order = np.argsort(-abs(found.answers.errors[first:]), kind="stable") + first
+    classes = found.classes
+    return {
+        "target": found.target_name,
+        "labels": None if classes is None else [show(label) for label in classes],
+        "decimals": found.unit.decimals,
+        "columns": [*found.columns],
+        "pictures": found.pictures,
+        "digits": [_digits(values) for values in found.columns.values()],
+        "coverage": f"{coverage:.0%}",
+        "nStored": found.n_stored,
+        "nNeighbors": found.answers.positions.shape[1],
+        "order": order.astype(np.int32),
+    }
+
+
+def _digits(values: np.ndarray) -> int:
+    """Decimals of a column: some more than of amounts, for values that are compared."""
+    few = Unit.of(values).decimals if values.dtype.kind == "f" else 0
+    return (few or 0) + MORE_DIGITS
+
+
+def _color(found: Explored, mode: str) -> Any:
+    """The colours of rows by their targets, predictions or errors."""
+    from bokeh.models import LinearColorMapper
+    from bokeh.palettes import Viridis256
+
+    if found.classes is not None and mode != "error":
+        n_classes = len(found.classes)
+        palette, low, high = _palette(n_classes), -0.5, n_classes - 0.5
+        return LinearColorMapper(palette=palette, low=low, high=high, nan_color=UNKNOWN)
+    values = abs(found.answers.errors) if mode == "error" else found.targets
+    known = values[np.isfinite(values.astype(float))].astype(float)
+    low, high = np.quantile(known, [0.01, 0.99]) if len(known) else (0.0, 1.0)
+    return LinearColorMapper(palette=Viridis256, low=low, high=high, nan_color=UNKNOWN)
+
+
+def _palette(n_classes: int) -> list[str]:
+    """A colour for each class."""
+    from bokeh.palettes import Category10, Category20, Colorblind, Turbo256, interp_palette
+
+    for palette in (Colorblind[8], Category10[10], Category20[20]):
+        if n_classes <= len(palette):
+            return list(palette[:n_classes])
+    return list(interp_palette(Turbo256, n_classes))
+
+
+def _draw(found: Explored, sources: dict[str, Any], color: Any) -> tuple[Any, Any]:
+    """The map, and its dots."""
+    from bokeh.models import HoverTool, TapTool
+    from bokeh.plotting import figure
+
+    plot = figure(tools="pan,wheel_zoom,box_zoom,reset", active_scroll="wheel_zoom", **FRAME)
+    plot.axis.visible = plot.grid.visible = False  # the directions have no meaning
+    plot.toolbar.logo = None
+    links = sources["links"]
+    plot.segment("x0", "y0", "x1", "y1", source=links, line_width="width", line_color=LINK)
+    dots = plot.scatter(
+        "x",
+        "y",
+        source=sources["rows"],
+        size="size",
+        marker="marker",
+        fill_color={"field": "target", "transform": color},
+        line_color=UNKNOWN,
+        line_width=0.5,
+        nonselection_alpha=0.6,
+        selection_line_color=LINK,
+    )
+    plot.scatter("x1", "y1", source=links, size=14, line_width=2, **RING)
+    plot.scatter("x0", "y0", source=links, size=18, line_width=3, **RING)
+    hover = HoverTool(renderers=[dots], tooltips=None, callback=_announce("hover"))
+    plot.add_tools(hover, TapTool(renderers=[dots]))
+    sources["rows"].selected.js_on_change("indices", _announce("tap"))
+    return plot, dots
+
+
+def _announce(name: str) -> Any:
+    """What happens on the map, as an event for the program."""
+    from bokeh.models import CustomJS
+
+    code = f"dispatchEvent(new CustomEvent('nona-{name}', {{detail: [cb_obj, cb_data]}}))"
+    return CustomJS(code=code)
+
+
+# -- the page around the map ------------------------------------------------------------------
+
+
+def _body(found: Explored, footer: Element) -> Element:
+    """Choices, the map, the report of a row and the two lists."""
+    count = len(found.names) - found.first_in_order
+    modes = [element("option", label, value=mode) for mode, label in _modes(found).items()]
+    slider = element("input", id="slider", type="range", min=1, max=count, value=1)
+    return element(
+        "div",
+        element("h1", title_of(found)),
+        element(
+            "form",
+            element("label", "Colour ", element("select", modes, id="color")),
+            element("div", id="legend"),
+            element("label", _slider_name(found), slider),
+            element("output", id="place", for_="slider"),
+            element("label", "Name ", element("input", id="name", type="search")),
+        ),
+        element("p", SHAPES, class_="soft") if found.n_stored < len(found.names) else None,
+        element(
+            "main",
+            element("div", element("div", id="tip", hidden=""), id=MAP),
+            element("article", id="report", aria_live="polite"),
+        ),
+        _to_check(found),
+        _equal(found),
+        footer,
+        class_="nona-report nona-explorer",
+    )
+
+
+def _slider_name(found: Explored) -> str:
+    known = np.isfinite(found.answers.errors[found.first_in_order :]).any()
+    return "Predictions, the largest error first " if known else "Predictions "
+
+
+def _modes(found: Explored) -> dict[str, str]:
+    """What colours may stand for, by the columns of rows."""
+    return {"target": found.target_name, "prediction": "prediction", "error": "size of the error"}
+
+
+def _to_check(found: Explored) -> Element | None:
+    """A list of the rows whose target contradicts their prediction."""
+    rows = found.to_check
+    what = "Another class is predicted" if found.classes is not None else "Outside the interval"
+    lines = [element("li", _button(found, row)) for row in rows[:MOST_LISTED]]
+    text = element("p", f"{what}: the target of such a row may be wrong.")
+    title = f"Targets to check ({_shown_of(len(rows))})"
+    return details(title, text, element("ol", lines)) if lines else None
+
+
+def _equal(found: Explored) -> Element | None:
+    """A list of the groups of rows that are equal in the learned space."""
+    groups = found.equal
+    lines = [
+        element("li", [_button(found, row) for row in rows[:MOST_EQUAL]])
+        for rows in groups[:MOST_LISTED]
+    ]
+    text = element("p", "Rows at the same place, the groups first whose targets differ most.")
+    title = f"Equal rows (groups: {_shown_of(len(groups))})"
+    return details(title, text, element("ol", lines)) if lines else None
+
+
+def _shown_of(number: int) -> str:
+    """How many lines a list has."""
+    return f"{number:,}" if number <= MOST_LISTED else f"the first {MOST_LISTED} of {number:,}"
+
+
+def _button(found: Explored, row: int) -> Element:
+    """A button that shows a row."""
+    target = found.targets[row]
+    known = "" if is_missing(target) else f": {found.unit.show(target)}"
+    return element("button", f"{show(found.names[row])}{known}", type="button", data_row=row)

@@ -1,0 +1,77 @@
+"""Models of scikit-learn around an estimator of this package, as files of skops."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from .._utils.files import put_in_place
+from .._utils.storable import CLASSES, FUNCTIONS
+
+#: Beside what skops trusts: scikit-learn's estimators, NumPy's and SciPy's arrays and functions.
+OF_OTHERS = {"numpy.dtype"}
+MADE_OF = "estimator must be made of parts of scikit-learn and of this package"
+
+
+def is_model(thing: Any) -> bool:
+    """Whether it is an estimator of scikit-learn, fitted or not."""
+    return isinstance(thing, BaseEstimator) and type(thing).__module__.startswith("sklearn.")
+
+
+def holds_model(path: Path) -> bool:
+    """Whether a file is one that :func:`write_model` wrote."""
+    return zipfile.is_zipfile(path)
+
+
+def write_model(model: BaseEstimator, path: Path) -> None:
+    """Write a model of types that :func:`read_model` trusts."""
+    io = _skops()
+    try:
+        content = io.dumps(model)
+    except Exception as error:  # skops has no error of its own
+        raise TypeError(f"{MADE_OF}, and skops cannot write it: {error!r:.200}") from error
+    if unknown := _untrusted(io.get_untrusted_types(data=content)):
+        raise TypeError(
+            f"{MADE_OF}, got {unknown[0]}: use skops.io.dump, or save the best_estimator_ of a "
+            "search"
+        )
+    with put_in_place(path) as beside:
+        beside.write_bytes(content)
+
+
+def read_model(path: Path) -> Any:
+    """Read a model; a ValueError, if the file is damaged or holds other types."""
+    io = _skops()
+    try:
+        types = io.get_untrusted_types(file=path)
+        if not (unknown := _untrusted(types)):
+            return io.load(path, trusted=types)
+    except Exception as error:  # a forged file may cause any
+        raise ValueError(
+            f"{path} is damaged, or not a file that save wrote: {error!r:.200}"
+        ) from error
+    raise ValueError(
+        f"{path} holds {unknown[0]}, which is no part of scikit-learn or of this package: read "
+        "what it is, and use skops.io.load"
+    )
+
+
+def _untrusted(types: list[str]) -> list[str]:
+    """The types, by their names, that are not of this package or known to be harmless."""
+    parts: list[Any] = [*CLASSES.values(), *FUNCTIONS.values()]
+    own = {f"{part.__module__}.{part.__qualname__}" for part in parts}
+    return [name for name in types if name not in own | OF_OTHERS]
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ImportError as error:
+        raise ImportError(
+            "models of scikit-learn around an estimator need skops: pip install "
+            "'nona_sklearn[skops]'"
+        ) from error
+    return skops.io

@@ -1,0 +1,397 @@
+"""A raw table as the inputs of a graph: what is passed for each column, and what it becomes.
+
+What a gap and a level become is read off the fitted encoder, which encodes each of them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._data.calendar import DAY, MONDAY, TURN
+from .._data.columns import LEVELS, Column
+from .._data.feature import Feature
+from .._data.names import free_name
+from .._data.sparse_encoder import SparseEncoder
+from .._data.table_encoder import TableEncoder
+from .._data.tables import check_table
+from .._estimators.base import NeighborEstimator
+from .._utils.arrays import object_array
+from .._utils.snapshots import snapshot
+
+TABLE = "X"  # the name of a table of numbers
+GAP = ""  # of strings
+NAT = int(np.datetime64("NaT", "us").astype(np.int64))  # a gap of dates
+#: Names of outputs, which no input has.
+OUTPUTS = ("prediction", "probabilities", "weights", "neighbors", "quantiles")
+
+# -- what is passed ----------------------------------------------------------------------------
+
+
+def onnx_inputs(estimator, X):
+    """What is passed for a raw table to a graph of :func:`export_onnx`.
+
+    Parameters
+    ----------
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
+            SoftStepKNeighborsClassifier
+        The fitted estimator that was exported.
+    X : DataFrame or array-like of shape (n_queries, n_features)
+        Queries, as `predict` takes them.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Arrays by the names of the graph's inputs, for ``session.run(None, inputs)``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the estimator cannot be exported for its columns, or `predict` refuses `X`.
+
+    See Also
+    --------
+    export_onnx : Writes the graph, and describes its inputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> import nona_sklearn
+    >>> flats = pd.DataFrame({"area": np.arange(40.0), "garage": ["yes", None] * 20})
+    >>> knn = nona_sklearn.SoftStepKNeighborsRegressor(max_iter=2).fit(flats, flats["area"])
+    >>> nona_sklearn.onnx_inputs(knn, flats[:2])
+    {'area': array([[0.],
+           [1.]]), 'garage': array([['yes'],
+           ['']], dtype=object)}
+    """
+    fitted = exportable_snapshot(estimator)
+    X = check_table(fitted, X, reset=False, accept_sparse=True)
+    return input_values(fitted.features_, fitted.features_.read_validated(X))
+
+
+def exportable_snapshot(estimator: Any) -> Any:
+    """A snapshot of a fitted estimator whose input is a table that is encoded by column.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it has another input.
+    """
+    if not isinstance(estimator, NeighborEstimator):
+        needed = "estimator must be one of nona_sklearn with a bank"
+        raise TypeError(f"{needed}, got {estimator!r:.100}")
+    check_is_fitted(estimator)
+    fitted: Any = snapshot(estimator)
+    if not hasattr(fitted, "features_"):
+        raise ValueError(
+            "feature_extractor must be None for an ONNX graph: export it by itself, and an "
+            "estimator of its features"
+        )
+    if isinstance(fitted.features_, SparseEncoder):
+        raise ValueError(
+            "X must be dense in fit, or of few columns, for an ONNX graph: put a TruncatedSVD and "
+            "a Normalizer before the estimator, and export them by themselves"
+        )
+    return fitted
+
+
+def input_values(encoder: TableEncoder, columns: list[Column]) -> dict[str, np.ndarray]:
+    """What is passed for the columns of a table, by the names of the inputs."""
+    values = [
+        kind_of(feature).given(feature, column)
+        for feature, column in zip(encoder.features_, columns, strict=True)
+    ]
+    if takes_one_table(encoder):
+        values = [np.hstack(values)]
+    return dict(zip(input_names(encoder), values, strict=True))
+
+
+def input_names(encoder: TableEncoder) -> list[str]:
+    """Names of the inputs: one of a table of numbers, else one for each column."""
+    if takes_one_table(encoder):
+        return [TABLE]
+    names: list[str] = []
+    for j, feature in enumerate(encoder.features_):
+        own = feature.column.name
+        name = own if isinstance(own, str) and own else f"x{j}"
+        names.append(free_name(name, {*OUTPUTS, *names}, mark="_"))
+    return names
+
+
+def takes_one_table(encoder: TableEncoder) -> bool:
+    """Whether all columns are of numbers."""
+    return all(kind_of(feature) is Numbers for feature in encoder.features_)
+
+
+def kind_of(feature: Feature) -> Any:
+    """The class that encodes a column.
+
+    Raises
+    ------
+    ValueError
+        If it is of texts.
+    """
+    if feature.is_text:
+        raise ValueError(
+            f"text_features must be None for an ONNX graph, which has no vectoriser, got "
+            f"{feature.column.label}: make numbers of its texts before the estimator"
+        )
+    if feature.is_category:
+        return NumberedLevels if feature.holds == LEVELS["numbers"] else Levels
+    return Moments if feature.column.kind == "date" else Numbers
+
+
+def text_of(level: Any) -> str:
+    """A level as a string; those that consist of quotes, or of nothing, in quotes: "" is a gap."""
+    if level is None:
+        return GAP
+    text = str(level)
+    return text if text.strip('"') else f'"{text}"'
+
+
+# -- what it becomes ---------------------------------------------------------------------------
+
+
+class Encoding(nn.Module):
+    """A fitted encoder as a module: the inputs of a graph to the matrix (n, n_features_out).
+
+    Attributes
+    ----------
+    names : list of str
+        Names of the inputs.
+    takes : list of tuple of torch.dtype and int
+        What each is here, and its number of columns. Strings are numbers here, see `texts`.
+    texts : dict of int to list of str
+        The strings of an input, in the order of their numbers; the next number is of all others.
+    """
+
+    order: Tensor
+
+    def __init__(self, encoder: TableEncoder):
+        super().__init__()
+        kinds = [kind_of(feature) for feature in encoder.features_]
+        numbers = [j for j, kind in enumerate(kinds) if kind is Numbers]
+        others = [j for j, kind in enumerate(kinds) if kind is not Numbers]
+        parts = [kinds[j](encoder, j) for j in others]
+        self.names = input_names(encoder)
+        self.takes = [(kind.dtype, 1) for kind in kinds]
+        self.texts = {j: part.texts for j, part in zip(others, parts, strict=True) if part.texts}
+        self.columns = [[j] for j in others]
+        if numbers:  # all at once
+            parts.append(Numbers(encoder, numbers))
+            self.columns.append(numbers)
+        if takes_one_table(encoder):
+            self.takes, self.columns = [(Numbers.dtype, len(numbers))], [[0]]
+        self.parts = nn.ModuleList(parts)
+        outputs = np.concatenate([part.outputs for part in parts])
+        self.register_buffer("order", torch.from_numpy(outputs.argsort()))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        encoded = [
+            part(torch.cat([inputs[j] for j in columns], dim=1))
+            for part, columns in zip(self.parts, self.columns, strict=True)
+        ]
+        return torch.cat(encoded, dim=1).index_select(1, self.order)  # without transposes
+
+
+def _levels(encoder: TableEncoder, j: int) -> list[Any]:
+    """The levels of a category, those of an order included, without the gap."""
+    numbers = [i for i, feature in enumerate(encoder.features_) if feature.is_category]
+    stored = dict(zip(numbers, encoder.stored_levels(), strict=False))
+    if j not in stored:
+        raise ValueError(
+            f"{encoder.features_[j].column.label} holds categories, whose levels an estimator of "
+            "version 0.2.0 has in a form that is not exported to ONNX: fit it anew"
+        )
+    return [level for level in stored[j] if level is not None]
+
+
+def _gaps(encoder: TableEncoder, n_rows: int) -> list[Column]:
+    """Columns of nothing but gaps."""
+    gaps = np.full(n_rows, np.nan)
+    return [Column(feature.column.name, "empty", gaps) for feature in encoder.features_]
+
+
+def _gap(encoder: TableEncoder) -> np.ndarray:
+    """What a row of nothing but gaps becomes, (n_features_out,)."""
+    return encoder.transform_columns(_gaps(encoder, 1))[0]
+
+
+def _with_levels(encoder: TableEncoder, j: int, levels: list[Any]) -> np.ndarray:
+    """Rows in which column j is a gap, has each level, and another one; the others are gaps."""
+    other = "".join(map(str, levels)) + "?"  # longer than each
+    values = object_array([None, *levels, other])
+    columns = _gaps(encoder, len(values))
+    columns[j] = Column(columns[j].name, "category", values)
+    # Removed levels are strings, whatever the others are, and so is the other one.
+    of_any = snapshot(encoder)
+    of_any.features_ = [replace(feature, holds="nothing") for feature in encoder.features_]
+    return of_any.transform_columns(columns)
+
+
+class Numbers(nn.Module):
+    """Columns of numbers, (n, n_columns): gaps are filled, and marked where fit had some."""
+
+    dtype = torch.float64
+    filled: Tensor
+    marked: Tensor
+    empty: Tensor
+
+    def __init__(self, encoder: TableEncoder, columns: list[int]):
+        super().__init__()
+        own = [np.flatnonzero(encoder.source_ == j) for j in columns]
+        marked = [i for i, outputs in enumerate(own) if len(outputs) > 1]
+        values, marks = [outputs[0] for outputs in own], [own[i][1] for i in marked]
+        self.outputs = np.array([*values, *marks])
+        self.register_buffer("filled", torch.from_numpy(_gap(encoder)[values]))
+        self.register_buffer("marked", torch.tensor(marked, dtype=torch.long))
+        empty = [encoder.features_[j].column.kind == "empty" for j in columns]
+        self.register_buffer("empty", torch.tensor(empty))  # whose later values do not count
+
+    @staticmethod
+    def given(feature: Feature, column: Column) -> np.ndarray:
+        """Numbers, truth values, and durations in seconds, (n, 1), NaN for gaps."""
+        return feature.numbers(column)
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = x.isnan() | self.empty
+        marks = missing.index_select(1, self.marked).double()
+        return torch.cat([torch.where(missing, self.filled, x), marks], dim=1)
+
+
+class Levels(nn.Module):
+    """A category, by the number of each level, (n, 1): a row of what levels become."""
+
+    dtype = torch.int64
+    table: Tensor
+
+    def __init__(self, encoder: TableEncoder, j: int):
+        super().__init__()
+        levels = _levels(encoder, j)
+        self.texts = [text_of(level) for level in (None, *levels)]
+        self.outputs = np.flatnonzero(encoder.source_ == j)
+        table = _with_levels(encoder, j, levels)[:, self.outputs]
+        self.register_buffer("table", torch.from_numpy(table))
+
+    @staticmethod
+    def given(feature: Feature, column: Column) -> np.ndarray:
+        """Strings, (n, 1)."""
+        return object_array([text_of(level) for level in feature.categories(column)])[:, None]
+
+    def forward(self, number: Tensor) -> Tensor:
+        return self.table[number[:, 0]]
+
+
+class NumberedLevels(Levels):
+    """A category whose levels are numbers, (n, 1)."""
+
+    dtype = torch.float64
+    levels: Tensor
+
+    def __init__(self, encoder: TableEncoder, j: int):
+        super().__init__(encoder, j)
+        self.texts, levels = [], _levels(encoder, j)
+        if inexact := [level for level in levels if _is_inexact(level)]:
+            raise ValueError(
+                f"{encoder.features_[j].column.label} holds the category {inexact[0]!r}, which "
+                "float64 does not represent: convert it to strings for an ONNX graph"
+            )
+        # A removed level is a string, which is no number.
+        numbers = [np.nan if isinstance(level, str) else float(level) for level in levels]
+        self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64))
+
+    @staticmethod
+    def given(feature: Feature, column: Column) -> np.ndarray:
+        """Numbers, (n, 1), NaN for gaps."""
+        return feature.categories(column).astype(np.float64)[:, None]
+
+    def forward(self, x: Tensor) -> Tensor:
+        missing = x.isnan()
+        matches = [missing, x == self.levels, torch.ones_like(missing)]  # the last is of others
+        return super().forward(torch.cat(matches, dim=1).int().argmax(dim=1, keepdim=True))
+
+
+def _is_inexact(level: Any) -> bool:
+    return not isinstance(level, str) and float(level) != level
+
+
+# -- dates: calendar.py in integers and float64 ------------------------------------------------
+
+DAY_LENGTH = int(DAY / np.timedelta64(1, "us"))
+FIRST_MONDAY = int(MONDAY.astype(np.int64))
+
+
+class Moments(nn.Module):
+    """A column of dates, (n, 1) microseconds since 1970: some parts of the calendar."""
+
+    dtype = torch.int64
+    gap: Tensor
+
+    def __init__(self, encoder: TableEncoder, j: int):
+        super().__init__()
+        self.texts: list[str] = []
+        self.calendar = encoder.features_[j].parts
+        self.outputs = np.flatnonzero(encoder.source_ == j)
+        self.register_buffer("gap", torch.from_numpy(_gap(encoder)[self.outputs]))
+
+    @staticmethod
+    def given(feature: Feature, column: Column) -> np.ndarray:
+        """Microseconds since 1970 in the local time of the column, (n, 1)."""
+        moments = feature.as_in_fit(column).values.astype("datetime64[us]")
+        return moments.astype(np.int64)[:, None]
+
+    def forward(self, moment: Tensor) -> Tensor:
+        missing = moment == NAT
+        known = moment.masked_fill(missing, 0)
+        parts = torch.cat(calendar_parts(self.calendar, known), dim=1)
+        mark = F.pad(parts, (0, len(self.gap) - len(self.calendar)))  # 0: it is not missing
+        return torch.where(missing, self.gap, mark)
+
+
+def _days(moment: Tensor) -> Tensor:
+    return (moment - FIRST_MONDAY).double() / DAY_LENGTH
+
+
+def _year(moment: Tensor) -> Tensor:
+    # A graph divides integers in float32. Here the quotient is whole, and rounding finds it.
+    day = ((moment - moment.remainder(DAY_LENGTH)).double() / DAY_LENGTH).round()
+    year = 1970 + (day * 400 / 146_097).floor()  # that of years of the same length
+    year = year - (_first_day(year) > day).double()
+    return year + (_first_day(year + 1) <= day).double()
+
+
+def _first_day(year: Tensor) -> Tensor:
+    """Days from 1970 to the first of January of a year."""
+    before = year - 1
+    leap_days = (before / 4).floor() - (before / 100).floor() + (before / 400).floor()
+    return 365 * (year - 1970) + leap_days - 477  # those until 1969
+
+
+def _position_in_year(moment: Tensor) -> Tensor:
+    year = _year(moment)
+    first, last = (_first_day(each).long() * DAY_LENGTH for each in (year, year + 1))
+    return (moment - first).double() / (last - first).double()
+
+
+NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {"year": _year, "days": _days}
+CIRCLES: dict[str, Callable[[Tensor], Tensor]] = {
+    "year": _position_in_year,
+    "week": lambda moment: _days(moment) / 7,
+    "day": _days,
+}
+
+
+def calendar_parts(names: Sequence[str], moment: Tensor) -> list[Tensor]:
+    """Parts of :data:`~nona_sklearn._data.calendar.CALENDAR`, of microseconds since 1970."""
+    waves = [name.split("_") for name in names if name not in NUMBERS]
+    angles = {circle: TURN * CIRCLES[circle](moment) for circle, _ in waves}
+    numbers = [NUMBERS[name](moment) for name in names if name in NUMBERS]  # they come first
+    return numbers + [getattr(torch, wave)(angles[circle]) for circle, wave in waves]

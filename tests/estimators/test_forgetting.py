@@ -1,0 +1,236 @@
+"""Rows that are forgotten leave nothing of their own in estimator, pickle, file and shards."""
+
+import json
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import nona_sklearn
+from nona_sklearn import NONAClassifier, NONARegressor, ShardedNeighbors, save_shards
+
+N = 500
+QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}
+
+
+def people():
+    """Rows with a name, a note and an address of their own, and the street of a few."""
+    random = np.random.RandomState(0)
+    streets = [f"{name} street" for name in ("Linden", "Birch", "Maple", "Cedar")]
+    X = pd.DataFrame(
+        {
+            "age": random.randint(20, 80, N),
+            "note": [f"note {i:04d} of somebody" for i in range(N)],
+            "street": random.choice(streets, N),
+            "family": [f"family {i // 2:04d}" for i in range(N)],
+            "rank": pd.Categorical(
+                random.choice(["low", "mid"], N), ["low", "mid", "high"], ordered=True
+            ),
+        },
+        index=[f"person {i:04d}" for i in range(N)],
+    )
+    X.iloc[:6, 2] = "Hidden lane"  # frequent enough to have a column of its own
+    X.iloc[:2, 4] = "high"
+    return X, random.rand(N) + X.age
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = people()
+    with pytest.warns(UserWarning, match="to learn from"):
+        return NONARegressor(**QUICK).fit(X, y)
+
+
+def everything(estimator, folder):
+    """All bytes of an estimator: its pickle, its file and its shards."""
+    path, shards = folder / "model.safetensors", folder / "shards"
+    nona_sklearn.save(estimator, path)
+    save_shards(estimator, shards, 3)
+    files = [path, *(each for each in shards.iterdir() if each.is_file())]
+    return b"\0".join([pickle.dumps(estimator), *(file.read_bytes() for file in files)])
+
+
+def test_what_is_forgotten_was_there(fitted, tmp_path):
+    held = everything(fitted, tmp_path)
+    for text in (b"person 0001", b"family 0001", b"Hidden lane", b"high"):
+        assert text in held
+    assert b"of somebody" not in held  # a level that is rare is not stored at all
+
+
+@pytest.mark.parametrize("place", [0, 250])
+def test_strings_of_a_forgotten_row_are_nowhere(fitted, tmp_path, place):
+    X, _ = people()
+    rows = [*range(place, place + 6)]
+    model = deepcopy(fitted).remove_neighbors(ids=rows)
+    held = everything(model, tmp_path)
+    alone = {*X.iloc[rows].select_dtypes(exclude="number").to_numpy().ravel(), *X.index[rows]}
+    alone -= {*X.drop(X.index[rows]).to_numpy().ravel()}
+    assert len(alone) >= 15
+    for text in alone:
+        assert text.encode() not in held
+    assert b"Birch street" in held
+
+
+def test_each_of_500_rows_is_forgotten_and_a_family_with_its_last_one(fitted):
+    X, y = people()
+    model = deepcopy(fitted)
+    model.add_neighbors(
+        X.iloc[:1].assign(family="new").set_axis(["new"]), y[:1]
+    )  # one has to be left
+    for i in range(0, N, 2):
+        family = f"family {i // 2:04d}".encode()
+        model.remove_neighbors(ids=i)
+        assert family in pickle.dumps(model.features_)
+        model.remove_neighbors(ids=i + 1)
+        held = pickle.dumps(model)
+        assert family not in held
+        assert f"person {i:04d}".encode() not in held
+
+
+def test_rows_with_a_forgotten_level_are_as_with_a_new_one(fitted):
+    X, _ = people()
+    model = deepcopy(fitted).remove_neighbors(ids=[*range(6)])
+    query = X.iloc[:1].assign(street="Hidden lane", family="family 0001")
+    new = query.assign(street="nowhere", family="nobody")
+    np.testing.assert_array_equal(model.predict(query), model.predict(new))
+    others = X.iloc[6:]
+    np.testing.assert_array_equal(model.transform(others), fitted.transform(others))
+    assert (fitted.predict(query) != fitted.predict(new)).all()  # the original is as it was
+
+
+def test_a_forgotten_level_has_the_mean_of_all(fitted):
+    """The mean of its own targets would be that of the row that is to be forgotten."""
+    model = deepcopy(fitted).remove_neighbors(ids=[*range(6)])
+    for before, after in zip(
+        fitted.features_.encoders_["levels"].encoders_,
+        model.features_.encoders_["levels"].encoders_,
+        strict=True,
+    ):
+        assert (before.encodings_[0][:3] != before.target_mean_).all()
+        assert (after.encodings_[0][:3] == after.target_mean_).all()
+        np.testing.assert_array_equal(after.encodings_[0][3:], before.encodings_[0][3:])
+
+
+def test_a_row_with_an_unseen_level_forgets_no_other(fitted):
+    X, y = people()
+    model = deepcopy(fitted)
+    unseen = X.iloc[:1].assign(street="nowhere", family="nobody").set_axis(["new"])
+    model.remove_neighbors(ids=model.add_neighbors(unseen, y[:1]))
+    assert model.features_.stored_levels() == fitted.features_.stored_levels()
+
+
+def test_rows_that_are_too_old_are_forgotten():
+    X, y = people()
+    X["more"] = np.random.RandomState(1).randn(N)
+    model = NONARegressor(**QUICK).fit(X[["more", "street"]], y, times=np.arange(N))
+    assert b"Hidden lane" in pickle.dumps(model)
+    new = X.iloc[6:8][["more", "street"]].set_axis(["new", "newer"])
+    model.add_neighbors(new, y[:2], times=[N, N + 1], max_rows=N - 6)
+    assert b"Hidden lane" not in pickle.dumps(model)
+
+
+def test_a_level_that_an_added_row_has_stays(fitted):
+    X, y = people()
+    model = deepcopy(fitted)
+    (new,) = model.add_neighbors(X.iloc[:1].rename(index={"person 0000": "copy"}), y[:1])
+    model.remove_neighbors(ids=[*range(6)])
+    assert b"Hidden lane" in pickle.dumps(model)
+    model.remove_neighbors(ids=new)
+    assert b"Hidden lane" not in pickle.dumps(model)
+
+
+def test_levels_stay_after_a_compression(fitted):
+    model = deepcopy(fitted).compress(20)
+    assert b"Hidden lane" in pickle.dumps(model)
+
+
+def test_a_loaded_model_forgets_as_well(fitted, tmp_path):
+    nona_sklearn.save(fitted, tmp_path / "model")
+    model = nona_sklearn.load(tmp_path / "model").remove_neighbors(ids=[*range(6)])
+    again = deepcopy(fitted).remove_neighbors(ids=[*range(6)])
+    assert b"Hidden lane" not in pickle.dumps(model)
+    X, _ = people()
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+
+
+def test_shards_forget(fitted, tmp_path):
+    X, _ = people()
+    save_shards(fitted, tmp_path / "bank", 4)
+    sharded = ShardedNeighbors(tmp_path / "bank")
+    sharded.remove_neighbors(ids=[*range(5)])
+
+    def held():
+        return b"\0".join(file.read_bytes() for file in (tmp_path / "bank").iterdir())
+
+    assert b"Hidden lane" in held()
+    sharded.remove_neighbors(ids=5)
+    for text in (b"Hidden lane", b"family 0001", b"person 0005", b"high"):
+        assert text not in held()
+    assert b"Birch street" in held()
+    expected = deepcopy(fitted).remove_neighbors(ids=[*range(6)]).predict(X)
+    for each in (sharded, ShardedNeighbors(tmp_path / "bank")):
+        np.testing.assert_allclose(each.predict(X), expected, rtol=1e-5)
+
+
+def test_other_readers_of_shards_do_not_write_forgotten_levels(fitted, tmp_path):
+    save_shards(fitted, tmp_path / "bank", 4)
+    one, other = ShardedNeighbors(tmp_path / "bank"), ShardedNeighbors(tmp_path / "bank")
+    one.remove_neighbors(ids=[*range(6)])
+    other.remove_neighbors(ids=[10, 11])
+    held = b"\0".join(file.read_bytes() for file in (tmp_path / "bank").iterdir())
+    for text in (b"Hidden lane", b"family 0001", b"family 0005"):
+        assert text not in held
+    X, _ = people()
+    np.testing.assert_array_equal(one.predict(X.iloc[:12]), other.predict(X.iloc[:12]))
+
+
+def test_a_receipt_lists_what_was_removed(fitted, tmp_path):
+    model = deepcopy(fitted)
+    receipts = [
+        model.remove_neighbors(names=[f"person {i:04d}" for i in rows], return_receipt=True)
+        for rows in (range(6), [99])
+    ]
+    first, second = receipts
+    assert first.ids == [*range(6)]
+    assert first.n_left == N - 6
+    assert first.n_levels == {"street": 1, "family": 3, "rank": 1}
+    assert second.n_levels == {}
+    assert first.before != first.after == second.before != second.after
+    assert "weights of the networks" in first.stays
+    for receipt in receipts:
+        receipt.append_to(tmp_path / "log.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["ids"] for line in lines] == [[*range(6)], [99]]
+    assert "person" not in (tmp_path / "log.jsonl").read_text()
+
+
+def test_checksums_are_of_what_is_stored(fitted, tmp_path):
+    nona_sklearn.save(fitted, tmp_path / "model")
+    pair = [deepcopy(fitted), nona_sklearn.load(tmp_path / "model")]
+    one, other = (each.remove_neighbors(ids=3, return_receipt=True) for each in pair)
+    assert (one.before, one.after) == (other.before, other.after)
+    changed = deepcopy(fitted)
+    changed.set_neighbor_targets(changed.bank_.targets.numpy() + 1)
+    assert changed.remove_neighbors(ids=3, return_receipt=True).before != one.before
+
+
+def test_classes_and_arrays():
+    X, y = people()
+    X["more"] = np.random.RandomState(1).randn(N)
+    numbers = X[["age", "more"]].to_numpy()
+    model = NONARegressor(**QUICK).fit(numbers, y)
+    assert model.remove_neighbors(ids=3, return_receipt=True).n_levels == {}
+    table = X[["more", "street"]].to_numpy(dtype=object)
+    model = NONAClassifier(**QUICK).fit(table, y > y.mean())
+    assert model.remove_neighbors(ids=[*range(6)], return_receipt=True).n_levels == {"1": 1}
+    with pytest.raises(ValueError, match="return_receipt must be True or False, got 1"):
+        model.remove_neighbors(ids=9, return_receipt=1)
+
+
+def test_an_error_forgets_nothing(fitted):
+    model = deepcopy(fitted)
+    with pytest.raises(ValueError, match="unknown"):
+        model.remove_neighbors(ids=[0, 1, 2, 3, 4, 5, 9999])
+    assert b"Hidden lane" in pickle.dumps(model)

@@ -1,0 +1,340 @@
+"""Counterfactuals: small changes of a query that lead to another outcome."""
+
+from copy import deepcopy
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from nona_sklearn import NONAClassifier, NONARegressor, counterfactuals
+from nona_sklearn._inspection.counterfactuals import _Search
+from nona_sklearn._inspection.outcomes import Threshold
+
+COLUMNS = ["income", "debt", "home", "since"]
+
+
+@pytest.fixture(scope="module")
+def loans():
+    """A raw table of 200 loans, those repaid, their amounts, and 8 more loans."""
+    random = np.random.RandomState(0)
+    X = pd.DataFrame(
+        {
+            "income": random.randint(10, 90, 208) * 1.0,
+            "debt": random.randint(0, 40, 208),
+            "home": random.choice(["rent", "own", "other"], 208),
+            "since": pd.to_datetime("2000-01-01")
+            + pd.to_timedelta(random.randint(4000, size=208), "D"),
+        },
+        index=[f"loan {i}" for i in range(208)],
+    )
+    X.loc[X.index[::9], "income"] = np.nan
+    worth = X.income.fillna(30) - X.debt + 15 * (X.home == "own")
+    repaid = np.where(worth > 35, "yes", "no")
+    return X[:200], repaid[:200], worth[:200], X[200:]
+
+
+@pytest.fixture(scope="module")
+def classifier(loans):
+    X, repaid, _, _ = loans
+    return NONAClassifier(n_estimators=1, max_iter=30, random_state=0).fit(X, repaid)
+
+
+@pytest.fixture(scope="module")
+def regressor(loans):
+    X, _, worth, _ = loans
+    return NONARegressor(n_estimators=1, max_iter=30, random_state=0).fit(X, worth)
+
+
+def changes(found):
+    """Each counterfactual as a table of one row, beside its query's and the row behind it."""
+    queries = {line["query"]: line for _, line in found.iterrows() if line["row"] == "query"}
+    for i in np.flatnonzero(found["row"] == "counterfactual"):
+        yield queries[found.loc[i, "query"]], found.loc[i], found.loc[i + 1]
+
+
+def changed_columns(found):
+    """What each counterfactual changes, after a check that other lines name no column."""
+    counterfactual = found["row"] == "counterfactual"
+    assert (found.loc[~counterfactual, "changed"] == "").all()
+    return [*found.loc[counterfactual, "changed"]]
+
+
+def as_table(line, X):
+    return pd.DataFrame([line[X.columns]]).astype(X.dtypes.to_dict())
+
+
+def test_a_counterfactual_has_another_class_and_lies_between_the_query_and_a_real_row(
+    loans, classifier
+):
+    X, repaid, _, queries = loans
+    found = counterfactuals(classifier, queries, X, n_counterfactuals=2)
+    assert found["query"].unique().tolist() == queries.index.tolist()
+    pairs = [*changes(found)]
+    assert len(pairs) > len(queries)  # two of most
+    for query, changed, row in pairs:
+        assert row["target"] == repaid[X.index.get_loc(row["row"])] != query["prediction"]
+        pd.testing.assert_series_equal(
+            row[COLUMNS], X.loc[row["row"]], check_names=False, check_dtype=False
+        )
+        assert classifier.predict(as_table(changed, X))[0] == changed["prediction"]
+        assert changed["prediction"] != query["prediction"]
+        for name in COLUMNS:
+            named = name in changed["changed"].split(", ")
+            same = changed[name] == query[name] or pd.isna([changed[name], query[name]]).all()
+            assert named != same
+            if named:
+                low, high = sorted([query[name], row[name]]) if name != "home" else ("", "~")
+                if not pd.isna([query[name], row[name]]).any():
+                    assert low <= changed[name] <= high
+                assert (X[name] == changed[name]).any() or pd.isna(changed[name])
+
+
+def on_the_line(start, end, share, values):
+    """The first of a column's values that is so far along from one value to another."""
+    if isinstance(end, str) or pd.isna([start, end]).any():
+        return end
+    way = (values.dropna() - start) / (end - start)
+    return values[way[way >= min(share, 1)].idxmin()]
+
+
+def test_each_change_is_needed_and_goes_no_further_than_needed(loans, classifier):
+    X, _, _, queries = loans
+    for query, changed, row in changes(counterfactuals(classifier, queries, X)):
+        names = changed["changed"].split(", ")
+        whole = as_table(query, X)
+        for name in names:
+            whole[name] = as_table(row, X)[name].array
+        assert classifier.predict(whole)[0] == changed["prediction"]
+        for name in names:
+            less = whole.assign(**{name: as_table(query, X)[name].array})
+            assert classifier.predict(less)[0] == query["prediction"]
+        for step in range(1, 33):
+            part = {n: [on_the_line(query[n], row[n], step / 32, X[n])] for n in names}
+            nearer = as_table(query, X).assign(**part)
+            if classifier.predict(nearer)[0] == changed["prediction"]:
+                break
+        pd.testing.assert_frame_equal(
+            nearer.reset_index(drop=True),
+            as_table(changed, X).reset_index(drop=True),
+            check_dtype=False,
+        )
+
+
+def test_fixed_columns_stay(loans, classifier):
+    X, _, _, queries = loans
+    fixed = counterfactuals(classifier, queries, X, fixed=["income", 1])
+    pairs = [*changes(fixed)]
+    assert pairs
+    for query, changed, _ in pairs:
+        assert changed["debt"] == query["debt"]
+        assert changed["income"] == query["income"] or pd.isna(query["income"])
+        assert {*changed["changed"].split(", ")} <= {"home", "since"}
+
+
+@pytest.mark.parametrize(("name", "sign"), [("at_least", 1), ("at_most", -1)])
+def test_a_threshold_is_reached(loans, regressor, name, sign):
+    X, _, worth, queries = loans
+    value = (
+        regressor.predict(queries).max() + 5 if sign > 0 else regressor.predict(queries).min() - 5
+    )
+    found = counterfactuals(regressor, queries, X, **{name: value})
+    pairs = [*changes(found)]
+    assert pairs
+    for query, changed, row in pairs:
+        assert sign * (query["prediction"] - value) < 0
+        assert sign * (changed["prediction"] - value) >= 0
+        assert sign * (row["target"] - value) >= 0
+        assert row["target"] == worth[row["row"]]
+
+
+def test_the_rows_are_the_nearest_with_the_outcome(loans, classifier):
+    X, repaid, _, queries = loans
+    for query, _, row in changes(counterfactuals(classifier, queries, X)):
+        order = classifier.kneighbors(as_table(query, X), len(X), return_distance=False)[0]
+        others = order[repaid[order] != query["prediction"]]
+        suffice = classifier.predict(X.iloc[others]) != query["prediction"]
+        assert row["row"] == X.index[others[suffice][0]]  # the first whose own values suffice
+
+
+def test_models_around_an_estimator(loans):
+    X, repaid, _, queries = loans
+    columns = make_column_transformer(
+        (StandardScaler(), ["debt"]), (OneHotEncoder(), ["home"]), remainder="drop"
+    )
+    inner = NONAClassifier(n_estimators=1, max_iter=20, random_state=0)
+    model = make_pipeline(columns, inner).fit(X, repaid)
+    found = counterfactuals(model, queries, X)
+    assert {*changed_columns(found)} <= {"debt", "home", "debt, home"}
+    for query, changed, _ in changes(found):
+        assert model.predict(as_table(changed, X))[0] != query["prediction"]
+    cautious = FixedThresholdClassifier(
+        NONAClassifier(n_estimators=1, max_iter=20, random_state=0), threshold=0.9, pos_label="yes"
+    ).fit(X, repaid)
+    no = queries[cautious.predict(queries) == "no"]
+    for _, changed, _ in changes(counterfactuals(cautious, no, X, y="yes")):
+        assert cautious.predict(as_table(changed, X))[0] == "yes"
+
+
+def test_other_tables(loans, classifier):
+    X, repaid, _, queries = loans
+    numbers = X[["income", "debt"]].fillna(30).to_numpy()
+    clf = NONAClassifier(n_estimators=1, max_iter=20, random_state=0).fit(
+        numbers[:150], repaid[:150]
+    )
+    found = counterfactuals(clf, numbers[150:155], numbers[:150])
+    assert [*found.columns[-2:]] == ["x0", "x1"]
+    assert {*changed_columns(found)} <= {"x0", "x1", "x0, x1"}
+    table, more = pl.from_pandas(X), pl.from_pandas(queries)
+    clf = NONAClassifier(n_estimators=1, max_iter=20, random_state=0).fit(table, repaid)
+    found = counterfactuals(clf, more.with_columns(pl.col("debt").cast(float)), table)
+    for query, changed, _ in changes(found):
+        assert changed["prediction"] != query["prediction"]
+
+
+def test_frames_of_other_libraries_and_names(loans):
+    X, repaid, _, queries = loans
+    clf = NONAClassifier(n_estimators=1, max_iter=20, random_state=0)
+    table, more = pl.from_pandas(X), pl.from_pandas(queries)
+    found = counterfactuals(clf.fit(table, repaid), more, table, fixed="debt")
+    for query, changed, _ in changes(found):
+        assert changed["prediction"] != query["prediction"]
+        assert changed["debt"] == query["debt"]
+    for names in (range(4), pd.MultiIndex.from_product([["a", "b"], ["c", "d"]])):
+        table, more = X.set_axis(names, axis=1), queries.set_axis(names, axis=1)
+        found = counterfactuals(clf.fit(table, repaid), more, table, fixed=[1])
+        columns = [*found.columns[5:]]
+        assert columns == [str(name) for name in names]
+        for query, changed, _ in changes(found):
+            assert changed["prediction"] != query["prediction"]
+            assert changed[columns[1]] == query[columns[1]]
+
+
+def test_all_rows_with_the_outcome_are_tried():
+    """The nearest rows' values do not lead to it, those of farther rows do."""
+    random = np.random.RandomState(0)
+    X = random.uniform(-1, 1, (300, 2))
+    y = 100.0 * (X[:, 0] > 0.5) + 10 * X[:, 1]
+    reg = NONARegressor(n_estimators=1, max_iter=40, random_state=0).fit(X, y)
+    queries = np.column_stack([np.full(5, -0.8), np.linspace(-0.9, 0.9, 5)])
+    at_least = 60
+    found = counterfactuals(reg, queries, X, at_least=at_least)
+    for i, query in enumerate(queries):
+        copies = np.column_stack([X[y >= at_least, 0], np.full((y >= at_least).sum(), query[1])])
+        possible = (reg.predict(copies) >= at_least).any()
+        assert possible
+        assert "counterfactual" in found.loc[found["query"] == i, "row"].to_list()
+
+
+def test_several_counterfactuals_differ(loans, classifier):
+    X, _, _, queries = loans
+    found = counterfactuals(classifier, queries[:2], X, n_counterfactuals=12)
+    lines = found.loc[found["row"] == "counterfactual", ["query", *COLUMNS]]
+    assert not lines.duplicated().any()
+    counts = lines["query"].value_counts()
+    assert counts.between(2, 12).all()
+
+
+def test_the_column_of_times_stays(loans):
+    X, _, worth, queries = loans
+    reg = NONARegressor(n_estimators=1, max_iter=20, random_state=0).fit(X, worth, times="since")
+    late = queries.assign(since=pd.Timestamp("2020-01-01"))
+    found = counterfactuals(reg, late, X, at_least=reg.predict(late).max() + 1)
+    assert changed_columns(found)
+    assert not any("since" in names for names in changed_columns(found))
+    with pytest.raises(ValueError, match="fixed must leave a column that may change"):
+        counterfactuals(reg, late, X, at_least=1000, fixed=["income", "debt", "home"])
+
+
+def test_of_several_columns_that_suffice_the_one_that_leads_furthest_changes():
+    """A prediction of 2 a + 3 b + c, of which 1 is enough."""
+    X = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+
+    class Sum:
+        def scores(self, model, rows):
+            scores = rows @ [2.0, 3.0, 1.0]
+            return scores, scores >= 1
+
+    cells = SimpleNamespace(
+        model=None,
+        make=lambda rows: X[rows, np.arange(3)],
+        differ=lambda one, other: np.flatnonzero(one != other),
+    )
+    query, row = np.full(3, 1), np.full(3, 0)
+    search = _Search(cells, Sum(), query, np.arange(3))
+    assert search._towards(row).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"fixed": ["colour"]},
+            "fixed must be names or numbers of columns of features, got 'colour'",
+        ),
+        ({"fixed": 7}, "fixed must be names or numbers of columns of features, got 7"),
+        ({"fixed": COLUMNS}, "fixed must leave a column that may change, got all 4"),
+        ({"y": "maybe"}, "y must be one of the classes of fit, got 'maybe'"),
+        ({"at_least": 3}, "at_least needs a regressor, got 3"),
+        ({"n_counterfactuals": 0}, "n_counterfactuals must be a positive integer, got 0"),
+    ],
+)
+def test_bad_parameters(loans, classifier, options, message):
+    X, _, _, queries = loans
+    with pytest.raises(ValueError, match=message):
+        counterfactuals(classifier, queries, X, **options)
+
+
+def test_bad_thresholds(loans, regressor):
+    X, _, worth, queries = loans
+    for options, message in [
+        ({}, "exactly one of at_least and at_most must be given, got neither"),
+        ({"at_least": 1, "at_most": 2}, "got both"),
+        ({"at_least": "high"}, "at_least must be a finite number, got 'high'"),
+        ({"at_most": -np.inf}, "at_most must be a finite number, got -inf"),
+        ({"y": 3, "at_least": 1}, "y needs a classifier, got 3"),
+        ({"at_least": -1000}, "at_least must be beyond the predictions of X, got -1000"),
+        ({"at_least": worth.max() + 1}, "the bank must have a row with a target of at least"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            counterfactuals(regressor, queries, X, **options)
+    both = NONARegressor(n_estimators=1, max_iter=2, random_state=0)
+    both.fit(X, np.column_stack([worth, worth]))
+    with pytest.raises(ValueError, match="a model of one output, got several"):
+        counterfactuals(both, queries, X, at_least=1)
+
+
+def test_a_row_of_the_bank_is_no_query(loans, classifier):
+    X = loans[0]
+    with pytest.raises(ValueError, match="not in the bank, got 'loan 7'"):
+        counterfactuals(classifier, X[7:8], X)
+    counterfactuals(classifier, X[7:8].rename(index={"loan 7": "its twin"}), X)
+    table = X[["debt", "home"]].reset_index(drop=True)
+    clf = NONAClassifier(n_estimators=1, max_iter=5, random_state=0).fit(table, loans[1])
+    with pytest.raises(ValueError, match="not in the bank, got 7"):
+        counterfactuals(clf, table[7:8], table)
+
+
+def test_no_row_of_the_other_class(loans, classifier):
+    X, repaid, _, queries = loans
+    alone = deepcopy(classifier).remove_neighbors(ids=np.flatnonzero(repaid == "yes"))
+    no = queries[alone.predict(queries) == "no"]
+    with pytest.raises(ValueError, match="the bank must have a row with the class 'yes'"):
+        counterfactuals(alone, no, X, y="yes")
+
+
+def test_a_prediction_at_the_threshold_has_reached_it(loans, regressor):
+    X, _, _, queries = loans
+    (prediction,) = regressor.predict(queries[:1])
+    for name in ("at_least", "at_most"):
+        with pytest.raises(ValueError, match=f"{name} must be beyond the predictions"):
+            counterfactuals(regressor, queries[:1], X, **{name: float(prediction)})
+    for threshold in (Threshold(3.0, 1), Threshold(3.0, -1)):
+        assert threshold.holds(np.array([3.0]))[0]
+    assert Threshold(3.0, 1).holds(np.array([2.9, 3.1])).tolist() == [False, True]
+    assert Threshold(3.0, -1).holds(np.array([2.9, 3.1])).tolist() == [True, False]

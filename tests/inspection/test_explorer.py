@@ -1,0 +1,510 @@
+"""A page to look around in: what it holds, and how it behaves in a browser."""
+
+import base64
+import io
+import shutil
+import time
+from copy import deepcopy
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from flats import make_flats
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nona_sklearn import NONAClassifier, NONARegressor, explore, unwrap
+from nona_sklearn._inspection.appearance import Appearance
+from nona_sklearn._inspection.explored import look_around
+from nona_sklearn._inspection.explorer import _truth
+from nona_sklearn._inspection.explorer_page import _digits, _lines, _palette, _rows, _to_check
+from nona_sklearn._inspection.page import as_html
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.wait import WebDriverWait
+except ImportError:
+    webdriver = None
+
+needs_browser = pytest.mark.skipif(
+    webdriver is None or shutil.which("chromedriver") is None, reason="no browser to be driven"
+)
+QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
+EVIL = '</script><script>window.evil = "&lt;"</script>'
+
+
+@pytest.fixture(scope="module")
+def flats():
+    """A raw table of 150 flats with rents, and 10 more flats."""
+    X, y = make_flats(160, EVIL)
+    X.iloc[7], y.iloc[7] = X.iloc[3], y.iloc[3] + 500  # equal rows, of which one is wrong
+    return X[:150], y[:150].rename("rent"), X[150:], y[150:]
+
+
+@pytest.fixture(scope="module")
+def regressor(flats):
+    X, y, _, _ = flats
+    return NONARegressor(**QUICK).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def classifier(flats):
+    X, y, _, _ = flats
+    return NONAClassifier(**QUICK).fit(X, np.where(y > 900, "dear", "cheap"))
+
+
+class Frame(HTMLParser):
+    """The elements of a piece of HTML, with their attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def explored(model, X=None, y=None, features=None, **options):
+    """What a page shows."""
+    model = unwrap(model).snapshot()
+    options = {"n_neighbors": 4, "coverage": 0.9, "max_rows": 10_000} | options
+    unknown = None if hasattr(model, "classes_") else np.nan
+    truth = np.full(0 if X is None else len(X), unknown) if y is None else np.asarray(y)
+    query = None if X is None else model.embed(X)
+    look = Appearance.of(model.estimator.bank_, features, X, len(truth))
+    return look_around(model, query, truth, look, **options)
+
+
+def test_predictions_are_those_of_the_model_and_stored_rows_are_left_out(flats, regressor):
+    X, y, queries, truth = flats
+    found = explored(regressor, queries, truth, X)
+    own, weights = regressor.predict(None), regressor.neighbor_weights(None).toarray()
+    expected = np.concatenate([own, regressor.predict(queries)])
+    np.testing.assert_allclose(found.answers.predictions, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.answers.errors, expected - np.concatenate([y, truth]))
+    ends = regressor.predict_quantiles(queries, [0.05, 0.95])
+    np.testing.assert_allclose(found.answers.details[150:], ends)
+    assert [*found.names] == [*X.index, *queries.index]
+    weights = np.concatenate([weights, regressor.neighbor_weights(queries).toarray()])
+    heaviest = -np.sort(-weights, axis=1)[:, :4]
+    np.testing.assert_allclose(found.answers.weights, heaviest, atol=1e-6)
+    np.testing.assert_allclose(
+        np.take_along_axis(weights, found.answers.positions, axis=1), heaviest, atol=1e-6
+    )
+    assert [*found.columns["district"]] == [*X.district, *queries.district]
+
+
+def test_columns_in_which_rows_differ_are_those_of_the_explanation(flats, regressor):
+    X, _, queries, _ = flats
+    found = explored(regressor, queries, None, X)
+    table = regressor.explain(queries, 4, features=X)
+    names = [*found.columns]
+    for i, name in enumerate(queries.index):
+        lines = table[(table["query"] == name) & table["neighbor"].isin(X.index)]
+        for position, differs, expected in zip(
+            found.answers.positions[150 + i],
+            found.answers.differs[150 + i],
+            lines["differs"],
+            strict=False,
+        ):
+            assert found.names[position] in set(lines["neighbor"])
+            assert ", ".join(names[j] for j in differs if j < len(names)) == expected
+
+
+def test_rows_behind_predictions_are_on_the_map(flats, regressor):
+    X, _, queries, _ = flats
+    found = explored(regressor, queries, max_rows=30, random_state=0)
+    assert 30 <= len(found.names) < 160
+    answers = found.answers
+    heaviest = -np.sort(-regressor.neighbor_weights(queries).toarray(), axis=1)[:, :4]
+    np.testing.assert_allclose(answers.weights[-10:], heaviest, atol=1e-6)
+    shown = [*X.index].index(found.names[0])
+    expected = -np.sort(-regressor.neighbor_weights(None).toarray()[shown])[:4]
+    np.testing.assert_allclose(answers.weights[0], expected, atol=1e-6)
+    last = found.n_stored - 1  # behind a stored row: its own rows may not be on the map
+    hidden = answers.positions[last] < 0
+    assert (answers.weights[last][hidden] == 0).all()
+    assert (answers.positions < found.n_stored).all()
+
+
+def test_classes(flats, classifier):
+    X, _, queries, truth = flats
+    labels = np.where(truth > 900, "dear", "cheap").astype(object)
+    labels[0] = "unseen"
+    found = explored(classifier, queries, labels, X)
+    own = classifier.predict(None)
+    assert [*found.answers.predictions] == [*own, *classifier.predict(queries)]
+    np.testing.assert_allclose(found.answers.details[150:], classifier.predict_proba(queries))
+    assert [*found.classes] == ["cheap", "dear", "unseen"]
+    assert found.answers.errors[150] == 1
+    assert 150 in found.to_check
+    wrong = set(np.flatnonzero(found.answers.predictions != found.targets))
+    assert set(found.to_check) == wrong
+    unknown = explored(classifier, queries, None, X)
+    assert np.isnan(unknown.answers.errors[150:]).all()
+    assert (unknown.to_check < 150).all()
+
+
+def test_wrong_targets_and_equal_rows_are_listed(flats, regressor):
+    found = explored(regressor, features=flats[0])
+    assert len(found.names) == found.n_stored == 150
+    assert found.to_check[0] in (3, 7)
+    targets, (low, high) = found.targets[found.to_check], found.answers.details[found.to_check].T
+    assert ((targets < low) | (targets > high)).all()
+    assert [[*rows] for rows in found.equal] == [[3, 7]]
+
+
+def test_gaps_of_targets_are_not_known(flats, classifier, regressor):
+    X, _, queries, truth = flats
+    labels = pd.Series(np.where(truth > 900, "dear", "cheap"), dtype=object)
+    for gap in (None, np.nan, pd.NA):
+        given = labels.copy()
+        given[:4] = gap
+        targets = _truth(unwrap(classifier), given, 10)
+        assert [target is None for target in targets] == [True] * 4 + [False] * 6
+    found = explored(regressor, queries, [np.nan] * 4 + [*truth[4:]], X)
+    assert np.isnan(found.answers.errors[150:154]).all()
+    assert not set(found.to_check) & {150, 151, 152, 153}
+
+
+def test_rounding_is_no_contradiction(flats):
+    X, _, _, _ = flats
+    reg = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.full(150, 1 / 3))
+    assert len(explored(reg).to_check) == 0
+
+
+def test_of_two_stored_rows_a_query_has_both(flats, regressor):
+    two = deepcopy(regressor).remove_neighbors(ids=[*range(2, 150)])
+    found = explored(two, flats[2])
+    assert (found.answers.positions[:2] == [[1, -1, -1, -1], [0, -1, -1, -1]])[:, 0].all()
+    weights = two.neighbor_weights(flats[2]).toarray()
+    np.testing.assert_allclose(found.answers.weights[2:].sum(axis=1), weights.sum(axis=1))
+
+
+def test_equal_rows_whose_targets_differ_most_come_first(flats):
+    X, y, _, _ = flats
+    X, y = X.copy(), y.copy()
+    for one, other, step in [(10, 11, 5), (20, 21, 300), (30, 31, 0)]:
+        X.iloc[other], y.iloc[other] = X.iloc[one], y.iloc[one] + step
+    reg = NONARegressor(**QUICK).fit(X, y)
+    assert [[*rows] for rows in explored(reg).equal] == [[3, 7], [20, 21], [10, 11], [30, 31]]
+    clf = NONAClassifier(**QUICK).fit(X, np.where(np.arange(150) == 20, "odd", "even"))
+    assert [*explored(clf).equal[0]] == [20, 21]
+
+
+def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
+    X, y, queries, truth = flats
+    monkeypatch.setattr("nona_sklearn._inspection.explored.MOST_COLUMNS", 4)
+    table, more = X.assign(same=1.0)[["same", *X.columns]], queries.assign(same=1.0)
+    found = explored(NONARegressor(**QUICK).fit(table, y), more, truth, table)
+    assert [*found.columns] == [*X.columns]
+    np.testing.assert_array_equal(found.columns["floor"][150:], queries["floor"])
+
+
+def test_lists_have_their_numbers_and_small_numbers_their_decimals(flats, monkeypatch, regressor):
+    X, _, _, _ = flats
+    found = explored(regressor, features=X.assign(tiny=1e-14 * X["area <m²>"]))
+    n_rows = len(found.to_check)
+    assert f"Targets to check ({n_rows})" in as_html(_to_check(found))
+    monkeypatch.setattr("nona_sklearn._inspection.explorer_page.MOST_LISTED", 2)
+    html = as_html(_to_check(found))
+    assert f"Targets to check (the first 2 of {n_rows})" in html
+    assert html.count("<button") == 2
+    assert _digits(found.columns["tiny"]) > 12  # written with an exponent
+    assert [len({*_palette(n)}) for n in (2, 10, 20, 30)] == [2, 10, 20, 30]
+
+
+def test_columns_of_the_page(flats, regressor, classifier):
+    X, y, queries, truth = flats
+    found = explored(regressor, queries, truth, X)
+    rows, lines = _rows(found), _lines(found)
+    predictions = np.concatenate([regressor.predict(None), regressor.predict(queries)])
+    np.testing.assert_allclose(rows["prediction"], predictions, rtol=1e-6)
+    np.testing.assert_array_equal(rows["target"], [*y, *truth])
+    np.testing.assert_allclose(rows["error"], abs(predictions - [*y, *truth]))
+    ends = regressor.predict_quantiles(queries, [0.05, 0.95]).T
+    np.testing.assert_allclose([rows["low"][150:], rows["high"][150:]], ends)
+    assert rows["marker"] == ["circle"] * 150 + ["diamond"] * 10
+    table = regressor.explain(queries, 4)
+    table = table[table["neighbor"].isin(X.index)]
+    own = lines["row"].reshape(-1, 4)[150:]
+    np.testing.assert_array_equal(found.names[own[own >= 0]], table["neighbor"])
+    adjusted = lines["adjusted"].reshape(-1, 4)[150:][own >= 0]
+    np.testing.assert_allclose(adjusted, table["adjusted_target"], rtol=1e-6)
+    chances = _rows(explored(classifier, queries))["chances"][150:]
+    for text, probability in zip(chances, classifier.predict_proba(queries), strict=True):
+        assert text.startswith(f"{classifier.classes_[probability.argmax()]}: ")
+
+
+def test_pictures_and_texts_are_those_of_their_rows(regressor):
+    bank = deepcopy(regressor).remove_neighbors(ids=[0, 2]).bank_
+    texts = [f"text {i}" for i in range(150)]
+    shown = Appearance.of(bank, texts, None).shown(np.arange(3), np.arange(0))["text"]
+    assert [*shown] == ["text 1", "text 3", "text 4"]
+    images = np.zeros((150, 3, 4, 5), dtype=np.int8)  # torch's order of axes
+    images[3, 0], images[4, :, 0, 1] = 127, -128
+    pictures = Appearance.of(bank, images, None).shown(np.arange(3), np.arange(0))["picture"]
+    pixels = [_pixels(picture) for picture in pictures]
+    assert [each.shape for each in pixels] == [(4, 5, 3)] * 3
+    assert pixels[1][0, 0].tolist() == [255, 128, 128]
+    assert pixels[2][0, :2].tolist() == [[128] * 3, [0] * 3]
+    mask = np.zeros((150, 2, 2), dtype=bool)
+    mask[1, 0, 1] = True
+    picture = Appearance.of(bank, mask, None).shown(np.arange(1), np.arange(0))["picture"][0]
+    assert _pixels(picture).tolist() == [[0, 255], [0, 0]]
+    with pytest.raises(ValueError, match="images of 1, 3 or 4 channels, got"):
+        Appearance.of(bank, np.zeros((150, 5, 5, 5)), None).shown(np.arange(1), np.arange(0))
+
+
+def _pixels(picture):
+    """The numbers of a picture that is an address."""
+    from PIL import Image
+
+    data = base64.b64decode(picture.removeprefix("data:image/png;base64,"))
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def test_models_around_an_estimator(flats):
+    X, y, queries, truth = flats
+    inner = make_pipeline(StandardScaler(), NONARegressor(**QUICK | {"max_iter": 2}))
+    numbers = X[["area <m²>"]], queries[["area <m²>"]]
+    model = TransformedTargetRegressor(inner, func=np.log, inverse_func=np.exp)
+    model.fit(numbers[0], y)
+    found = explored(model, numbers[1], truth, numbers[0])
+    np.testing.assert_allclose(found.answers.predictions[150:], model.predict(numbers[1]))
+    page = explore(model, numbers[1], truth, features=numbers[0])
+    assert page.title == "Predictions of target: 150 stored rows and 10 queries"
+
+
+def test_images_and_texts(flats):
+    digits = load_digits()
+    X, y, images = digits.data[:60], digits.target[:60], digits.images
+    clf = NONAClassifier(**QUICK | {"max_iter": 2}).fit(X[:50], y[:50])
+    model, bank = unwrap(clf), clf.bank_
+    found = explored(model, X[50:], y[50:])
+    assert found.columns == {}
+    look = Appearance.of(bank, images[:50], images[50:60], 10)
+    pictures = look.shown(np.arange(50), np.arange(0))["picture"]
+    assert len(pictures) == 60
+    assert all(picture.startswith("data:image/png;base64,") for picture in pictures)
+    assert len({*pictures}) == 60
+    colored = np.stack([images[:50]] * 3, axis=1)  # torch's order of axes
+    assert (
+        len(Appearance.of(bank, colored, None).shown(np.arange(2), np.arange(0))["picture"]) == 2
+    )
+    texts = ["long " * 100, *(f"text {i}" for i in range(1, 50))]
+    shown = Appearance.of(bank, texts, None).shown(np.arange(50), np.arange(0))["text"]
+    assert shown[1] == "text 1"
+    assert len(shown[0]) == 201
+    page = explore(clf, X[50:], features=images[:50], query_features=images[50:60])
+    assert "2 text" not in page.title
+
+
+def test_the_page_needs_no_other_file_and_texts_are_escaped(flats, regressor, tmp_path):
+    X, _, queries, truth = flats
+    page = explore(regressor, queries, truth, features=X)
+    page.save(tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    whole, plain = Frame(), Frame()
+    whole.feed(html)
+    assert not any({"src", "href"} & attributes.keys() for _, attributes in whole.found)
+    assert EVIL not in html
+    plain.feed(explore(regressor)._page)
+    n_scripts = [sum(tag == "script" for tag, _ in each.found) for each in (whole, plain)]
+    assert n_scripts[0] == n_scripts[1]
+    frame = Frame()
+    frame.feed(page._repr_html_())
+    assert [tag for tag, _ in frame.found] == ["iframe"]
+    assert frame.found[0][1]["srcdoc"] == html
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        page.save(tmp_path / "page.html")
+
+
+def test_bad_input_is_refused(flats, regressor, classifier):
+    X, y, queries, truth = flats
+    for options, message in [
+        ({"y": truth}, "y needs X, got it alone"),
+        ({"query_features": X}, "query_features needs X"),
+        ({"X": queries, "query_features": queries}, "query_features needs features"),
+        (
+            {"X": queries, "features": X, "query_features": X},
+            "query_features must have a row for each of 10 queries, got 150",
+        ),
+        ({"X": queries, "y": [np.inf] * 10}, "y must be finite, or NaN .* got inf"),
+        ({"coverage": 0}, "coverage must be between 0 and 1, got 0"),
+        ({"n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
+        ({"max_rows": 1}, "max_rows must be an integer of at least 2, got 1"),
+        ({"X": queries, "y": truth[:3]}, "inconsistent numbers of samples"),
+        ({"X": queries, "y": ["a"] * 10}, "could not convert string to float"),
+        ({"features": X[:20]}, "features must have"),
+        ({"X": queries, "features": ["a"] * 150}, "must be of one kind, got texts and a table"),
+        ({"X": queries.drop(columns="floor")}, "columns are missing|missing"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            explore(regressor, **options)
+    both = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="explore needs a model of one output, got several"):
+        explore(both)
+    with pytest.raises(TypeError, match="model must be"):
+        explore(StandardScaler())
+    for reducer in ("pca", PCA):
+        with pytest.raises(TypeError, match="reducer must be a transformer"):
+            explore(regressor, reducer=reducer)
+    alone = deepcopy(regressor).remove_neighbors(ids=[*range(1, 150)])
+    with pytest.raises(ValueError, match="the bank must have at least 2 rows"):
+        explore(alone)
+
+
+# -- in a browser ------------------------------------------------------------------------------
+
+#: Where a row is on the screen.
+PLACE = """
+const view = [...Bokeh.index][0], {data} = Bokeh.documents[0].get_model_by_name("rows")
+const {x_scale, y_scale} = view.frame, box = view.el.getBoundingClientRect()
+const [x, y] = [data.x[arguments[0]], data.y[arguments[0]]]
+return [box.x + x_scale.compute(x), box.y + y_scale.compute(y)]
+"""
+READY = "return window.Bokeh?.documents[0]?.is_idle && report.childElementCount > 0"
+TABLE = """
+return [...document.querySelectorAll("#report tr")].map(
+  line => [...line.children].map(cell => cell.innerText.trim()))
+"""
+MARKED = """
+return [...document.querySelectorAll("#report td.differs")].map(
+  cell => [cell.parentElement.children[0].innerText.trim(), cell.cellIndex - 1])
+"""
+
+
+class Reader:
+    """A person in front of a page."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, page, path):
+        page.save(path, overwrite=True)
+        self.driver.get(f"file://{path}")
+        WebDriverWait(self.driver, 60).until(lambda driver: driver.execute_script(READY))
+        return self
+
+    def text(self, name):
+        return self.driver.find_element("id", name).text
+
+    def lines(self):
+        """The lines of the table, by their names."""
+        rows = self.driver.execute_script(TABLE)
+        return {name: values for name, *values in rows}
+
+    def marked(self):
+        """Names of the lines, and numbers of the columns, of cells that differ."""
+        return {(name, i) for name, i in self.driver.execute_script(MARKED)}
+
+    def move_to(self, row, *, click=False):
+        pointer = ActionBuilder(self.driver)
+        place = map(round, self.driver.execute_script(PLACE, row))
+        pointer.pointer_action.move_to_location(*place)
+        if click:
+            pointer.pointer_action.click()
+        pointer.perform()
+        time.sleep(0.3)  # Bokeh draws in the next frame
+
+    def problems(self):
+        lines = self.driver.get_log("browser")
+        return [line["message"] for line in lines if "Uncaught" in line["message"]]
+
+
+@pytest.fixture
+def reader():
+    options = webdriver.ChromeOptions()
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1300,900"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options)
+    yield Reader(driver)
+    driver.quit()
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_reader_looks_around(flats, regressor, reader, tmp_path):
+    X, y, queries, truth = flats
+    reader.open(explore(regressor, queries, truth, features=X), tmp_path / "page.html")
+    errors = abs(regressor.predict(queries) - truth)
+    assert reader.text("report").startswith(errors.idxmax())  # the largest error is first
+    assert reader.text("place") == "1 of 10"
+    reader.move_to(20)
+    tip = reader.text("tip")
+    assert "flat <i>20</i>" in tip
+    assert f"rent: {y.iloc[20]:,.0f}" in tip
+    reader.move_to(155, click=True)
+    lines = reader.lines()
+    found = explored(regressor, queries, truth, X, n_neighbors=6)
+    (behind,) = np.flatnonzero(found.answers.weights[155]).reshape(1, -1)
+    neighbors = found.answers.positions[155][behind]
+    assert lines[""][1:] == [*found.names[neighbors]]
+    assert lines["rent"] == [f"{x:,.0f}" for x in found.targets[[155, *neighbors]]]
+    adjusted = [regressor.predict(queries)[5], *found.answers.adjusted[155][behind]]
+    assert lines["adjusted to the query"] == [f"{x:,.0f}" for x in adjusted]
+    assert lines["district"] == [*found.columns["district"][[155, *neighbors]]]
+    marked = [
+        [name for name in lines if (name, i) in reader.marked()] for i in range(1, len(behind) + 1)
+    ]
+    names = [*found.columns]
+    for own, differs in zip(marked, found.answers.differs[155][behind], strict=True):
+        assert {*own} == {names[j] for j in differs if j < len(names)}
+    assert reader.text("report").startswith("flat <i>155</i>\nQuery\n")
+    heaviest = regressor.kneighbors(queries.iloc[[5]], 1, return_names=True)[1][0, 0]
+    button = reader.driver.find_element("css selector", "#report th button")
+    assert button.text == heaviest
+    button.click()
+    assert reader.text("report").startswith(f"{heaviest}\nStored row, predicted without itself\n")
+    assert reader.driver.execute_script("return window.evil") is None
+    assert reader.problems() == []
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_keyboard_is_enough(flats, classifier, reader, tmp_path):
+    X, _, queries, truth = flats
+    labels = np.where(truth > 900, "dear", "cheap")
+    reader.open(explore(classifier, queries, labels, features=X), tmp_path / "page.html")
+    first = reader.text("report")
+    slider = reader.driver.find_element("id", "slider")
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert reader.text("place") == "2 of 10"
+    assert reader.text("report") != first
+    reader.driver.find_element("id", "name").send_keys("flat <i>3</i>", Keys.ENTER)
+    assert reader.text("report").startswith("flat <i>3</i>")
+    color = reader.driver.find_element("id", "color")
+    assert reader.text("legend") == "cheap\ndear"
+    color.send_keys("size")
+    assert "%" in reader.text("legend")
+    details = reader.driver.find_elements("css selector", "details")
+    assert len(details) == 2
+    for each in details:
+        each.find_element("css selector", "summary").send_keys(Keys.ENTER)
+        button = each.find_element("css selector", "button")
+        button.send_keys(Keys.ENTER)
+        assert button.text.startswith(reader.text("report").splitlines()[0])
+    assert reader.problems() == []
+
+
+@pytest.mark.slow
+@needs_browser
+def test_images_and_a_narrow_screen(reader, tmp_path):
+    digits = load_digits()
+    X, y, images = digits.data[:60], digits.target[:60], digits.images
+    clf = NONAClassifier(**QUICK | {"max_iter": 2}).fit(X[:50], y[:50])
+    page = explore(clf, X[50:], features=images[:50], query_features=images[50:60])
+    reader.driver.set_window_size(500, 900)
+    reader.open(page, tmp_path / "page.html")
+    assert len(reader.driver.find_elements("css selector", "#report img")) > 1
+    width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert reader.driver.execute_script(width) == 0
+    assert reader.problems() == []

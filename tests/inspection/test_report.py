@@ -1,0 +1,329 @@
+"""The report of one prediction, as a page."""
+
+import re
+from copy import deepcopy
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from flats import make_flats
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nona_sklearn import NeighborsReport, NONAClassifier, NONARegressor, counterfactuals
+from nona_sklearn._inspection.formatting import Unit, show
+
+QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
+EVIL = '<script>alert("&")</script>'
+VOID = {"meta", "br"}
+
+
+class Page(HTMLParser):
+    """The tables, texts and tags of a page; all tags must be closed in their order."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.open, self.tables, self.texts = [], [], [], []
+        self.addresses, self.captions = [], []
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "td" in self.open or "th" in self.open:
+            self.tables[-1][-1][-1] += data
+        elif "caption" in self.open:
+            self.captions.append(data)
+        elif "style" not in self.open:
+            self.texts.append(data)
+
+    def lines(self, caption):
+        """The lines of the first table whose caption starts so, by their names."""
+        places = [i for i, text in enumerate(self.captions) if text.startswith(caption)]
+        return {line[0]: line[1:] for line in self.tables[places[0]]}
+
+
+@pytest.fixture(scope="module")
+def flats():
+    """A raw table of 120 flats with rents, and a flat."""
+    X, rent = make_flats(121, EVIL)
+    return X[:120], rent[:120].rename("<b>rent</b>"), X[120:]
+
+
+@pytest.fixture(scope="module")
+def regressor(flats):
+    X, y, _ = flats
+    return NONARegressor(**QUICK).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def classifier(flats):
+    X, y, _ = flats
+    outcome = pd.Series(np.where(y > 800, EVIL, "cheap"), name="<b>outcome</b>")
+    return NONAClassifier(**QUICK).fit(X, outcome)
+
+
+def number(text):
+    return float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+
+
+def test_the_keyboard_reaches_what_scrolls(flats, regressor):
+    X, _, query = flats
+    html = NeighborsReport(regressor, query, X)._repr_html_()
+    regions = re.findall(r'<div class="scroll"[^>]*>', html)
+    assert regions
+    assert all('tabindex="0"' in region for region in regions)
+
+
+def test_the_numbers_are_those_of_the_model(flats, regressor):
+    X, _, query = flats
+    report = NeighborsReport(regressor, query, X, n_neighbors=4)
+    page = Page(report._repr_html_())
+    (prediction,) = regressor.predict(query)
+    assert f"{prediction:,.0f}" in page.texts
+    low, high = regressor.predict_quantiles(query, [0.05, 0.95])[0]
+    assert f"90% interval: {low:,.0f} to {high:,.0f}" in page.texts
+    table = regressor.explain(query, n_neighbors=4)
+    lines = page.lines("The query and the rows")
+    assert lines[""] == [query.index[0], *table["neighbor"]]
+    for name, column in [
+        ("<b>rent</b>", "target"),
+        ("adjusted to the query", "adjusted_target"),
+        ("contribution", "contribution"),
+    ]:
+        shown = [number(text) for text in lines[name][1:]]
+        np.testing.assert_allclose(shown, table[column], atol=0.51)
+    assert number(lines["contribution"][0]) == pytest.approx(prediction, abs=0.51)
+    shares = [float(text.rstrip("%")) / 100 for text in lines["weight"][1:]]
+    np.testing.assert_allclose(shares, table["weight"], atol=0.0051)
+
+
+def test_the_features_are_beside_the_query_s_and_marked(flats, regressor):
+    X, _, query = flats
+    table = regressor.explain(query, n_neighbors=4, features=X)
+    lines = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_()).lines(
+        "The query and the rows"
+    )
+    for place, name in enumerate(lines[""][1:5], start=1):
+        differs = table.loc[table["neighbor"] == name, "differs"].item().split(", ")
+        for column in X.columns:
+            text = lines[column][place]
+            assert (" (differs)" in text) == (column in differs)
+            value = X.loc[name, column]
+            shown = text.removesuffix(" (differs)")
+            if pd.isna(value):
+                assert shown == "missing"
+            elif column == "built":
+                assert shown == str(value.date())
+            elif column == "district":
+                assert shown == value
+            else:
+                assert float(shown) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8])
+def test_the_interval_has_the_coverage(flats, regressor, coverage):
+    _, _, query = flats
+    low, high = regressor.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
+    texts = Page(NeighborsReport(regressor, query, coverage=coverage)._repr_html_()).texts
+    assert f"{coverage:.0%} interval: {low:,.0f} to {high:,.0f}" in texts
+
+
+def test_values_as_people_read_them():
+    values = [
+        np.timedelta64(3, "h"),
+        np.datetime64("2020-01-05"),
+        1999999.56,
+        2e6,
+        None,
+        2.0,
+        True,
+    ]
+    expected = ["3:00:00", "2020-01-05", "1999999.56", "2,000,000", "missing", "2", "True"]
+    assert [show(value) for value in values] == expected
+    assert Unit.of([1234.5, 20.0]).show(1234.5) == "1,234"
+    assert Unit.of([0.123456]).show(-0.123456) == "\N{MINUS SIGN}0.123"
+    assert Unit.of([5.15e-12]).show(5.15e-12) == "5.15e\N{MINUS SIGN}12"
+    assert Unit.of([12.0]).signed(-0.01) == ""
+    assert Unit().show(2000.0) == "2000"
+
+
+def test_adjustments_sum_to_what_is_adjusted(flats, regressor):
+    X, _, query = flats
+    page = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_())
+    moves = page.lines("Adjustments by column")
+    rows = page.lines("The query and the rows")
+    names = moves.pop("")
+    for i in range(len(names)):
+        total = sum(number(line[i]) for line in moves.values() if line[i])
+        change = number(rows["adjusted to the query"][i + 1]) - number(rows["<b>rent</b>"][i + 1])
+        assert total == pytest.approx(change, abs=0.5 * (len(moves) + 2) + 0.01)
+
+
+def test_the_columns_that_adjust_most_come_first_and_the_rest_last(flats, regressor):
+    X, _, query = flats
+    table = regressor.attribute_adjustments(query, X, n_neighbors=4)
+    page = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_())
+    names = [name for name in page.lines("Adjustments by column") if name]
+    others = "The last line is what no column does" in " ".join(page.texts)
+    assert others == ("other" in names) == bool(table["other"].round().any())
+    assert "other" not in names[:-1]
+    names = [name for name in names if name != "other"]
+    sizes = [table[name].abs().sum() for name in names]
+    assert sizes == sorted(sizes, reverse=True)
+    features = [name for name in page.lines("The query and the rows") if name in X.columns]
+    assert features[: len(names)] == names
+
+
+def test_a_row_needs_times_that_are_a_column(flats):
+    X, y, _ = flats
+    model = NONARegressor(**QUICK).fit(X, y, times=np.arange(120))
+    with pytest.raises(ValueError, match="row needs times that are a column of X"):
+        NeighborsReport(model, row=X.index[5], features=X)
+    model = NONARegressor(**QUICK).fit(X, y, times="built")
+    page = Page(NeighborsReport(model, row=X.index[5], features=X)._repr_html_())
+    earlier = X.index[X["built"] < X.loc[X.index[5], "built"]]
+    assert {*page.lines("The query and the rows")[""][1:]} - {"others"} <= {*earlier}
+
+
+def test_texts_are_escaped(flats, classifier, tmp_path):
+    X, _, query = flats
+    report = NeighborsReport(classifier, query, X, y_true=EVIL, n_neighbors=3)
+    report.save(tmp_path / "decision.html")
+    saved = (tmp_path / "decision.html").read_text(encoding="utf-8")
+    for html in (report._repr_html_(), saved):
+        page = Page(html)
+        assert not {"script", "b", "i"} & {*page.tags}
+        assert f"True value: {EVIL}" in page.texts
+        assert page.addresses == []
+        assert "@import" not in html
+        assert "url(" not in html
+    assert len(saved) < 300_000
+    assert saved.startswith("<!DOCTYPE html>")
+    assert Page(saved).texts.count(report.title) == 2  # title and heading
+
+
+def test_probabilities_and_votes(flats, classifier):
+    X, _, query = flats
+    page = Page(NeighborsReport(classifier, query, X)._repr_html_())
+    lines = page.lines("Probabilities of")
+    del lines["class"]
+    found = classifier.explain(query)
+    probabilities = classifier.predict_proba(query)[0]
+    for label, probability in zip(classifier.classes_, probabilities, strict=True):
+        shown, votes, added = (number(text.rstrip("%")) / 100 for text in lines[label])
+        assert shown == pytest.approx(probability, abs=0.0051)
+        own = found.loc[found["target"].notna(), f"contribution_{label}"].sum()
+        assert votes == pytest.approx(own, abs=0.0051)
+        assert added == pytest.approx(probability - own, abs=0.0051)
+
+
+def test_the_contrast_is_a_counterfactual(flats, classifier, regressor):
+    X, _, query = flats
+    caption = "The query, the query with changes"
+    found = counterfactuals(classifier, query, X, fixed=["built"])
+    lines = Page(NeighborsReport(classifier, query, X, fixed=["built"])._repr_html_()).lines(
+        caption
+    )
+    assert lines[""][2] == found.loc[2, "row"]
+    assert lines["prediction"][:2] == found["prediction"][:2].tolist()
+    assert {*lines} - {"", "prediction", "<b>outcome</b>"} == {
+        *found.loc[1, "changed"].split(", ")
+    }
+    at_least = regressor.predict(query)[0] + 50
+    page = Page(NeighborsReport(regressor, query, X, at_least=at_least)._repr_html_())
+    assert number(page.lines(caption)["prediction"][1]) >= np.floor(at_least)
+    assert caption not in NeighborsReport(regressor, query, X)._repr_html_()
+
+
+def test_a_row_is_predicted_without_itself(flats, regressor):
+    X, y, _ = flats
+    name = X.index[7]
+    page = Page(NeighborsReport(regressor, row=name, features=X)._repr_html_())
+    lines = page.lines("The query and the rows")
+    assert lines[""][0] == name
+    assert name not in lines[""][1:]
+    (alone,) = regressor.predict(None)[[7]]
+    assert number(lines["contribution"][0]) == pytest.approx(alone, abs=0.51)
+    assert f"True value: {y.iloc[7]:,.0f}" in page.texts
+
+
+def test_unusual_queries(flats, regressor):
+    X, _, query = flats
+    far = query.assign(**{"area <m²>": 900.0})
+    assert "the query is unlike them" in NeighborsReport(regressor, far)._repr_html_()
+    near = X.iloc[:1].assign(**{"area <m²>": X.iloc[0, 0] + 1e-3}).set_axis(["new"])
+    texts = " ".join(Page(NeighborsReport(regressor, near)._repr_html_()).texts)
+    assert int(re.search(r"(\d+)% of the stored rows, which is usual", texts)[1]) < 50
+
+
+def test_models_around_an_estimator(flats):
+    X, y, query = flats
+    numbers = X[["area <m²>"]]
+    logs = TransformedTargetRegressor(NONARegressor(**QUICK), func=np.log, inverse_func=np.exp)
+    model = make_pipeline(StandardScaler(), logs).fit(numbers, y)
+    page = Page(NeighborsReport(model, query[numbers.columns], numbers)._repr_html_())
+    (prediction,) = model.predict(query[numbers.columns])
+    assert f"{prediction:,.0f}" in page.texts
+    model = make_pipeline(StandardScaler(), NONARegressor(**QUICK)).fit(numbers, y)
+    page = Page(NeighborsReport(model, query[numbers.columns], numbers)._repr_html_())
+    assert len(page.lines("Adjustments by column")) == 2
+    array = numbers.to_numpy()
+    plain = NONARegressor(**QUICK).fit(array, y.to_numpy())
+    page = Page(NeighborsReport(plain, array[:1] + 1, array)._repr_html_())
+    assert "x0" in page.lines("The query and the rows")
+    Page(NeighborsReport(plain, array[:1] + 1)._repr_html_())
+
+
+def test_bad_parameters(flats, regressor, classifier, tmp_path):
+    X, y, query = flats
+    for options, message in [
+        ({}, "exactly one of X and row must be given, got neither"),
+        ({"X": query, "row": X.index[0]}, "got both"),
+        ({"X": X[:2]}, "X must be one row, got 2"),
+        ({"X": query, "coverage": 1}, "coverage must be between 0 and 1, got 1"),
+        ({"X": query, "n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
+        ({"X": query, "at_least": 9}, "at_least needs features, got 9 without them"),
+        ({"row": X.index[0]}, "row needs features"),
+        ({"row": "flat", "features": X}, "row must be the name of one row of the bank"),
+        ({"row": X.index[0], "features": X, "y_true": 3}, "y_true must be None with row"),
+        ({"X": query, "y_true": "abc"}, "y_true must be a number, got 'abc'"),
+        ({"X": query, "y_true": np.nan}, "y_true must be a number, got nan"),
+        ({"X": query, "fixed": ["built"]}, "fixed needs features, got ['built'] without them"),
+        ({"X": query, "features": X, "fixed": ["built"]}, "fixed needs at_least or at_most"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            NeighborsReport(regressor, **options)
+    with pytest.raises(ValueError, match="y_true must be one of the classes of fit, got 'dear'"):
+        NeighborsReport(classifier, query, y_true="dear")
+    alone = deepcopy(regressor).remove_neighbors(ids=[*range(1, 120)])
+    with pytest.raises(ValueError, match="row needs another row in the bank"):
+        NeighborsReport(alone, row=X.index[0], features=X)
+    both = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="a model of one output, got several"):
+        NeighborsReport(both, query)
+    report = NeighborsReport(classifier, query)
+    report.save(tmp_path / "here.html")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        report.save(tmp_path / "here.html")
+    report.save(tmp_path / "here.html", overwrite=True)
+    with pytest.raises(ValueError, match="overwrite must be True or False, got 1"):
+        report.save(tmp_path / "here.html", overwrite=1)
+    with pytest.raises(TypeError, match="path must be a str or path-like, got 3"):
+        report.save(3)

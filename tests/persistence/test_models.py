@@ -1,0 +1,142 @@
+"""Whole models of scikit-learn as files, without code."""
+
+import pickle
+import warnings
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.pipeline import FunctionTransformer, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import nona_sklearn
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    __version__,
+    unwrap,
+)
+
+QUICK = {"n_estimators": 1, "max_iter": 3, "random_state": 0}
+RANDOM = np.random.RandomState(0)
+X = pd.DataFrame(
+    {
+        "area": RANDOM.uniform(20, 120, 80),
+        "district": RANDOM.choice(["north", "south"], 80),
+        "built": pd.to_datetime("1990-01-01")
+        + pd.to_timedelta(RANDOM.randint(9000, size=80), "D"),
+    },
+    index=[f"flat {i}" for i in range(80)],
+)
+Y = 10 * X["area"] + 100 * (X["district"] == "north")
+COLUMNS = make_column_transformer((StandardScaler(), ["area"]), (OneHotEncoder(), ["district"]))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline(COLUMNS, NONARegressor(**QUICK)),
+        make_pipeline("passthrough", NONARegressor(**QUICK)),
+        TransformedTargetRegressor(
+            SoftStepKNeighborsRegressor(max_iter=3, random_state=0),
+            func=np.log,
+            inverse_func=np.exp,
+        ),
+        FixedThresholdClassifier(NONAClassifier(**QUICK), threshold=0.3),
+    ],
+    ids=["columns", "raw", "logarithms", "threshold"],
+)
+def test_a_model_predicts_the_same(model, tmp_path):
+    y = Y.mean() < Y if isinstance(model, FixedThresholdClassifier) else Y
+    model.fit(X, y)
+    nona_sklearn.save(model, tmp_path / "model.skops")
+    again = nona_sklearn.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert type(again) is type(model)
+    pair = [unwrap(each).kneighbors(X[:3], return_names=True) for each in (model, again)]
+    for one, other in zip(*pair, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        nona_sklearn.save(model, tmp_path / "model.skops")
+    with pytest.raises(TypeError, match="load was passed callbacks"):
+        nona_sklearn.load(tmp_path / "model.skops", callbacks=[])
+
+
+def test_the_best_model_of_a_search(tmp_path):
+    search = GridSearchCV(
+        make_pipeline(COLUMNS, NONARegressor(**QUICK)), {"nonaregressor__max_iter": [1, 2]}, cv=2
+    ).fit(X, Y)
+    with pytest.raises(TypeError, match="save the best_estimator_ of a search"):
+        nona_sklearn.save(search, tmp_path / "search")
+    nona_sklearn.save(search.best_estimator_, tmp_path / "best")
+    np.testing.assert_array_equal(
+        nona_sklearn.load(tmp_path / "best").predict(X), search.predict(X)
+    )
+
+
+def halve(table):
+    return table / 2
+
+
+def test_parts_of_others_are_refused(tmp_path):
+    of_others = [
+        make_pipeline(FunctionTransformer(halve), NONARegressor(**QUICK)),
+        make_pipeline(NONARegressor(torch.nn.Linear(1, 2), **QUICK)),
+    ]
+    rows = X[["area"]].to_numpy(dtype=np.float32)
+    for model in of_others:
+        model.fit(rows, Y)
+        with pytest.raises(TypeError, match="made of parts of scikit-learn and of this package"):
+            nona_sklearn.save(model, tmp_path / "model")
+        assert [*tmp_path.iterdir()] == []
+
+
+def test_files_from_others_run_no_code(tmp_path):
+    import skops.io
+
+    path = tmp_path / "model.skops"
+    skops.io.dump(make_pipeline(FunctionTransformer(halve), Ridge()), path)
+    with pytest.raises(ValueError, match=r"holds .*halve, which is no part of scikit-learn"):
+        nona_sklearn.load(path)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("schema.json", "{}")
+    with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
+        nona_sklearn.load(path)
+    path.write_bytes(pickle.dumps(make_pipeline(Ridge())))
+    with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
+        nona_sklearn.load(path)
+
+
+def test_without_skops(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "skops.io", None)
+    with pytest.raises(ImportError, match="pip install 'nona_sklearn\\[skops\\]'"):
+        nona_sklearn.save(make_pipeline(StandardScaler(), NONARegressor()), tmp_path / "model")
+
+
+def test_pickles_of_another_version_warn(monkeypatch):
+    reg = NONARegressor(**QUICK).fit(X, Y)
+    written = pickle.dumps(reg)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pickle.loads(written)
+    monkeypatch.setattr("nona_sklearn._estimators.base.__version__", "9.8.7")
+    with pytest.warns(UserWarning, match=f"pickled by nona_sklearn {__version__}, .* by 9.8.7"):
+        again = pickle.loads(written)
+    np.testing.assert_array_equal(again.predict(X), reg.predict(X))
+    pickle.loads(pickle.dumps(again))  # which this version has written
+
+
+def test_files_of_another_version_do_not_warn(monkeypatch, tmp_path):
+    reg = NONARegressor(**QUICK).fit(X, Y)
+    nona_sklearn.save(reg, tmp_path / "model")
+    monkeypatch.setattr("nona_sklearn._estimators.base.__version__", "9.8.7")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = nona_sklearn.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X), reg.predict(X))
