@@ -28,13 +28,12 @@ collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]
 SLOW_PAGES = {
     "pictures.md",
     "fine_tuning_text.md",
-    "user_guide.md",
     "saving.md",
     "scaling.md",
     "serving.md",
 }
 # Examples that start right after the tests that are marked `first`, in this order.
-FIRST_PAGES = ["docs/user_guide.md", "docs/pictures.md", "/displays", "regressors.py", ".md"]
+FIRST_PAGES = ["docs/pictures.md", "/displays", "regressors.py", ".md"]
 
 SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
 

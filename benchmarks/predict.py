@@ -235,7 +235,7 @@ def run(args):
 
 
 def check(times_faster, parts, many, one, quantiles, weightings, grown):
-    """Assert what is reached; docs/performance.md lists what was tried for the rest."""
+    """Assert what is reached; docs/measurements.md lists what was tried for the rest."""
     # We aim at 8 times, and at 1.5 times scikit-learn's time. New memory for the materialised
     # formula costs much on one machine and little on another: from 3.4 to 9.5 times were seen.
     assert times_faster >= 3

@@ -34,7 +34,7 @@ class NONARegressor(NeighborRegressor):
     so raw features are welcome. With a `feature_extractor` rows may be images, texts or
     anything else that a torch module takes, and the module is fine-tuned along.
 
-    Read more in the :doc:`user guide </user_guide>` and on :doc:`fine-tuning </fine_tuning>`.
+    Read more on :doc:`hyperparameters </tune>` and on :doc:`texts and images </texts_images>`.
 
     Parameters come in groups: the input, the embedding (from `hidden_layer_sizes`), the
     neighbours and their weights (from `similarity`), training (from `n_estimators`), and the run

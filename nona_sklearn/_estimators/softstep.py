@@ -65,7 +65,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     (`hidden_layer_sizes`). The neighbours' targets are adjusted by an additive trend of the
     features (`adjust`).
 
-    Read more in the :doc:`user guide </user_guide>`.
+    Read more on :doc:`hyperparameters </tune>`.
 
     Parameters
     ----------
