@@ -163,12 +163,48 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ValueError
             If `categorical_features` or `text_features` names no column, both name the same one,
             or a column holds infinity.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import TableEncoder
+        >>> houses = pd.DataFrame({"area": [90, 60, 120], "garage": ["yes", "no", "yes"]})
+        >>> TableEncoder(min_frequency=1).fit(houses).source_
+        array([0, 1, 1])
         """
         self.fit_transform(X, y)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn the columns of a training table, and encode it, as fit and transform do."""
+        """Learn the columns of a training table, and encode it.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n_samples, n_features)
+            The table.
+        y : ignored
+            For pipelines. Only the estimators encode levels by their targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Numbers, float64, without missing values.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`fit`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import TableEncoder
+        >>> houses = pd.DataFrame({"area": [90, 60, 120], "garage": ["yes", "no", "yes"]})
+        >>> TableEncoder(min_frequency=1).fit_transform(houses)
+        array([[ 90.,   0.,   1.],
+               [ 60.,   1.,   0.],
+               [120.,   0.,   1.]])
+        """
         self._validate_params()
         with replaced_when_done(self) as fitted:
             return fitted.fit_transform_by(X, None)
@@ -264,6 +300,18 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ValueError
             If columns are missing or unknown, or their contents are not those in fit; if numbers
             are infinite.
+
+        Examples
+        --------
+        A level that was not in fit has 0 in the columns of all levels:
+
+        >>> import pandas as pd
+        >>> from nona_sklearn import TableEncoder
+        >>> houses = pd.DataFrame({"area": [90, 60, 120], "garage": ["yes", "no", "yes"]})
+        >>> encoder = TableEncoder(min_frequency=1).fit(houses)
+        >>> encoder.transform(pd.DataFrame({"area": [75, None], "garage": ["no", "two"]}))
+        array([[75.,  1.,  0.],
+               [90.,  0.,  0.]])
         """
         check_is_fitted(self)
         return self.transform_validated(check_table(self, X, reset=False))
@@ -411,6 +459,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         -------
         ndarray of str of shape (n_features_out,)
             The name of a column, followed by the level, the part of a date or "missing".
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import TableEncoder
+        >>> houses = pd.DataFrame({"area": [90, 60, 120], "garage": ["yes", "no", "yes"]})
+        >>> TableEncoder(min_frequency=1).fit(houses).get_feature_names_out()
+        array(['area', 'garage_no', 'garage_yes'], dtype=object)
         """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)

@@ -151,6 +151,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         and of classes all are equally probable. :meth:`score` leaves such rows out. With `groups`
         as well, neighbours in training and validation are neither later nor of the same group; in
         ``predict(None)``, earlier rows of a row's group are its neighbours.
+
+        Examples
+        --------
+        Areas and prices of five flats. The fourth counts as much as three others, so the prediction for
+        84 square metres is (400 + 3 * 450) / 4:
+
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y, sample_weight=[1, 1, 1, 3, 1]).predict([[84]]).round(1)
+        array([437.5])
         """
         with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
             check_flag("add_validation", add_validation)
@@ -237,6 +248,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -------
         Embedded
             The queries, for this estimator until it is fitted anew.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> queries = knn.fit(X, y).embed([[84], [110]])
+        >>> knn.predict(queries).round()
+        array([425., 525.])
+        >>> knn.kneighbors(queries, 2, return_distance=False)
+        array([[2, 3],
+               [3, 4]])
         """
         fitted = fitted_snapshot(self)
         embeddings, times = embedded(fitted, X), times_of(fitted, X)
@@ -257,6 +280,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_embedding_dimensions)
             Embeddings, float32.
+
+        Examples
+        --------
+        In the given space, embeddings are the features less their mean, here 80:
+
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).transform([[84], [50]])
+        array([[  4.],
+               [-30.]], dtype=float32)
         """
         fitted = fitted_snapshot(self)
         return fitted.network_.head.metric_part(embedded(fitted, X)).cpu().numpy()
@@ -284,6 +318,15 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If `tolerance` is negative, or leaves a query without neighbours.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).neighbor_weights([[84], [110]]).toarray().round(2)
+        array([[0. , 0. , 0.5, 0.5, 0. ],
+               [0. , 0. , 0. , 0.5, 0.5]])
         """
         if not is_real(tolerance, 0, math.inf):
             raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
@@ -333,6 +376,15 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -----
         If more neighbours are requested than have weight, the next nearest rows follow, with a
         weight of 0. Of several networks, each row is placed by the one to which it is nearest.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> weights, ids = knn.fit(X, y).kneighbors([[84]], n_neighbors=3)
+        >>> weights.round(2), ids
+        (array([[0.5, 0.5, 0. ]]), array([[2, 3, 1]]))
         """
         check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)
@@ -365,6 +417,15 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If `mode` is none of these, or `n_neighbors` as for :meth:`kneighbors`.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).kneighbors_graph([[84], [110]], n_neighbors=2).toarray()
+        array([[0., 0., 1., 1., 0.],
+               [0., 0., 0., 1., 1.]])
         """
         check_choice("mode", mode, ("connectivity", "weight"))
         bank, weights, positions = heaviest(self, X, n_neighbors)
@@ -442,6 +503,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ndarray of shape (n_queries,)
             k, if k neighbours weigh the same and the others nothing; from 1 to all rows. A row
             is one neighbour, whatever its sample weight.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).effective_n_neighbors([[84]]).round(1)
+        array([2.])
         """
         return evaluate(self, X)[1].effective_sizes().cpu().numpy()
 
@@ -459,6 +528,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             How many rows have a weight above 0 in the mean of the networks: the entries of
             :meth:`neighbor_weights`. Of weightings that never end, such as 'softmax', all rows but
             those whose weight is no more than rounding.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).n_nonzero_weights([[84], [110]])
+        array([2, 2])
         """
         return evaluate(self, X)[1].support_sizes().cpu().numpy()
 
@@ -480,6 +557,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If the estimator has no step: ``softstep=None``.
+
+        Examples
+        --------
+        Before training, the step gives half of its weight to the tenth neighbour:
+
+        >>> import numpy as np
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = np.arange(100.0)[:, None], np.arange(100.0)
+        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
+        >>> knn.soft_n_neighbors([[50.0]]).round()
+        array([10.])
         """
         if self.softstep is None:
             raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
@@ -502,6 +590,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -------
         ndarray of shape (n_queries,)
             Euclidean distances between embeddings, those of several networks side by side.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).distance_to_bank([[84], [200]])
+        array([ 4., 80.])
         """
         fitted, evaluation = evaluate(self, X)
         embeddings, query = (
@@ -552,6 +648,23 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Each of several similar rows has little influence, since the others would take its
         place: influences do not add up. A row leaves with all of its sample weight; queries
         count alike.
+
+        Examples
+        --------
+        The prediction for 84 square metres is 425. Without the flat of 80 it would be that of 60 and 90
+        instead, 375: it would change by 50, and its squared error for a true price of 410 would grow by
+        35**2 - 15**2.
+
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).influence([[84]], [410]).round(1)
+           neighbor  id  weight  change   error
+        0         0   0     0.0     0.0     0.0
+        1         1   1     0.0     0.0     0.0
+        2         2   2     0.5    50.0  1000.0
+        3         3   3     0.5    75.0  3375.0
+        4         4   4     0.0     0.0     0.0
         """
         refuse_targets_alone(X, y)
         fitted, evaluation = evaluate(self, X)
@@ -624,6 +737,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Rows without a name are called "added <id>" if those given to fit have names, which may
         be numbers. Where these go by their row numbers, so do they, and numbers in the index
         of added rows are not names: they count the rows of another table.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).add_neighbors([[84]], [430])
+        array([5])
+        >>> knn.predict([[84]]).round()
+        array([415.])
         """
         options = sample_weight, times, groups, max_rows, max_age
         before, after = edit(self, lambda fitted: addition(fitted, X, y, *options))
@@ -664,6 +787,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ValueError
             If not exactly one of `ids` and `names` is given, one is unknown, or no row would be
             left. Nothing is removed then.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X = pd.DataFrame({"area": [50, 60, 80, 90, 120]}, index=["A", "B", "C", "D", "E"])
+        >>> y = pd.Series([250, 300, 400, 450, 600], X.index, name="price")
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).remove_neighbors(names="C").bank_.ids.tolist()
+        [0, 1, 3, 4]
+        >>> knn.remove_neighbors(ids=[3], return_receipt=True).n_left
+        3
         """
         check_is_fitted(self)
         check_flag("return_receipt", return_receipt)
@@ -698,6 +833,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ValueError
             If `y` is invalid or has another number of rows than the bank, or a classifier's `y`
             has a class that is none of those of fit.
+
+        Examples
+        --------
+        The same neighbours, now with their numbers of rooms:
+
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).set_neighbor_targets([1, 2, 3, 3, 4]).predict([[84], [110]]).round(1)
+        array([3. , 3.5])
         """
         edit(self, lambda fitted: replacement_of_targets(fitted, y))
         return self
@@ -730,6 +875,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         The heaviest rows alone would all lie where rows are dense. Rows are chosen greedily
         for the sum over the queries of the square root of the weight that is kept, where a
         query that has a row needs the next one less.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).compress(3, X=[[84], [82]]).bank_.ids.tolist()
+        [0, 2, 3]
         """
         edit(self, lambda fitted: compression(fitted, n_neighbors, X))
         return self

@@ -63,6 +63,15 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         -------
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Labels. Of classes that are equally probable, the first.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> knn.predict([[2], [6]])
+        array(['red', 'white'], dtype='<U5')
         """
         fitted, probabilities = self._probabilities(self, X)
         return fitted.targets_.decode(probabilities)
@@ -80,6 +89,16 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         -------
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``classes_``; each row sums to 1.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> knn.predict_proba([[2], [4]]).round(2)
+        array([[1.  , 0.  ],
+               [0.67, 0.33]])
         """
         fitted, probabilities = self._probabilities(self, X)
         each = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
@@ -97,6 +116,16 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         -------
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Logarithms, -inf where a probability is 0.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> knn.predict_log_proba([[2], [4]]).round(2)
+        array([[ 0.  ,  -inf],
+               [-0.41, -1.1 ]])
         """
         probabilities = self.predict_proba(X)
         with np.errstate(divide="ignore"):
@@ -121,6 +150,15 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         -------
         float
             Share of the labels that ``predict(X)`` has right, as of scikit-learn's classifiers.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> round(knn.score([[2], [4], [7]], ["red", "white", "white"]), 2)
+        0.67
         """
         return super().score(*known(self, X, y, sample_weight))
 
@@ -185,6 +223,18 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Numbers differ in units of their interquartile range in the bank, or of their standard
         deviation where that is 0. Two categories, or a value and a gap, differ by 1.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> knn.explain([[4]]).drop(columns="query").round(2)
+           neighbor  weight target  contribution_red  contribution_white
+        0         1    0.33    red              0.33                0.00
+        1         2    0.33    red              0.33                0.00
+        2         3    0.33  white              0.00                0.33
         """
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)

@@ -74,6 +74,19 @@ class RemovalReceipt:
         ----------
         path : str or path-like
             The log. A new file is made if there is none.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> log = Path(tempfile.mkdtemp(), "removed.jsonl")
+        >>> for i in (0, 3):
+        ...     knn.fit(X, y).remove_neighbors(ids=[i], return_receipt=True).append_to(log)
+        >>> len(log.read_text().splitlines())
+        2
         """
         with open(as_path("path", path), "a", encoding="utf-8") as log:
             log.write(json.dumps(asdict(self)) + "\n")

@@ -80,6 +80,20 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         ValueError
             If both `return_std` and `quantiles` are given, or `quantiles` are not from 0
             to 1.
+
+        Examples
+        --------
+        Areas and prices of five flats; the prediction for 84 square metres is the mean price of the two
+        nearest, 80 and 90:
+
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).predict([[84], [110]]).round()
+        array([425., 525.])
+        >>> mean, std = knn.predict([[84]], return_std=True)
+        >>> std.round()
+        array([95.])
         """
         check_flag("return_std", return_std)
         if quantiles is not None:
@@ -150,6 +164,18 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Numbers differ in units of their interquartile range in the bank, or of their standard
         deviation where that is 0. Two categories, or a value and a gap, differ by 1.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X = pd.DataFrame({"area": [50, 60, 80, 90, 120]}, index=["A", "B", "C", "D", "E"])
+        >>> y = pd.Series([250, 300, 400, 450, 600], X.index, name="price")
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).explain(pd.DataFrame({"area": [84]}, index=["mine"])).round(2)
+          query neighbor  weight  target  adjusted_target  contribution
+        0  mine        C     0.5   400.0            400.0         200.0
+        1  mine        D     0.5   450.0            450.0         225.0
         """
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
@@ -237,6 +263,14 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         ------
         ValueError
             If `quantiles` are not from 0 to 1.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).predict_quantiles([[84]]).round()
+        array([[300., 420., 554.]])
         """
         levels = check_levels(quantiles)
         result = self._distribution(X).quantiles(levels)
@@ -261,6 +295,14 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         ------
         ValueError
             If `y` holds NaN or infinity, or has more than one axis.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).predict_cdf([[84]], [300, 425, 600]).round(1)
+        array([[0.1, 0.5, 1. ]])
         """
         values = check_numbers(y, "y")
         result = self._distribution(X).cdf(values)
@@ -290,6 +332,15 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         ------
         ValueError
             If `n_samples` is not a positive integer.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> draws = knn.fit(X, y).sample_y([[84]], n_samples=1000)
+        >>> round(float(draws.mean()), -2)
+        400.0
         """
         if not is_whole(n_samples, 1):
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
@@ -312,6 +363,14 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         -------
         float
             R^2 of ``predict(X)``, as of scikit-learn's regressors.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> round(knn.fit(X, y).score([[84], [110]], [420, 560]), 2)
+        0.87
         """
         return super().score(*known(self, X, y, sample_weight))
 
@@ -345,6 +404,18 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         ValueError
             If `X` or `y` is invalid, `y` is given without `X`, or ``X=None`` and the bank has but
             one row or group.
+
+        Examples
+        --------
+        Errors on other rows were smaller than those of leave-one-out:
+
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> round(knn.fit(X, y).calibration_.noise[0])
+        92
+        >>> round(knn.calibrate([[70], [100], [110]], [350, 500, 560]).calibration_.noise[0])
+        48
         """
         check_is_fitted(self)
         refuse_targets_alone(X, y)

@@ -158,6 +158,19 @@ class NeighborsReport:
         ------
         FileExistsError
             If the file exists and `overwrite` is False.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import NeighborsReport
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> report = NeighborsReport(knn.fit(X, y), [[84]], features=X)
+        >>> report
+        <NeighborsReport: Prediction of target for 0>
+        >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
         """
         write_page(whole_page(self.title, self._article(), head=[style(SHEET)]), path, overwrite)
 

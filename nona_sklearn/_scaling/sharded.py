@@ -223,6 +223,18 @@ class ShardedNeighbors:
         -------
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Predictions.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> ShardedNeighbors(folder).predict([[84], [110]]).round()
+        array([425., 525.])
         """
         return self.estimator_.targets_.decode(self._mean(X))
 
@@ -239,6 +251,20 @@ class ShardedNeighbors:
         -------
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
             Probabilities in the order of ``estimator_.classes_``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, save_shards
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> folder = Path(tempfile.mkdtemp(), "wines")
+        >>> save_shards(knn, folder, n_shards=2)
+        >>> ShardedNeighbors(folder).predict_proba([[4]]).round(2)
+        array([[0.67, 0.33]])
         """
         targets = self.estimator_.targets_
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
@@ -260,6 +286,19 @@ class ShardedNeighbors:
             Their weights, largest first.
         ids : int ndarray of shape (n_queries, n_neighbors)
             Their ids; -1 where fewer rows are earlier than the query.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> weights, ids = ShardedNeighbors(folder).kneighbors([[84]], n_neighbors=2)
+        >>> weights.round(2), ids
+        (array([[0.5, 0.5]]), array([[2, 3]]))
         """
 
         def check(folder):
@@ -291,6 +330,18 @@ class ShardedNeighbors:
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
             The quantiles. Near 0 and 1 they depend on weights below rounding, in one bank and in
             shards, and may differ.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> ShardedNeighbors(folder).predict_quantiles([[84]]).round()
+        array([[300., 420., 554.]])
         """
         levels = check_levels(quantiles)
         bank = self.estimator_.bank_
@@ -387,6 +438,19 @@ class ShardedNeighbors:
         -------
         ndarray of shape (n_samples,)
             Their ids, which no other row had or will have.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> sharded = ShardedNeighbors(folder)
+        >>> sharded.add_neighbors([[84]], [430]), len(sharded)
+        (array([5]), 6)
         """
         with Folder.editing(self.folder) as folder:
             self._read_estimator(folder)
@@ -437,6 +501,19 @@ class ShardedNeighbors:
         -------
         self : object
             Without these rows.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> sharded = ShardedNeighbors(folder)
+        >>> len(sharded.remove_neighbors(ids=[0, 4]))
+        3
         """
         removed = np.unique(check_ids(ids))
         with Folder.editing(self.folder) as folder:

@@ -35,6 +35,17 @@ class Display:
         ------
         TypeError
             If the picture has no such part, or a style is not a dict.
+
+        Examples
+        --------
+        Two intervals, of which one holds its true target:
+
+        >>> import numpy as np
+        >>> from nona_sklearn import IntervalDisplay
+        >>> intervals = np.array([[0.0, 2.0], [1.0, 4.0]])
+        >>> display = IntervalDisplay(intervals, np.array([1.0, 2.0]), np.array([1.5, 9.0]))
+        >>> display.plot(line_kwargs={"color": "tab:red"}).ax_.get_title()
+        '90% intervals: 50% of 2 targets inside'
         """
         raise NotImplementedError
 

@@ -96,6 +96,18 @@ class CoverageDisplay(Display):
         ValueError
             If `confidence` is not between 0 and 1, only one of `X` and `y` is given, `by` is
             missing, or there are several outputs.
+
+        Examples
+        --------
+        >>> from nona_sklearn import CoverageDisplay
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> X_test, y_test = [[84], [100], [55], [70]], [420, 200, 280, 340]
+        >>> district = ["north", "north", "south", "south"]
+        >>> display = CoverageDisplay.from_estimator(knn.fit(X, y), X_test, y_test, by=district)
+        >>> display.parts_, display.coverage_
+        (array(['north', 'south'], dtype='<U5'), array([0.5, 1. ]))
         """
         model = regressor_to_draw(estimator, X, y, confidence)
         bank, time = model.estimator.bank_, model.estimator.bank_.time
@@ -161,6 +173,14 @@ class CoverageDisplay(Display):
         ValueError
             If a parameter is invalid, `y_true` holds other than finite numbers, or the shapes are
             others.
+
+        Examples
+        --------
+        >>> from nona_sklearn import CoverageDisplay
+        >>> y_true, intervals = [1, 2, 3, 4], [[0, 2], [0, 3], [4, 6], [3, 5]]
+        >>> years = [2021, 2022, 2023, 2024]
+        >>> CoverageDisplay.from_predictions(y_true, intervals, years, n_bins=2).coverage_
+        array([1. , 0.5])
         """
         check_confidence(confidence)
         check_integer("n_bins", n_bins)

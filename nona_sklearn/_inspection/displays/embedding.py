@@ -87,6 +87,14 @@ class EmbeddingDisplay(Display):
         ValueError
             If `X` is given without `y` or the reverse, there are several outputs or fewer than 2
             rows, or `max_rows` is less than 2.
+
+        Examples
+        --------
+        >>> from nona_sklearn import EmbeddingDisplay, NONARegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0).fit(X, y)
+        >>> EmbeddingDisplay.from_estimator(reg).ax_.get_title()
+        'Embeddings of 5 rows'
         """
         check_integer("max_rows", max_rows, 2)
         model = unwrap(estimator).snapshot()

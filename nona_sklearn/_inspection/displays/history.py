@@ -50,6 +50,16 @@ class HistoryDisplay(Display):
         Returns
         -------
         display : HistoryDisplay
+
+        Examples
+        --------
+        >>> from nona_sklearn import HistoryDisplay
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> display = HistoryDisplay.from_estimator(knn.fit(X, y))
+        >>> display.history[-1]["stopped"]
+        'no change'
         """
         fitted = unwrap(estimator).estimator
         loss = CLASS_LOSSES[fitted.loss] if is_classifier(fitted) else SQUARED_ERROR

@@ -82,6 +82,16 @@ class IntervalDisplay(Display):
         ValueError
             If `confidence` is not between 0 and 1, only one of `X` and `y` is given, there are
             several outputs, or the estimator is a classifier.
+
+        Examples
+        --------
+        >>> from nona_sklearn import IntervalDisplay
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> X_test, y_test = [[84], [100]], [420, 200]
+        >>> IntervalDisplay.from_estimator(knn.fit(X, y), X_test, y_test, confidence=0.8).coverage_
+        0.5
         """
         model = regressor_to_draw(estimator, X, y, confidence)
         predictions = model.predict(X)
@@ -135,6 +145,13 @@ class IntervalDisplay(Display):
         ValueError
             If `confidence` is not between 0 and 1, `y_true` holds other than finite numbers, or
             the shapes are others.
+
+        Examples
+        --------
+        >>> from nona_sklearn import IntervalDisplay
+        >>> y_true, y_pred, intervals = [1, 9, 3, 4], [1, 2, 3, 4], [[0, 2], [1, 4], [2, 4], [3, 5]]
+        >>> IntervalDisplay.from_predictions(y_true, y_pred, intervals).coverage_
+        0.75
         """
         check_confidence(confidence)
         names = target_names_of(y_true)

@@ -118,6 +118,16 @@ class NeighborsDisplay(Display):
             If `X` is not one row, `row` is not the name of one row, both or none of them are
             given, `y_true` is no number or not a class given to fit, or is given with `row`, or
             there are several outputs and `output` is none of them.
+
+        Examples
+        --------
+        >>> from nona_sklearn import NeighborsDisplay
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> display = NeighborsDisplay.from_estimator(knn.fit(X, y), [[84]], y_true=420)
+        >>> display.names.tolist(), display.weights.round(2)
+        ([2, 3], array([0.5, 0.5]))
         """
         model = unwrap(estimator).snapshot()
         _check_one_of(X, y_true, row)

@@ -59,6 +59,15 @@ class StepDisplay(Display):
         ------
         ValueError
             If the estimator has no `softstep`, or has a pointwise one and `X` is None.
+
+        Examples
+        --------
+        >>> from nona_sklearn import StepDisplay
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> StepDisplay.from_estimator(knn.fit(X, y), n_points=3).steps.round(1)
+        array([[[0., 1., 1.]]], dtype=float32)
         """
         model = unwrap(estimator).snapshot()
         query = metric_embeddings(model, X)

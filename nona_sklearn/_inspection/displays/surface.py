@@ -83,6 +83,19 @@ class SurfaceDisplay(Display):
             If `X` holds other than numbers, `features` are not two columns of it, there are
             several outputs, or the estimator is a classifier: for these there is
             :class:`~sklearn.inspection.DecisionBoundaryDisplay`.
+
+        Examples
+        --------
+        Prices over areas, in columns, and numbers of rooms, in rows:
+
+        >>> from sklearn.neighbors import KNeighborsRegressor
+        >>> from nona_sklearn import SurfaceDisplay
+        >>> X, y = [[50, 1], [60, 2], [80, 2], [90, 3], [120, 3]], [250, 300, 400, 450, 600]
+        >>> knn = KNeighborsRegressor(2).fit(X, y)
+        >>> SurfaceDisplay.from_estimator(knn, X, y, grid_resolution=3).predictions
+        array([[275., 425., 525.],
+               [275., 425., 525.],
+               [275., 425., 525.]])
         """
         check_regressor(estimator, "sklearn.inspection.DecisionBoundaryDisplay")
         framed = hasattr(X, "columns")

@@ -67,6 +67,15 @@ class WeightingDisplay(Display):
         Returns
         -------
         display : WeightingDisplay
+
+        Examples
+        --------
+        >>> from nona_sklearn import WeightingDisplay
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> WeightingDisplay.from_estimator(knn.fit(X, y), [[84]], n_neighbors=3).weights.round(2)
+        array([[0.5, 0.5, 0. ]], dtype=float32)
         """
         if not is_whole(n_neighbors, 1):
             raise ValueError(f"n_neighbors must be a positive integer, got {n_neighbors!r}")
@@ -110,6 +119,14 @@ class WeightingDisplay(Display):
         ------
         ValueError
             If a weighting is unknown, or a distance negative or not finite.
+
+        Examples
+        --------
+        >>> from nona_sklearn import WeightingDisplay
+        >>> display = WeightingDisplay.from_weightings(["gaussian", "sparsemax"], [0.0, 0.5, 2.0])
+        >>> display.weights.round(2)
+        array([[0.5 , 0.44, 0.07],
+               [0.75, 0.25, 0.  ]], dtype=float32)
         """
         weightings = list(WEIGHTINGS) if weightings is None else list(weightings)
         given = np.linspace(0.15, 6, 40) if distances is None else np.asarray(distances)
