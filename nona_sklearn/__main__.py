@@ -1,8 +1,9 @@
 """The demo: ``python -m nona_sklearn [--csv FILE --target COLUMN]``.
 
-Compares both regressors or, for a target of classes, both classifiers with k-NN, an MLP or
-logistic regression, and a dense head by cross-validation, prints the neighbours behind one
-prediction, and writes a picture.
+Compares both regressors or, for a target of classes, both classifiers with k-NN, boosted trees and
+logistic regression by cross-validation, prints the rows behind one prediction beside the query,
+and writes the report of it as a page for the browser. Without a file, the table is houses sold in
+Ames, Iowa.
 """
 
 import argparse
@@ -11,30 +12,30 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.datasets import load_diabetes
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate, train_test_split
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from . import (
-    NeighborsDisplay,
+    NeighborsReport,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
-from ._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
+from ._inspection.formatting import Unit, share, show
+from .datasets import load_ames
 
 MIN_ROWS = 30
 FEW_VALUES = 10  # whole numbers that may be meant as classes
-N_NAMED = 3  # classes of which contributions are printed
+N_SHOWN = 3  # rows behind the prediction
+N_FEATURES = 8  # that are printed of them
 MAX_NUMBER = 1e30
-N_SPLITS = 5
+N_SPLITS = 3
 
 
 class DemoError(Exception):
@@ -45,10 +46,9 @@ def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
-        missing = " and ".join(m for m in ("matplotlib", "pandas") if find_spec(m) is None)
-        require(not missing, f"{missing} missing: pip install 'nona_sklearn[demo]'")
+        require(find_spec("pandas"), "pandas is missing: pip install 'nona_sklearn[demo]'")
         if args.csv is None:
-            X, y = load_diabetes(as_frame=True, return_X_y=True, scaled=False)
+            X, y = load_ames(return_X_y=True)
         else:
             X, y = load_csv(args.csv, args.target)
         classes = are_classes(y, args.task)
@@ -63,7 +63,7 @@ def main(argv=None):
     y = y if classes else y.astype(float)
     compare(X, y, classes)
     show_one_prediction(X, y, classes, args.output)
-    print(f"\nPicture written to {args.output}")
+    print(f"\nReport written to {args.output}: open it in a browser")
     return 0
 
 
@@ -80,7 +80,7 @@ def parse_arguments(argv):
     parser.add_argument(
         "--task", choices=("auto", "classes", "numbers"), default="auto", help=kinds
     )
-    parser.add_argument("--output", type=Path, metavar="PNG", default="nona_sklearn_demo.png")
+    parser.add_argument("--output", type=Path, metavar="HTML", default="nona_sklearn_demo.html")
     args = parser.parse_args(argv)
     if (args.csv is None) != (args.target is None):
         parser.error("--csv and --target go together")
@@ -161,8 +161,8 @@ def describe(y, classes):
 
 
 def check_output(path):
-    """Refuse a picture that cannot be written, before any work is done for it."""
-    require(path.suffix.lower() == ".png", f"--output must end in .png, got {str(path)!r}")
+    """Refuse a report that cannot be written, before any work is done for it."""
+    require(path.suffix.lower() == ".html", f"--output must end in .html, got {str(path)!r}")
     try:
         path.open("ab").close()
     except OSError as error:
@@ -170,24 +170,23 @@ def check_output(path):
 
 
 def contestants(classes=False):
-    """Name and build the estimators to compare, all at their defaults."""
+    """Name and build the estimators to compare, all at their defaults but for ten neighbours."""
     scaled = (TableEncoder(), StandardScaler())
     if classes:
+        trees = HistGradientBoostingClassifier(random_state=0)
         return {
             "k-NN (k=5)": make_pipeline(*scaled, KNeighborsClassifier()),
             "logistic regression": make_pipeline(*scaled, LogisticRegression(max_iter=1000)),
-            "dense head": DenseHeadClassifier(random_state=0),
+            "HistGradientBoosting": make_pipeline(TableEncoder(), trees),
             "SoftStepKNeighborsClassifier": SoftStepKNeighborsClassifier(random_state=0),
             "NONAClassifier": NONAClassifier(random_state=0),
         }
-    mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=0)
-    scaled_mlp = TransformedTargetRegressor(mlp, transformer=StandardScaler())
+    trees = HistGradientBoostingRegressor(random_state=0)
     return {
         "k-NN (k=5)": make_pipeline(*scaled, KNeighborsRegressor()),
-        "MLP": make_pipeline(*scaled, scaled_mlp),
-        "dense head": DenseHeadRegressor(random_state=0),
+        "HistGradientBoosting": make_pipeline(TableEncoder(), trees),
         "SoftStepKNeighborsRegressor": SoftStepKNeighborsRegressor(random_state=0),
-        "NONARegressor": NONARegressor(random_state=0),
+        "NONARegressor": NONARegressor(n_neighbors=10, random_state=0),
     }
 
 
@@ -207,29 +206,35 @@ def compare(X, y, classes):
 
 
 def show_one_prediction(X, y, classes, output):
-    """Print the neighbours behind the first held-out prediction, and draw them."""
-    from matplotlib.figure import Figure
-
+    """Print the rows behind the first held-out prediction beside it, and write its report."""
     X_train, X_test, y_train, y_test = train_test_split(
         X, y, test_size=0.2, random_state=0, stratify=y if classes else None
     )
-    model = (NONAClassifier if classes else NONARegressor)(random_state=0).fit(X_train, y_train)
+    name = "NONAClassifier" if classes else "NONARegressor"
+    model = contestants(classes)[name].fit(X_train, y_train)
     query, true = X_test[:1], y_test.iloc[0]
     predicted = model.predict(query)[0]
-    table = model.explain(query, n_neighbors=min(5, len(X_train))).drop(columns="query")
-    if classes:
-        probabilities = model.predict_proba(query)[0]
-        likely = model.classes_[probabilities.argsort()[::-1][:N_NAMED]]
-        table = table[["neighbor", "weight", "target", *(f"contribution_{c}" for c in likely)]]
-        values = f"predicted {predicted} ({probabilities.max():.0%}), true {true}"
-    else:
-        values = f"predicted {predicted:.4g}, true {true:.4g}"
-    print(f"\nRow {query.index[0]}: {values}, because of")
-    print(table.to_string(index=False, float_format="{:.4g}".format, na_rep=""))
-    ax = Figure(figsize=(8, 4.5), layout="constrained").subplots()
-    NeighborsDisplay.from_estimator(model, query, true, n_neighbors=10, ax=ax)
-    ax.set_title(f"Row {query.index[0]}: {ax.get_title()}")
-    ax.figure.savefig(output, dpi=120)
+    values = Unit.of([predicted, true, *y])
+    why = f"{y.name} predicted {values.show(predicted)}, true {values.show(true)}"
+    print(f"\nRow {query.index[0]}: {why}, because of")
+    print(beside_the_query(model, query, X_train, values).to_string())
+    report = NeighborsReport(model, query, X_train, y_true=true)
+    report.save(output, overwrite=True)
+
+
+def beside_the_query(model, query, X, values):
+    """The rows with the largest weights, and the query, as columns of one table."""
+    import pandas as pd
+
+    rows = model.explain(query, n_neighbors=N_SHOWN)
+    rows = rows[rows["neighbor"] != "others"]
+    important = np.argsort(model.feature_importances_)[::-1][:N_FEATURES]
+    features = pd.concat([X.loc[rows["neighbor"]], query]).iloc[:, important]
+    table = features.map(show).T
+    table.columns = [*map(str, rows["neighbor"]), "the query"]
+    heads = {"weight": share, "target": values.show, "adjusted_target": values.show}
+    lines = {name: [*map(form, rows[name]), ""] for name, form in heads.items() if name in rows}
+    return pd.concat([pd.DataFrame(lines, index=table.columns).T, table])
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ The paper draws its targets without giving formulas; those here are ours, chosen
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ._utils.validation import check_choice, check_integer, is_real
-
-__all__ = ["TARGETS", "make_plane_regression"]
+from .._utils.validation import check_choice, check_integer, is_real
 
 
 def spiral(X):
