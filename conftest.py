@@ -32,7 +32,7 @@ SLOW_PAGES = {
     "serving.md",
 }
 # Examples that start right after the tests that are marked `first`, in this order.
-FIRST_PAGES = ["docs/pictures.md", "/displays", "regressors.py", ".md"]
+FIRST_PAGES = ["/displays", "regressors.py", ".md"]
 
 SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
 
