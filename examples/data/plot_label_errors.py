@@ -39,8 +39,8 @@ ax.set(
 ax.legend(loc="center right")
 # sphinx_gallery_start_ignore
 figure.set_label(
-    "Wrong labels found against rows checked. The curve of the least probable labels rises to "
-    "40 within the first 50 rows; the line of a random order reaches 10 after 200 rows."
+    "Wrong labels found against rows checked. The curve of the least probable labels rises to 40 "
+    "within the first 50 rows; the line of a random order reaches 10 after 200 rows."
 )
 # sphinx_gallery_end_ignore
 

@@ -50,9 +50,9 @@ ax.set_ylim(0, 1.02)
 ax.legend(loc="lower right")
 # sphinx_gallery_start_ignore
 figure.set_label(
-    "Recall against the number of stored nines. The recall of nines rises from almost 0 with three "
-    "of them to about 0.85 with 63, close to a dashed line, the recall after a new training. The "
-    "recall of the other digits stays at about 0.93."
+    "Recall against the number of stored nines. The recall of nines rises from almost 0 with "
+    "three of them to about 0.85 with 63, close to a dashed line, the recall after a new "
+    "training. The recall of the other digits stays at about 0.93."
 )
 # sphinx_gallery_end_ignore
 

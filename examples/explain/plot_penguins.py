@@ -54,8 +54,8 @@ ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Length and depth of the bills of three species of penguins, with the predicted species as "
-    "the colour of the background. A star between Chinstrap and Gentoo is the query; circles mark the "
-    "training rows that vote, most of them of these two species."
+    "the colour of the background. A star between Chinstrap and Gentoo is the query; circles "
+    "mark the training rows that vote, most of them of these two species."
 )
 # sphinx_gallery_end_ignore
 
