@@ -227,7 +227,7 @@ def beside_the_query(model, query, X, values):
     import pandas as pd
 
     rows = model.explain(query, n_neighbors=N_SHOWN)
-    rows = rows[rows["neighbor"] != "others"]
+    rows = rows[rows["neighbor"].isin(X.index)]  # neither "others" nor the network
     important = np.argsort(model.feature_importances_)[::-1][:N_FEATURES]
     features = pd.concat([X.loc[rows["neighbor"]], query]).iloc[:, important]
     table = features.map(show).T

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsRegressor
 
-from nona_sklearn.datasets import TARGETS, make_plane_regression
+from nona_sklearn.datasets import TARGETS, load_ames, make_plane_regression
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -48,3 +48,32 @@ def test_unknown_target():
 def test_bad_arguments(changed, message):
     with pytest.raises(ValueError, match=f"{message}, got {next(iter(changed.values()))!r}"):
         make_plane_regression("rings", **changed)
+
+
+def test_houses_have_what_tables_of_users_have():
+    """Names, categories, missing values, a boolean, dates in order, coordinates in one town."""
+    X, y = load_ames(return_X_y=True)
+    assert X.index.is_unique
+    assert (X.index == y.index).all()
+    assert y.between(30_000, 800_000).all()
+    assert {name for name in X if X[name].isna().any()} == {"lot_frontage"}
+    assert X["lot_frontage"].isna().mean() == pytest.approx(0.19, abs=0.005)
+    assert X["neighborhood"].nunique() == 28
+    assert X["central_air"].dtype == bool
+    assert X["sold"].is_monotonic_increasing
+    assert {2006, 2010} == {X["sold"].min().year, X["sold"].max().year}
+    assert X["longitude"].between(-93.7, -93.57).all()
+    assert X["latitude"].between(41.98, 42.07).all()
+
+
+def test_houses_as_a_bunch():
+    X, y = load_ames(return_X_y=True)
+    houses = load_ames()
+    assert houses.data.equals(X)
+    assert houses.target.equals(y)
+    assert houses.frame.equals(X.assign(price=y))
+    assert houses.feature_names == list(X)
+    assert houses.target_names == ["price"]
+    for name in X:
+        assert f"\n{name} " in houses.DESCR
+    assert "MIT licence" in houses.DESCR

@@ -2,6 +2,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,9 +11,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.image import imread
 
 from nona_sklearn import __main__ as demo
+from nona_sklearn.datasets import load_ames
 
 
 @pytest.fixture
@@ -31,16 +32,16 @@ def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "NONARegressor", short)
     monkeypatch.setattr(demo, "N_SPLITS", 2)
     table.to_csv(tmp_path / "houses.csv", index=False)
-    picture = tmp_path / "demo.png"
+    page = tmp_path / "demo.html"
     arguments = ["--csv", str(tmp_path / "houses.csv"), "--target", "price"]
-    assert demo.main([*arguments, "--output", str(picture)]) == 0
+    assert demo.main([*arguments, "--output", str(page)]) == 0
     out = capsys.readouterr().out
     assert "80 rows, 2 features, target 'price'" in out
     for name in demo.contestants():
         assert name in out
-    assert "adjusted_target" in out
-    assert "others" in out
-    assert imread(picture).shape[1] > 800
+    for word in ("weight", "adjusted_target", "size", "town", "the query"):
+        assert word in out
+    assert "Prediction of price for" in page.read_text()
 
 
 def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
@@ -59,7 +60,7 @@ def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "N_SPLITS", 2)
     raw.to_csv(tmp_path / "raw.csv", index=False)
     arguments = ["--csv", str(tmp_path / "raw.csv"), "--target", "price"]
-    assert demo.main([*arguments, "--output", str(tmp_path / "demo.png")]) == 0
+    assert demo.main([*arguments, "--output", str(tmp_path / "demo.html")]) == 0
     assert "80 rows, 5 features" in capsys.readouterr().out  # neither country nor remarks
     X, _ = demo.load_csv(tmp_path / "raw.csv", "price")
     assert [X[name].dtype.kind for name in ("size", "garden")] == ["f", "b"]
@@ -121,7 +122,7 @@ def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content
     [
         (lambda t: t, ["--task", "numbers"], "column 'town' is not numeric"),
         (lambda t: t.assign(town=t["price"]), ["--task", "classes"], "not whole: no classes"),
-        (lambda t: t.assign(town="A"), [], "1 values in 80 rows: no two classes of at least 5"),
+        (lambda t: t.assign(town="A"), [], "1 values in 80 rows: no two classes of at least 3"),
         (lambda t: t.assign(town=[f"{i} A" for i in range(80)]), [], "80 values in 80 rows"),
         (lambda t: t.assign(town=t["town"].where(t["size"] < 1)), [], "'town' lacks"),
     ],
@@ -164,22 +165,21 @@ def test_classes(table, tmp_path, capsys, monkeypatch):
     for name, short in [
         ("NONAClassifier", {"n_estimators": 1, "max_iter": 3}),
         ("SoftStepKNeighborsClassifier", {"max_iter": 3}),
-        ("DenseHeadClassifier", {"n_estimators": 1, "max_iter": 3}),
     ]:
         monkeypatch.setattr(demo, name, partial(getattr(demo, name), **short))
     monkeypatch.setattr(demo, "N_SPLITS", 2)
     table["kind"] = np.where(table["price"] > 0, "dear", "cheap")
     table.loc[7, "kind"] = "unknown"
     table.drop(columns="price").to_csv(tmp_path / "t.csv", index=False)
-    picture = tmp_path / "demo.png"
-    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "kind", "--output", str(picture)]
+    page = tmp_path / "demo.html"
+    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "kind", "--output", str(page)]
     assert demo.main(arguments) == 0
     out = capsys.readouterr().out
     assert "left out: 1 of 80 rows, of classes with fewer than 2" in out
     assert "79 rows, 2 features, target 'kind': 2 classes" in out
-    for name in ("log loss", "accuracy", "contribution_dear", *demo.contestants(True)):
+    for name in ("log loss", "accuracy", "weight", *demo.contestants(True)):
         assert name in out
-    assert imread(picture).shape[1] > 800
+    assert "Prediction of kind for" in page.read_text()
 
 
 def archive(ending, content):
@@ -213,13 +213,13 @@ def test_the_error_names_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, 
 
 
 def test_the_error_names_where_it_cannot_write(tmp_path, capsys):
-    assert demo.main(["--output", str(tmp_path / "missing" / "demo.png")]) == 2
+    assert demo.main(["--output", str(tmp_path / "missing" / "demo.html")]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_writes_pictures_only(tmp_path, capsys):
+def test_writes_pages_only(tmp_path, capsys):
     assert demo.main(["--output", str(tmp_path / "demo.doc")]) == 2
-    assert "--output must end in .png" in capsys.readouterr().err
+    assert "--output must end in .html" in capsys.readouterr().err
 
 
 def test_csv_and_target_go_together(capsys):
@@ -239,4 +239,25 @@ def test_runs_as_a_module():
 def test_the_error_names_missing_libraries(monkeypatch, capsys):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert demo.main([]) == 2
-    assert "matplotlib and pandas missing: pip install" in capsys.readouterr().err
+    assert "pandas is missing: pip install" in capsys.readouterr().err
+
+
+def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
+    """Three rows behind the prediction stand beside the query, with values of their columns."""
+    monkeypatch.setattr(demo, "compare", lambda X, y, classes: None)
+    short = partial(demo.NONARegressor, n_estimators=1, max_iter=2)
+    monkeypatch.setattr(demo, "NONARegressor", short)
+    assert demo.main(["--output", str(tmp_path / "demo.html")]) == 0
+    out = capsys.readouterr().out
+    assert "2413 rows, 25 features, target 'price'" in out
+    head, *lines = out[out.index("because of\n") :].splitlines()[1:]
+    rows = re.findall(r"house \d+", head)
+    assert len(rows) == demo.N_SHOWN
+    values = {line.split()[0]: line.split()[1:] for line in lines if line}
+    X, y = load_ames(return_X_y=True)
+    assert values["target"] == [f"{price:,.0f}" for price in y[rows]]
+    query = re.search(r"Row (house \d+): price predicted", out)[1]
+    shown = [name for name in X.select_dtypes("int") if name in values]
+    assert shown
+    for name in shown:
+        assert values[name] == [str(value) for value in X.loc[[*rows, query], name]]
