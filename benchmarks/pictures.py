@@ -1,48 +1,263 @@
-"""Draw the pictures of README and docs/pictures.md, by running the code above each."""
+"""Draw the pictures of some pages, by running the code above each."""
 
 import doctest
 import re
+from functools import partial
 from pathlib import Path
 
 import matplotlib
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from nona_sklearn import NONARegressor
+from nona_sklearn.attention import neighbor_weights
+from nona_sklearn.datasets import load_ames
+from nona_sklearn.softstep import log_s1
 
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "README.md", ROOT / "docs" / "pictures.md"
-STYLE = {"figure.figsize": (6, 3.6)}
-#: In a browser, of pages that examples/plot_report.py and plot_explorer.py make.
-SCREENSHOTS = r"(?:report|explorer)\.png"
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("neighbors", "classes"))]
+STYLE = {"figure.figsize": (7.5, 4)}
 
 
 def shorten(source):
     """Cut the training of the page's code."""
-    return re.sub(r"(NONA\w+)\(", r"\1(max_iter=2, ", source)
+    source = re.sub(r"max_iter=\d+", "max_iter=2", source)
+    return re.sub(r"(NONA\w+)\((?!.*max_iter)", r"\1(max_iter=2, ", source)
 
 
 def draw(text, names):
-    """Run the examples in a part of the page; returns the figure that they drew last."""
+    """Run the examples in a part of the page; returns the figure of its last display, or None."""
+    names.pop("display", None)
     for example in doctest.DocTestParser().get_examples(text):
         exec(example.source, names)
-    return names["display"].figure_
+    return names["display"].figure_ if "display" in names else None
 
 
 def run(args):
     """Run each page from picture to picture, save what was drawn last, print the sizes."""
     matplotlib.use("agg")
+    draw_method(args)
     for page in PAGES:
         draw_page(page.read_text(), args)
 
 
 def draw_page(page, args):
-    """Draw the pictures of one page."""
-    drawn = rf"!\[.*\]\((?!.*{SCREENSHOTS})(.*)\)"
-    *parts, _ = re.split(drawn, shorten(page) if args.quick else page)
+    """Draw the pictures of one page that are displays; others, such as screenshots, stay."""
+    *parts, _ = re.split(r"!\[.*\]\((.*)\)", shorten(page) if args.quick else page)
     names = {}
     for text, picture in zip(parts[::2], parts[1::2], strict=True):
         path = args.images / Path(picture).name
         with plt.rc_context(STYLE):
-            draw(text, names).savefig(path, dpi=90)
+            figure = draw(text, names)
+            if figure is None:
+                continue
+            figure.savefig(path, dpi=160)
         plt.close("all")
         size = path.stat().st_size / 1024
         print(f"{picture:30s}{size:6.0f} kB")
         assert size > 1, f"{picture} is empty"
+
+
+# -- the pictures of "How it works" -----------------------------------------------------------
+
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
+N_BANK = 400  # houses in the first picture: of more, neighbours are too near to be seen
+SHOWN = ["living_area", "year_built", "basement_area", "neighborhood"]
+HOUSE = 39  # in the order of the draw
+
+
+def draw_method(args):
+    """Draw the three pictures of docs/method.md."""
+    pictures = {
+        "how_prediction.png": partial(draw_prediction, quick=args.quick),
+        "how_adjusted.png": draw_adjusted,
+        "how_softstep.png": draw_softstep,
+    }
+    for name, drawn in pictures.items():
+        path = args.images / name
+        drawn().savefig(path, dpi=180)
+        print(f"images/{name:23s}{path.stat().st_size / 1024:6.0f} kB")
+
+
+def draw_prediction(quick=False):
+    """Draw a house in a table, in an embedding of two dimensions, and its weighted neighbours."""
+    X, y = load_ames(return_X_y=True)
+    rows = np.random.default_rng(2).permutation(len(X))
+    X, y = X[SHOWN].iloc[rows], y.iloc[rows] / 1000
+    X_train, y_train = X[100 : 100 + N_BANK], y[100 : 100 + N_BANK]
+    house, price = X[HOUSE : HOUSE + 1], y.iloc[HOUSE]
+    reg = NONARegressor(
+        n_estimators=1, embedding_dim=2, n_neighbors=5, adjust=False, random_state=0,
+        **{"max_iter": 2} if quick else {},
+    ).fit(X_train, y_train)  # fmt: skip
+    found = reg.explain(house).sort_values("weight", ascending=False)
+    weights, targets = found["weight"].to_numpy(float), found["target"].to_numpy(float)
+    neighbors = X_train.index.get_indexer(found["neighbor"])
+    figure = Figure(figsize=(11, 3.9), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=[1.35, 1, 0.8])
+    _draw_table(left, pd.concat([house, X_train.iloc[neighbors]]), targets)
+    z, z_house = reg.transform(X_train), reg.transform(house)[0]
+    dots = middle.scatter(*z.T, c=y_train, cmap="cividis", s=9, vmax=y_train.quantile(0.98))
+    figure.colorbar(dots, ax=middle, label="price, 1000 dollars", extend="max")
+    middle.scatter(*z[neighbors].T, s=45, facecolors="none", edgecolors=ORANGE, lw=1.5)
+    middle.plot(*z_house, "*", ms=13, color=ORANGE, mec="black")
+    middle.set_title("2. its place in the embedding")
+    middle.set(xticks=[], yticks=[], xlabel="first dimension", ylabel="second dimension")
+    _zoom(middle, z, neighbors, z_house, y_train, dots, weights)
+    place = np.arange(len(weights))
+    right.barh(place, weights, color=ORANGE, height=0.6)
+    for i, (weight, target) in enumerate(zip(weights, targets, strict=True)):
+        right.text(weight, i, f" {weight:.0%} × {target:.0f}", va="center")
+    right.set_yticks(place, place + 1)
+    right.invert_yaxis()
+    right.set(xlim=(0, 1.6 * weights.max()), xticks=[], ylabel="neighbour")
+    right.spines[["top", "right", "bottom"]].set_visible(False)
+    right.set_title("3. the weighted mean")
+    right.set_xlabel(f"sum: {weights @ targets:.0f}; true price: {price:.0f}")
+    return figure
+
+
+def _draw_table(ax, houses, targets):
+    """Draw the query and its neighbours as a table with prices."""
+    prices = ["?", *map("{:.0f}".format, targets)]
+    cells = [
+        [f"{row.living_area:,.0f}", row.year_built, f"{row.basement_area:,.0f}", row.neighborhood]
+        for row in houses.itertuples()
+    ]
+    table = ax.table(
+        [[*cell, price] for cell, price in zip(cells, prices, strict=True)],
+        rowLabels=["★", *map(str, range(1, len(cells)))],
+        colLabels=["area", "built", "basement", "neighbourhood", "price"],
+        colWidths=[0.16, 0.14, 0.21, 0.34, 0.15],
+        loc="center",
+        cellLoc="center",
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    table.scale(1, 1.8)
+    for (row, column), cell in table.get_celld().items():
+        cell.set_edgecolor("0.8")
+        if row == 1:
+            cell.set_facecolor("#FDE9DC")
+        if row == 0 or column == -1:
+            cell.set_text_props(weight="bold", family="DejaVu Sans")
+    ax.set_axis_off()
+    ax.set_title("1. a house (★) and rows of the table")
+
+
+def _zoom(ax, z, neighbors, z_house, y_train, dots, weights):
+    """Draw the surroundings of the query in a corner, with a line to each neighbour."""
+    side = 1.25 * np.abs(z[neighbors] - z_house).max() or 1.0
+    corners = {
+        (0.02, 0.58): (0, 1),
+        (0.58, 0.58): (1, 1),
+        (0.02, 0.02): (0, 0),
+        (0.58, 0.02): (1, 0),
+    }
+    low, high = z.min(axis=0), z.max(axis=0)
+    share = (z - low) / (high - low)
+    # The corner with the fewest rows.
+    corner = min(corners, key=lambda at: (np.abs(share - corners[at]) < 0.42).all(axis=1).sum())
+    inset = ax.inset_axes([*corner, 0.4, 0.4], xlim=z_house[0] + [-side, side],
+                          ylim=z_house[1] + [-side, side], xticks=[], yticks=[])  # fmt: skip
+    inset.scatter(*z.T, c=y_train, cmap="cividis", norm=dots.norm, s=14)
+    for i, (row, weight) in enumerate(zip(neighbors, weights, strict=True)):
+        inset.plot(*np.transpose([z[row], z_house]), color=ORANGE, lw=0.5 + 6 * weight, zorder=0)
+        inset.annotate(str(i + 1), z[row], (4, 3), textcoords="offset points", fontsize=8)
+    inset.plot(*z_house, "*", ms=11, color=ORANGE, mec="black")
+    ax.indicate_inset_zoom(inset, edgecolor="black")
+
+
+def draw_adjusted():
+    """Draw what adjusting does to the target of one neighbour, and to the mean of some."""
+    area, price = np.array([62.0, 68.0, 73.0, 79.0]), np.array([256.0, 300.0, 289.0, 318.0])
+    query, grid = 90.0, np.linspace(55, 96, 100)
+
+    def g(x):
+        return 60 * np.sqrt(x - 40)
+
+    similarity = torch.tensor(-np.abs(area - query)[None] / 10)
+    weights = neighbor_weights(similarity)[0].numpy()
+    adjusted = price + g(query) - g(area)
+    figure = Figure(figsize=(10, 3.9), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax in axes:
+        ax.plot(grid, g(grid) - 5, color=BLUE, lw=2, label="$g$, the network's own estimate")
+        ax.axvline(query, color="0.6", lw=1, ls="--")
+        ax.set_xlabel("area, m²")
+        ax.set_xlim(55, 99)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("price, 1000 euros")
+    j = 1
+    ax = axes[0]
+    ax.plot(area[j], price[j], "o", ms=9, color="black")
+    ax.annotate("neighbour $j$,\n$y_j$ = 300", (area[j], price[j]), (-75, 14),
+                textcoords="offset points")  # fmt: skip
+    ax.plot([area[j], query], [price[j]] * 2, ":", color="black")
+    ax.annotate("", (query, adjusted[j]), (query, price[j]),
+                arrowprops={"arrowstyle": "-|>", "color": ORANGE, "lw": 2})  # fmt: skip
+    shift = adjusted[j] - price[j]
+    ax.text(query + 0.6, price[j] + shift / 2, f"$g(q) - g(j)$\n= {shift:+.0f}", color=ORANGE,
+            va="center")  # fmt: skip
+    ax.plot(query, adjusted[j], "o", ms=9, mfc="white", mec=ORANGE, mew=2)
+    ax.annotate(f"adjusted target\n{adjusted[j]:.0f}", (query, adjusted[j]), (-92, -2),
+                textcoords="offset points", color=ORANGE)  # fmt: skip
+    follow = np.linspace(area[j], query, 50)
+    ax.plot(follow, g(follow) + price[j] - g(area[j]), "--", color=ORANGE, lw=1)
+    ax.set_title("one neighbour")
+    ax = axes[1]
+    ax.scatter(area, price, s=300 * weights, color="black", label="target, sized by its weight")
+    for x, y, to in zip(area, price, adjusted, strict=True):
+        line = np.linspace(x, query, 50)
+        ax.plot(line, g(line) + y - g(x), "--", color=ORANGE, lw=1)
+        ax.plot(query, to, "o", ms=6, mfc="white", mec=ORANGE)
+    ax.plot([], [], "o", mfc="white", mec=ORANGE, label="adjusted target")
+    means = {"mean of the targets": (weights @ price, "s", "black"),
+             "mean of the adjusted targets": (weights @ adjusted, "D", GREEN)}  # fmt: skip
+    for label, (mean, marker, color) in means.items():
+        ax.plot(query + 2.2, mean, marker, ms=8, color=color, label=f"{label}: {mean:.0f}")
+    ax.set_title("all neighbours")
+    ax.legend(frameon=False, loc="upper left", fontsize=9)
+    return figure
+
+
+def draw_softstep():
+    """Draw k-NN's mask and SoftStep's, and the number of neighbours that each keeps."""
+    x = torch.linspace(0, 1, 401)[None]
+    neighbors = torch.linspace(0, 1, 21)[None]  # scaled similarities
+    width = torch.tensor(0.3)
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    styles = [(0.1, GREEN, "-."), (0.5, BLUE, "-"), (0.9, ORANGE, "--")]
+    a = torch.tensor(0.55)
+    middle = a + width / 2
+    left.step([0, middle, middle, 1], [0, 0, 1, 1], color="black", lw=1.5, ls=":",
+              label="k-NN: $k$ neighbours")  # fmt: skip
+    for t, color, line in styles:
+        mask = [log_s1(each, a, a + width, torch.tensor(t)).exp()[0] for each in (x, neighbors)]
+        left.plot(x[0], mask[0], color=color, ls=line, lw=1.8, label=f"SoftStep, $t$ = {t}")
+        if t == 0.5:
+            left.plot(neighbors[0], mask[1], "o", ms=5, color=color)
+    for at, name in ((a, "$a$"), (a + width, "$b$")):
+        left.axvline(at, color="0.75", lw=1, zorder=0)
+        left.text(at, 1.05, name, ha="center")
+    left.set(xlabel="scaled similarity of a neighbour (right: nearest)", ylabel="mask $S$",
+             xlim=(1.02, -0.02), ylim=(-0.05, 1.15))  # fmt: skip
+    left.invert_xaxis()
+    left.legend(frameon=False, loc="upper left")
+    thresholds = torch.linspace(0.4, 0.65, 300)
+    kept = [
+        log_s1(neighbors, low, low + width, torch.tensor(0.5)).exp().sum() for low in thresholds
+    ]
+    hard = [(neighbors > low + width / 2).sum() for low in thresholds]
+    right.plot(thresholds, hard, ":", color="black", lw=1.5, label="k-NN: whole numbers")
+    right.plot(thresholds, kept, color=BLUE, lw=1.8, label="SoftStep, $t$ = 0.5: has a gradient")
+    right.plot(a, kept[int((thresholds < a).sum())], "o", color=BLUE)
+    right.legend(frameon=False)
+    right.set(xlabel="threshold $a$", ylabel="number of neighbours, sum of the mask")
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure
