@@ -35,7 +35,7 @@ QUICK = {
 
 
 def make_model(similarity, step, batch_size, embedding_dim, seed):
-    """Build the papers' recipe (docs/paper.md) with the four factors replaced."""
+    """Build the papers' recipe (docs/appendix.md) with the four factors replaced."""
     return LikeThePapers(
         n_estimators=1,
         hidden_layer_sizes=(200,),
