@@ -34,7 +34,7 @@ BENCHMARKS = {
     "memory": [],
     "onnx": ["pandas", "onnxruntime", "onnxscript"],
     "paper_ablation": ["pandas"],
-    "pictures": ["matplotlib"],
+    "pictures": ["matplotlib", "pandas"],
     "predict": [],
     "published": ["pandas", "pyarrow", "catboost"],
     "raw": ["pandas", "skrub"],
