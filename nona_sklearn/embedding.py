@@ -78,8 +78,12 @@ class MLPEmbedding(nn.Module):
     --------
     >>> import torch
     >>> from nona_sklearn import MLPEmbedding
-    >>> MLPEmbedding(8, 2, hidden_layer_sizes=(16,))(torch.zeros(5, 8)).shape
-    torch.Size([5, 2])
+    >>> embedding = MLPEmbedding(8, 2, hidden_layer_sizes=(16,))
+    >>> sum(parameter.numel() for parameter in embedding.parameters())  # 9 * 16 + 17 * 2
+    178
+    >>> z = embedding(torch.zeros(5, 8))
+    >>> f"{len(z)} rows in {z.shape[1]} dimensions"
+    '5 rows in 2 dimensions'
     """
 
     def __init__(
@@ -143,12 +147,11 @@ class PeriodicEmbedding(nn.Module):
 
     Examples
     --------
-    >>> import torch
     >>> from nona_sklearn import PeriodicEmbedding
-    >>> PeriodicEmbedding(8, width=4)(torch.zeros(5, 8)).shape
-    torch.Size([5, 32])
-    >>> PeriodicEmbedding(8, columns=[0, 1], width=4)(torch.zeros(5, 8)).shape
-    torch.Size([5, 14])
+    >>> PeriodicEmbedding(8, width=4).out_features  # 8 * 4
+    32
+    >>> PeriodicEmbedding(8, columns=[0, 1], width=4).out_features  # 2 * 4 + 6
+    14
     """
 
     def __init__(

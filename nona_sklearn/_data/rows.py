@@ -56,8 +56,8 @@ class Rows:
     >>> train, test = train_test_split(Rows(tokens), test_size=3, random_state=0)
     >>> len(train), len(test)
     (5, 3)
-    >>> test.batch()["input_ids"].shape
-    torch.Size([3, 5])
+    >>> test.numbers
+    array([6, 2, 1])
     """
 
     def __init__(

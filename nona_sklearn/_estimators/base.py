@@ -154,8 +154,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        Areas and prices of five flats. The fourth counts as much as three others, so the prediction for
-        84 square metres is (400 + 3 * 450) / 4:
+        Areas and prices of five flats. The fourth has three times the weight of the others, so the
+        prediction for 84 square metres is (400 + 3 * 450) / 4:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
@@ -472,16 +472,15 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        >>> from sklearn.datasets import load_iris
-        >>> from nona_sklearn import SoftStepKNeighborsClassifier
-        >>> X, y = load_iris(return_X_y=True, as_frame=True)
-        >>> X = X[["petal length (cm)", "petal width (cm)"]]
-        >>> knn = SoftStepKNeighborsClassifier(random_state=0).fit(X[:-1], y[:-1])
-        >>> knn.attribute_distances(X[-1:], X[:-1], n_neighbors=3).iloc[:, 3:].round(2)
-           petal length (cm)  petal width (cm)
-        0                1.0               0.0
-        1                1.0               0.0
-        2                0.0               1.0
+        >>> from sklearn.datasets import load_diabetes
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][-1:]
+        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
+        >>> knn.attribute_distances(query, X, n_neighbors=2).round(1)
+           query  neighbor  weight  bmi   s5
+        0    441        58     0.2  0.9  0.1
+        1    441        47     0.1  0.0  1.0
         """
         return distances_table(self, X, features, n_neighbors)
 
@@ -651,9 +650,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        The prediction for 84 square metres is 425. Without the flat of 80 it would be that of 60 and 90
-        instead, 375: it would change by 50, and its squared error for a true price of 410 would grow by
-        35**2 - 15**2.
+        The prediction for 84 square metres is 425. Without the flat of 80 square metres it would be
+        375. It would change by 50, and its squared error for a true price of 410 would grow by
+        1000, from 15 ** 2 to 35 ** 2:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]

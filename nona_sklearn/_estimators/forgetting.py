@@ -48,15 +48,14 @@ class RemovalReceipt:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
     >>> from nona_sklearn import SoftStepKNeighborsRegressor
-    >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(*load_diabetes(return_X_y=True))
-    >>> receipt = knn.remove_neighbors(ids=[7, 12], return_receipt=True)
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> receipt = knn.fit(X, y).remove_neighbors(ids=[1, 3], return_receipt=True)
     >>> receipt.ids, receipt.n_left
-    ([7, 12], 440)
-    >>> receipt.append_to(Path(tempfile.mkdtemp(), "removed.jsonl"))
+    ([1, 3], 3)
+    >>> len(receipt.before)
+    64
     """
 
     ids: list[int]

@@ -23,6 +23,29 @@ MOST = 2**62  # of a number that others keep in 64 bits
 POSITIVE = Interval(Integral, 1, None, closed="left")
 AUTO = StrOptions({"auto"})
 
+#: Groups of the estimators' parameters, in the order in which a user may need them. The site's
+#: reference lists parameters by group; signatures have an order of their own.
+PARAMETER_GROUPS: dict[str, tuple[str, ...]] = {
+    "Accuracy and time": (
+        *("n_estimators", "max_iter", "max_time", "hidden_layer_sizes", "embedding_dim"),
+        *("n_jobs", "device", "random_state"),
+    ),
+    "Target": ("loss", "class_weight", "bounds"),
+    "Neighbours": (
+        *("n_neighbors", "adjust", "smoothing", "weighting", "similarity"),
+        *("softstep", "softstep_on", "softstep_params", "learn_feature_weights", "algorithm"),
+    ),
+    "Table input": (
+        *("categorical_features", "text_features", "max_categories", "numerical_embedding"),
+    ),
+    "Fine-tuning": ("feature_extractor", "callbacks"),
+    "Training details": (
+        *("early_stopping", "validation_fraction", "n_iter_no_change", "batch_size"),
+        *("learning_rate_init", "weight_decay", "neighbor_pool", "pool_size"),
+        *("warm_start", "verbose"),
+    ),
+}
+
 COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
     "text_features": TableEncoder._parameter_constraints["text_features"],

@@ -83,8 +83,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Examples
         --------
-        Areas and prices of five flats; the prediction for 84 square metres is the mean price of the two
-        nearest, 80 and 90:
+        Areas and prices of five flats. The prediction for 84 square metres is the mean price of the
+        two nearest, of 80 and 90:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
@@ -233,13 +233,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> from sklearn.datasets import load_diabetes
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-        >>> X = X[["bmi", "s5"]]
-        >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(X[:-1], y[:-1])
-        >>> found = knn.attribute_adjustments(X[-1:], X[:-1], n_neighbors=2)
+        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][-1:]
+        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
+        >>> found = knn.attribute_adjustments(query, X, n_neighbors=2)
         >>> found[["target", "bmi", "s5", "adjusted_target"]].round()
-           target  bmi   s5  adjusted_target
-        0   153.0 -2.0 -1.0            154.0
-        1   170.0 -3.0 -4.0            167.0
+           target  bmi    s5  adjusted_target
+        0   170.0  0.0 -10.0            159.0
+        1   142.0  0.0  24.0            173.0
         """
         return adjustments_table(self, X, features, n_neighbors)
 

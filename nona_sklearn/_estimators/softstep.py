@@ -236,9 +236,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     >>> from sklearn.datasets import load_diabetes
     >>> from nona_sklearn import SoftStepKNeighborsRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> knn = SoftStepKNeighborsRegressor(random_state=0).fit(X[:400], y[:400])
-    >>> knn.predict(X[400:402]).shape
-    (2,)
+    >>> knn = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X[:400], y[:400])
+    >>> round(knn.score(X[400:], y[400:]), 1)
+    0.6
     """
 
     n_neighbors: int | str | None = field(default="auto", kw_only=False)
@@ -331,9 +331,11 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     >>> from sklearn.datasets import load_iris
     >>> from nona_sklearn import SoftStepKNeighborsClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> knn = SoftStepKNeighborsClassifier(random_state=0).fit(X[::2], y[::2])
-    >>> knn.predict(X[1:3])
-    array([0, 0])
+    >>> knn = SoftStepKNeighborsClassifier(max_iter=5, random_state=0).fit(X[::2], y[::2])
+    >>> knn.predict(X[[1, 51, 149]])
+    array([0, 1, 2])
+    >>> round(knn.score(X[1::2], y[1::2]), 1)
+    1.0
     """
 
     n_neighbors: int | str | None = field(default="auto", kw_only=False)

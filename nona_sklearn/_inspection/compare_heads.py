@@ -95,12 +95,12 @@ def compare_heads(
     >>> from sklearn.datasets import load_diabetes
     >>> from nona_sklearn import NONARegressor, compare_heads
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = NONARegressor(n_estimators=1, max_iter=5, random_state=0)
-    >>> scores = compare_heads(reg, X, y, cv=2)
+    >>> reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0)
+    >>> scores = compare_heads(reg, X[:100], y[:100], cv=2)
     >>> list(scores)
     ['dense', 'dense + k-NN', 'nona', 'nona + k-NN', 'adjusted', 'adjusted + k-NN']
-    >>> scores["nona"].shape
-    (2,)
+    >>> len(scores["nona"])
+    2
     """
     for head in heads:
         check_choice("heads", head, HEADS)

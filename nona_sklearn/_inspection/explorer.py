@@ -133,13 +133,12 @@ def explore(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
     >>> from nona_sklearn import NONARegressor, explore
-    >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
-    >>> explorer = explore(reg, X[400:], y[400:], features=X[:400])
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0).fit(X, y)
+    >>> explorer = explore(reg, [[84]], [420], features=X)
     >>> explorer.title
-    'Predictions of target: 400 stored rows and 42 queries'
+    'Predictions of target: 5 stored rows and 1 query'
     >>> explorer.save(Path(tempfile.mkdtemp(), "explorer.html"))
     """
     _require_bokeh()

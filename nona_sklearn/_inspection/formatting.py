@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,13 @@ class Unit:
     @classmethod
     def of(cls, values: Iterable[Any]) -> Unit:
         """Choose the decimals for some values; labels have none."""
-        given = [abs(float(v)) for v in values if isinstance(v, float | np.floating)]
+        given = [abs(float(v)) for v in values if isinstance(v, Real)]
         largest = max((value for value in given if np.isfinite(value)), default=0.0)
         return cls(max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0)
 
     def show(self, value: Any) -> str:
         """A number, a label or, of NaN, nothing."""
-        if self.decimals is None or not isinstance(value, float | np.floating):
+        if self.decimals is None or not isinstance(value, Real):
             return show(value)
         if np.isnan(value):
             return ""

@@ -90,13 +90,15 @@ class NeighborsReport:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
-    >>> from nona_sklearn import NeighborsReport, NONARegressor
-    >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
-    >>> report = NeighborsReport(reg, X[400:401], X[:400], at_least=200, fixed=["age", "sex"])
+    >>> import pandas as pd
+    >>> from nona_sklearn import NeighborsReport, SoftStepKNeighborsRegressor
+    >>> X = pd.DataFrame({"area": [50, 60, 80, 90, 120], "rooms": [1, 2, 2, 3, 4]})
+    >>> y = pd.Series([250, 300, 400, 450, 600], name="price")
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", max_iter=1).fit(X, y)
+    >>> query = pd.DataFrame({"area": [84], "rooms": [3]}, index=["mine"])
+    >>> report = NeighborsReport(knn, query, features=X, at_least=500, fixed=["rooms"])
     >>> report.title
-    'Prediction of target for 400'
+    'Prediction of price for mine'
     >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
     """
 
@@ -371,7 +373,7 @@ def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
     lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
     features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
-    rows = "One row carries" if n_rows == 1 else f"The {n_rows} heaviest rows carry"
+    rows = "One row carries" if n_rows == 1 else f"The {n_rows} rows with the largest weights carry"
     marked = " Values in which a row differs most from the query are marked." if features else ""
     return element(
         "section",

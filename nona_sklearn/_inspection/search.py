@@ -76,16 +76,16 @@ def param_distributions(estimator):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.model_selection import RandomizedSearchCV
     >>> from nona_sklearn import SoftStepKNeighborsRegressor, param_distributions
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> knn = SoftStepKNeighborsRegressor(max_iter=5, random_state=0)
-    >>> search = RandomizedSearchCV(
-    ...     knn, param_distributions(knn), n_iter=2, cv=2, random_state=0
-    ... ).fit(X, y)
-    >>> search.best_params_["similarity"] in ("log_l2", "l2", "l1")
-    True
+    >>> knn = SoftStepKNeighborsRegressor()
+    >>> distributions = param_distributions(knn)
+    >>> sorted(distributions)
+    ['learn_feature_weights', 'learning_rate_init', 'similarity', 'softstep', 'softstep_on',
+     'weighting']
+    >>> distributions["similarity"]
+    ['log_l2', 'l2', 'l1']
+    >>> search = RandomizedSearchCV(knn, distributions, n_iter=20, random_state=0)
     """
     return _of_each(estimator, DISTRIBUTIONS)
 

@@ -36,12 +36,13 @@ Class = TypeVar("Class", bound=type)
 
 
 def _documented_as(original: type) -> Callable[[Class], Class]:
-    """Give the methods of a class the docstrings of another class's."""
+    """Give the methods of a class the docstrings of another class's, without their examples."""
 
     def document(cls: Class) -> Class:
         for name, method in [*vars(cls).items()]:
             if isfunction(method) and hasattr(original, name) and not name.startswith("_"):
-                method.__doc__ = getattr(original, name).__doc__
+                text = getattr(original, name).__doc__ or ""
+                method.__doc__ = text.partition("Examples\n")[0].rstrip() or None
         return cls
 
     return document
@@ -324,19 +325,20 @@ def unwrap(model):
     --------
     >>> import numpy as np
     >>> from sklearn.compose import TransformedTargetRegressor
-    >>> from sklearn.datasets import load_diabetes
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
-    >>> from nona_sklearn import NONARegressor, unwrap
-    >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0)
-    >>> logarithms = TransformedTargetRegressor(reg, func=np.log, inverse_func=np.exp)
-    >>> model = make_pipeline(StandardScaler(), logarithms).fit(X[:400], y[:400])
-    >>> table = unwrap(model).explain(X[400:401], n_neighbors=3)
-    >>> list(table["neighbor"][3:])
-    ['others', 'transformation']
-    >>> bool(np.isclose(table["contribution"].sum(), model.predict(X[400:401])[0]))
-    True
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor, unwrap
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> logarithms = TransformedTargetRegressor(knn, func=np.log, inverse_func=np.exp)
+    >>> model = make_pipeline(StandardScaler(), logarithms).fit(X, y)
+    >>> unwrap(model).explain([[110]])[["neighbor", "target", "contribution"]].round(1)
+             neighbor  target  contribution
+    0               3   450.0         225.0
+    1               4   600.0         300.0
+    2  transformation     NaN          -5.4
+    >>> model.predict([[110]]).round(1)
+    array([519.6])
     """
     if isinstance(model, Unwrapped):
         return model

@@ -75,15 +75,13 @@ def save(estimator, path, *, overwrite=False):
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
     >>> import nona_sklearn
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = nona_sklearn.NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
-    >>> path = Path(tempfile.mkdtemp(), "diabetes.safetensors")
-    >>> nona_sklearn.save(reg, path)
-    >>> again = nona_sklearn.load(path)
-    >>> bool((again.predict(X[400:]) == reg.predict(X[400:])).all())
-    True
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = nona_sklearn.SoftStepKNeighborsRegressor(2, weighting="uniform", max_iter=1)
+    >>> path = Path(tempfile.mkdtemp(), "flats.safetensors")
+    >>> nona_sklearn.save(knn.fit(X, y), path)
+    >>> nona_sklearn.load(path).predict([[84]]).round()
+    array([425.])
     """
     path = as_path("path", path)
     check_flag("overwrite", overwrite)

@@ -122,19 +122,15 @@ def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=Fal
     >>> from pathlib import Path
     >>> import numpy as np
     >>> import onnxruntime
-    >>> import pandas as pd
-    >>> import nona_sklearn
-    >>> area = np.arange(30.0, 130.0)
-    >>> flats = pd.DataFrame({"area": area, "garage": ["yes", None] * 50})
-    >>> rent = 9 * area + 60 * (flats["garage"] == "yes")
-    >>> reg = nona_sklearn.NONARegressor(n_estimators=1, random_state=0).fit(flats, rent)
-    >>> path = Path(tempfile.mkdtemp(), "rent.onnx")
-    >>> nona_sklearn.export_onnx(reg, path, quantiles=[0.1, 0.9])
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor, export_onnx
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> path = Path(tempfile.mkdtemp(), "price.onnx")
+    >>> export_onnx(knn.fit(X, y), path)
     >>> session = onnxruntime.InferenceSession(path)
-    >>> inputs = {"area": np.array([[80.0]]), "garage": np.array([["yes"]])}
-    >>> prediction, weights, neighbors, quantiles = session.run(None, inputs)
-    >>> print(f"{prediction[0]:.0f}")
-    780
+    >>> prediction, weights, neighbors = session.run(None, {"X": np.array([[84.0]])})
+    >>> prediction.round(), neighbors[:, :2]
+    (array([425.]...), array([[2, 3]]...))
     """
     path = as_path("path", path)
     check_flag("overwrite", overwrite)

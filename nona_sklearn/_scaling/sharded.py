@@ -65,15 +65,13 @@ def save_shards(estimator, folder, n_shards):
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
-    >>> from nona_sklearn import NONARegressor, ShardedNeighbors, save_shards
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X[:400], y[:400])
-    >>> folder = Path(tempfile.mkdtemp(), "diabetes")
-    >>> save_shards(reg, folder, 4)
-    >>> sharded = ShardedNeighbors(folder)
-    >>> bool(abs(sharded.predict(X[400:]) - reg.predict(X[400:])).max() < 1e-3)
-    True
+    >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> folder = Path(tempfile.mkdtemp(), "flats")
+    >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+    >>> ShardedNeighbors(folder).predict([[84]]).round()
+    array([425.])
     """
     path = as_path("folder", folder)
     _check_kind(estimator)

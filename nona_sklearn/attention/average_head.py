@@ -27,9 +27,9 @@ class AverageHead(nn.Module):
     >>> import torch
     >>> from nona_sklearn.attention import AverageHead, NONAHead
     >>> head = AverageHead([NONAHead("l2"), NONAHead("dot")])
-    >>> query, neighbors, targets = torch.zeros(1, 4), torch.eye(4), torch.arange(4.0)
-    >>> head(query, neighbors, targets).shape
-    torch.Size([1])
+    >>> neighbors, targets = torch.eye(4)[:2], torch.tensor([1.0, 3.0])
+    >>> head(torch.zeros(1, 4), neighbors, targets)
+    tensor([2.])
     """
 
     def __init__(self, heads: Sequence[nn.Module]):

@@ -28,13 +28,16 @@ class Preconditioned(Weighting):
 
     Examples
     --------
+    The two equal neighbours together have about the weight of the third:
+
     >>> import torch
     >>> from nona_sklearn import NONAHead
-    >>> from nona_sklearn.weighting import Preconditioned
-    >>> head = NONAHead("l2", weighting=Preconditioned())
-    >>> weights = head.neighbor_weights(torch.zeros(1, 1), torch.tensor([[1.0], [-1.0], [-1.0]]))
-    >>> bool(weights[0, 0] > 0.4)
-    True
+    >>> from nona_sklearn.weighting import Preconditioned, Softmax
+    >>> query, neighbors = torch.zeros(1, 1), torch.tensor([[1.0], [-1.0], [-1.0]])
+    >>> NONAHead("l2", weighting=Preconditioned()).neighbor_weights(query, neighbors).detach()
+    tensor([[0.4..., 0.2..., 0.2...]])
+    >>> NONAHead("l2", weighting=Softmax()).neighbor_weights(query, neighbors)
+    tensor([[0.3333, 0.3333, 0.3333]])
     """
 
     ties = True

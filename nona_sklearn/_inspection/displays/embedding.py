@@ -36,12 +36,12 @@ class EmbeddingDisplay(Display):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from nona_sklearn import EmbeddingDisplay, NONARegressor
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
-    >>> EmbeddingDisplay.from_estimator(reg).embedding.shape
-    (442, 2)
+    >>> import numpy as np
+    >>> from nona_sklearn import EmbeddingDisplay
+    >>> embedding = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
+    >>> display = EmbeddingDisplay(embedding, np.array([250, 300, 600]), "price").plot()
+    >>> display.ax_.get_title()
+    'Embeddings of 3 rows'
     """
 
     embedding: np.ndarray

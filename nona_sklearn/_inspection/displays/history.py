@@ -27,12 +27,12 @@ class HistoryDisplay(Display):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from nona_sklearn import HistoryDisplay, NONARegressor
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = NONARegressor(n_estimators=2, max_iter=10, random_state=0).fit(X, y)
-    >>> len(HistoryDisplay.from_estimator(reg).history)
-    20
+    >>> from nona_sklearn import HistoryDisplay
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> HistoryDisplay.from_estimator(knn.fit(X, y)).ax_.get_title()
+    'Training: 1 network'
     """
 
     history: list[dict]

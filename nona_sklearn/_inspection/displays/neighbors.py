@@ -48,16 +48,18 @@ class NeighborsDisplay(Display):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from nona_sklearn import NeighborsDisplay, NONARegressor
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = NONARegressor(random_state=0).fit(X[:400], y[:400])
-    >>> display = NeighborsDisplay.from_estimator(reg, X[400:401], y[400], n_neighbors=10)
-    >>> len(display.weights)
-    10
-    >>> without_itself = NeighborsDisplay.from_estimator(reg, row=7, n_neighbors=10)
-    >>> 7 in without_itself.names
-    False
+    >>> from nona_sklearn import NeighborsDisplay
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> display = NeighborsDisplay.from_estimator(knn.fit(X, y), [[84]], y_true=420)
+    >>> display.names.tolist(), display.targets.tolist()
+    ([2, 3], [400.0, 450.0])
+
+    A stored row is predicted without itself, here from rows 1 and 2:
+
+    >>> NeighborsDisplay.from_estimator(knn, row=3).names.tolist()
+    [1, 2]
     """
 
     weights: np.ndarray
@@ -185,7 +187,7 @@ class NeighborsDisplay(Display):
         n_rows, share = len(self.weights), self.weights.sum()
         if share > 1 - ROUNDING:
             return f"all {n_rows} neighbours"
-        return f"{n_rows} heaviest neighbours ({share:.0%} of the weight)"
+        return f"the {n_rows} neighbours with the largest weights ({share:.0%} of all)"
 
     def _row_label(self, i):
         name = str(self.names[i])

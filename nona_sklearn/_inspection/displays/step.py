@@ -26,12 +26,14 @@ class StepDisplay(Display):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> from nona_sklearn import SoftStepKNeighborsRegressor, StepDisplay
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> reg = SoftStepKNeighborsRegressor(max_iter=10, random_state=0).fit(X, y)
-    >>> StepDisplay.from_estimator(reg).steps.shape
-    (1, 1, 1001)
+    >>> from nona_sklearn import StepDisplay
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> display = StepDisplay.from_estimator(knn.fit(X, y), n_points=5)
+    >>> display.x, display.steps[0].round(1)
+    (array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32),
+     array([[0. , 0.5, 1. , 1. , 1. ]], dtype=float32))
     """
 
     x: np.ndarray

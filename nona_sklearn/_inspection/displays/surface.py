@@ -27,12 +27,13 @@ class SurfaceDisplay(Display):
 
     Examples
     --------
-    >>> from nona_sklearn import NONARegressor, SurfaceDisplay
-    >>> from nona_sklearn.datasets import make_plane_regression
-    >>> X, y = make_plane_regression("rings", 300, random_state=0)
-    >>> reg = NONARegressor(n_estimators=1, max_iter=10, random_state=0).fit(X, y)
-    >>> SurfaceDisplay.from_estimator(reg, X, y, grid_resolution=50).predictions.shape
-    (50, 50)
+    >>> import numpy as np
+    >>> from nona_sklearn import SurfaceDisplay
+    >>> areas, rooms = np.array([50, 80, 110]), np.array([1, 2])
+    >>> prices = np.array([[250, 400, 550], [270, 420, 570]])
+    >>> display = SurfaceDisplay(areas, rooms, prices, feature_names=("area", "rooms")).plot()
+    >>> display.ax_.get_xlabel(), display.ax_.get_ylabel()
+    ('area', 'rooms')
     """
 
     x0: np.ndarray

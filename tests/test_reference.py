@@ -1,0 +1,133 @@
+"""The reference: every listed method is documented with an example that shows something."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from test_conventions import ESTIMATORS, public_objects
+
+from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+from reference import group_parameters, is_listed, members_of  # noqa: E402
+
+CLASSES = {thing: name for name, thing in public_objects() if inspect.isclass(thing)}
+#: Classes whose every method has an example; parts of networks have one for the class.
+WITH_EXAMPLES = {
+    *("NONARegressor", "NONAClassifier", "SoftStepKNeighborsRegressor"),
+    *("SoftStepKNeighborsClassifier", "TableEncoder", "NeighborsReport", "ShardedNeighbors"),
+    *("RemovalReceipt", "Calibration"),
+    *(name for name in CLASSES.values() if name.endswith("Display")),
+}
+#: Outputs that tell a reader nothing: a truth value, or the shape of an array, by itself.
+EMPTY_OUTPUT = re.compile(r"True|False|\((\d+, )*\d+,?\)|torch\.Size\(.*\)|\.\.\.")
+#: Names of methods of torch and scikit-learn whose arguments their own documentation explains.
+RESULTS_OF_TORCH = {"forward"}
+
+
+def methods():
+    """Each listed method or property once, with a class that lists it."""
+    found = {}
+    for cls, name in CLASSES.items():
+        for member in members_of(cls):
+            found.setdefault((member, getattr(cls, member).__doc__), (name, cls, member))
+    return [pytest.param(*each, id=f"{each[0]}.{each[2]}") for each in found.values()]
+
+
+def sections(doc):
+    return re.findall(r"^(\w[\w ]*)\n-+$", doc, re.MULTILINE)
+
+
+def returns_something(function):
+    source = inspect.getsource(function)
+    return re.search(r"^\s+return \S", source, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize(("name", "cls", "member"), methods())
+def test_methods_are_documented(name, cls, member):
+    raw = inspect.getattr_static(cls, member)
+    doc = inspect.getdoc(getattr(cls, member))
+    assert doc, "has no docstring"
+    if isinstance(raw, property):
+        return
+    found = sections(doc)
+    signature = inspect.signature(getattr(cls, member))
+    arguments = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    if arguments:
+        assert "Parameters" in found
+    for argument in arguments:
+        assert re.search(rf"\b{argument.name}\b.* : |, {argument.name} : ", doc), argument.name
+    function = inspect.unwrap(getattr(raw, "__func__", getattr(cls, member)))
+    if returns_something(function):
+        assert "Returns" in found
+    if name in WITH_EXAMPLES:
+        assert "Examples" in found
+        assert ">>>" in doc
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_parameter_is_in_one_group(estimator):
+    names = [name for group in PARAMETER_GROUPS.values() for name in group]
+    assert len(names) == len(set(names))
+    assert {*inspect.signature(estimator).parameters} <= {*names}
+
+
+def test_unlisted_members_are_those_of_torch_and_the_package_s_own():
+    listed = {name: members_of(cls) for cls, name in CLASSES.items()}
+    assert listed["NONAHead"] == ["forward", "neighbor_weights"]
+    assert listed["Rows"] == []
+    assert "get_params" not in listed["NONARegressor"]
+    assert {"fit", "predict", "explain", "calibrate"} <= {*listed["NONARegressor"]}
+    assert not is_listed("_private", CLASSES)
+
+
+def test_parameters_are_grouped_as_numpydoc_writes_them():
+    lines = [
+        *("Text.", "", ":Parameters:", "", "    **max_iter** : int", "        Epochs.", ""),
+        *("    **adjust** : bool", "        Whether.", "", "    **n_jobs** : int", "        Jobs."),
+        *("", ":Attributes:", "", "    **n_iter_** : int", "        Epochs."),
+    ]
+    grouped = group_parameters(lines)
+    assert [line.strip() for line in grouped if "**" in line or "rubric" in line] == [
+        *(".. rubric:: Accuracy and time", "**max_iter** : int", "**n_jobs** : int"),
+        *(".. rubric:: Neighbours", "**adjust** : bool", "**n_iter_** : int"),
+    ]
+    assert group_parameters(lines[-4:]) == lines[-4:]
+
+
+def outputs(text):
+    """Number and text of each line of output of the examples in a text."""
+    shown = False
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if line.startswith((">>>", "... ")) or line == "...":
+            shown = True
+        elif not line or line.startswith('"""') or line.startswith("```"):
+            shown = False
+        elif shown:
+            yield number, line
+
+
+def empty_outputs(path):
+    found = outputs(path.read_text())
+    return [f"{path.name}:{i}: {line}" for i, line in found if EMPTY_OUTPUT.fullmatch(line)]
+
+
+def test_outputs_are_found():
+    text = ">>> 1\n1\n\nText\n>>> for i in ():\n...     pass\n>>> X.shape\n(2, 3)\n```\n(1,)"
+    assert [line for _, line in outputs(text)] == ["1", "(2, 3)"]
+    assert EMPTY_OUTPUT.fullmatch("(2, 3)")
+    assert not EMPTY_OUTPUT.fullmatch("(2, 0.5)")
+
+
+def test_examples_of_docstrings_show_something():
+    package = (ROOT / "nona_sklearn").rglob("*.py")
+    assert [line for path in package for line in empty_outputs(path)] == []
+
+
+def test_examples_of_pages_show_something():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert [line for path in pages for line in empty_outputs(path)] == []
