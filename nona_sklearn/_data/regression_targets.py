@@ -27,7 +27,7 @@ class RegressionTargets:
     """Numbers: averaged as they are, and standardised where a network is to learn them.
 
     Another kind of target has these methods, and an estimator whose ``_make_targets`` returns
-    it: see :doc:`/extending`.
+    it.
 
     Parameters
     ----------
@@ -62,7 +62,19 @@ class RegressionTargets:
         self.whole = whole
 
     def fit(self, y: Any, sample_weight: np.ndarray | None = None) -> RegressionTargets:
-        """Learn the scale of targets, (n,) or (n, n_outputs), whose rows have weights.
+        """Learn the scale of targets.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, n_outputs)
+            Targets.
+        sample_weight : ndarray of shape (n,), optional
+            Weights of the rows. None: all are equal.
+
+        Returns
+        -------
+        self : object
+            With the scale of these targets.
 
         Raises
         ------
@@ -89,7 +101,7 @@ class RegressionTargets:
         return self
 
     def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
-        """Validate targets: an array of them, (n,) or (n, n_outputs).
+        """Validate targets.
 
         Parameters
         ----------
@@ -97,6 +109,11 @@ class RegressionTargets:
             Targets.
         rows : int ndarray of shape (n,), optional
             How messages number their rows; None: from 0.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, n_outputs)
+            The targets.
 
         Raises
         ------
@@ -115,7 +132,17 @@ class RegressionTargets:
         return values
 
     def values(self, y: Any) -> Tensor:
-        """Targets as neighbours contribute them: a new float64 tensor of their shape.
+        """Validate targets, and make of them what neighbours contribute.
+
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, n_outputs)
+            Targets.
+
+        Returns
+        -------
+        Tensor of the same shape
+            New, float64.
 
         Raises
         ------
@@ -132,7 +159,18 @@ class RegressionTargets:
         """Refuse an earlier fit's targets from which training cannot go on."""
 
     def encode(self, values: Tensor) -> Tensor:
-        """What a network learns: values with mean 0 and deviation 1, float32 of their shape."""
+        """Make of values what a network learns.
+
+        Parameters
+        ----------
+        values : Tensor of shape (n,) or (n, n_outputs)
+            What :meth:`values` returned.
+
+        Returns
+        -------
+        Tensor of the same shape
+            Each output with mean 0 and standard deviation 1, float32.
+        """
         scaled = self.scaler.transform(as_columns(values))
         return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
 
@@ -142,12 +180,34 @@ class RegressionTargets:
         return torch.from_numpy(self.scaler.scale_ * (self.scaler.var_ > 0))
 
     def restore(self, encoded: Tensor) -> Tensor:
-        """Turn predictions of encoded values into values: the inverse of :meth:`encode`."""
+        """Turn predictions of encoded values into values: the inverse of :meth:`encode`.
+
+        Parameters
+        ----------
+        encoded : Tensor of shape (n,) or (n, n_outputs)
+            Predictions of a network.
+
+        Returns
+        -------
+        Tensor of the same shape
+            Values in the units of `y`, float64.
+        """
         columns = self.scaler.inverse_transform(as_columns(encoded.double()))
         return torch.from_numpy(columns).reshape(encoded.shape)
 
     def decode(self, means: Tensor) -> np.ndarray:
-        """Turn weighted means of values into predictions."""
+        """Turn weighted means of values into predictions.
+
+        Parameters
+        ----------
+        means : Tensor of shape (q,) or (q, n_outputs)
+            Weighted means of the neighbours' values.
+
+        Returns
+        -------
+        ndarray of the same shape
+            Predictions in the units of `y`, within the bounds.
+        """
         predictions = means.cpu().numpy()
         return predictions if self.bounds is None else predictions.clip(*self.bounds)
 
@@ -162,7 +222,18 @@ class RegressionTargets:
         return self.n_adjusted > 1 and self.loss is nn.MSELoss
 
     def make_head(self, *args, **kwargs) -> NONAHead:
-        """Build the head that averages encoded values."""
+        """Build the head that averages encoded values.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Parameters of :class:`~nona_sklearn.NONAHead`.
+
+        Returns
+        -------
+        NONAHead
+            The head of one network.
+        """
         return NONAHead(*args, **kwargs)
 
     def split(
