@@ -11,16 +11,17 @@ Results are kept in ``benchmarks/results/geometry.csv``: a run goes on where the
 stopped. Draws ``docs/images/geometry.png``.
 """
 
+import warnings
 from functools import cache
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
 from scipy.stats import spearmanr
 from sklearn.datasets import load_diabetes, load_digits
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsRegressor, NearestNeighbors
@@ -156,7 +157,7 @@ def rank_correlation(z, y):
 
 
 def spread_of_nearest(z, y, n_nearest=N_NEAREST):
-    """Mean variance of targets among the nearest rows of each row, over that of all targets."""
+    """Mean variance of targets among the other rows nearest to each, over that of all targets."""
     nearest = NearestNeighbors(n_neighbors=min(n_nearest, len(y) - 1)).fit(z).kneighbors()[1]
     return y[nearest].var(axis=1).mean() / y.var()
 
@@ -189,15 +190,12 @@ def describe(z, y):
 
 def probe(layer_train, layer_test, y_train, y_test):
     """R² on test rows of linear regression and of k-NN on a layer, (n, d)."""
-    probes = {"linear": RidgeCV(PENALTIES), "knn": KNeighborsRegressor(N_NEAREST)}
-    parts = [np.asarray(part, dtype=float).reshape(len(part), -1) for part in
-             (layer_train, layer_test)]  # fmt: skip
-    return {
-        name: make_pipeline(StandardScaler(), model).fit(parts[0], y_train).score(parts[1], y_test)
-        if name == "linear"
-        else model.fit(parts[0], y_train).score(parts[1], y_test)
-        for name, model in probes.items()
-    }
+    linear = make_pipeline(StandardScaler(), RidgeCV(PENALTIES))
+    probes = {"linear": linear, "knn": KNeighborsRegressor(N_NEAREST)}
+    train, test = (
+        np.asarray(part, dtype=float).reshape(len(part), -1) for part in (layer_train, layer_test)
+    )
+    return {name: each.fit(train, y_train).score(test, y_test) for name, each in probes.items()}
 
 
 @torch.no_grad()
@@ -246,7 +244,8 @@ def train(set_name, seed, head, random_state, n_epochs):
         callbacks=[Follow(X_test, y_test)],
         random_state=random_state,
     )
-    return reg, timed(lambda: reg.fit(X_train, y_train))
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        return reg, timed(lambda: reg.fit(X_train, y_train))
 
 
 def measure(set_name, seed, head, n_epochs=N_EPOCHS):
@@ -282,9 +281,8 @@ def measure_quickly(set_name, seed, head):
 def curve(results, name):
     """Mean over splits of what was followed: (set, head) by epochs."""
     columns = {f"{name}_{moment}": moment for moment in MOMENTS}
-    return results.groupby(["set", "head"], sort=False)[list(columns)].mean().rename(
-        columns=columns
-    )  # fmt: skip
+    means = results.groupby(["set", "head"], sort=False)[list(columns)].mean()
+    return means.rename(columns=columns)
 
 
 def similarity(results):
@@ -331,8 +329,10 @@ def draw(results, path):
     figure = Figure(figsize=(10, 7.6), layout="constrained")
     upper, lower = figure.subfigures(2, 1, height_ratios=[1.75, 1])
     grid = upper.subplots(2, len(sets), sharex=True, sharey="row", squeeze=False)
-    labels = {"spearman": "rank correlation of\ndistance and target difference",
-              "spread": f"variance of targets among\n{N_NEAREST} nearest, share of total"}  # fmt: skip
+    labels = {
+        "spearman": "rank correlation of\ndistance and target difference",
+        "spread": f"variance of targets among\n{N_NEAREST} nearest, share of total",
+    }
     for row, (name, label) in zip(grid, labels.items(), strict=True):
         curves = curve(results, name)
         for ax, set_name in zip(row, sets, strict=True):
@@ -386,8 +386,9 @@ def add_arguments(parser):
 
 def run(args):
     """Run what is missing, print the tables, draw the picture, check the claims."""
-    sets, seeds, how = (list(QUICK), [0], measure_quickly) if args.quick else (
-        args.sets, SEEDS, measure)  # fmt: skip
+    sets, seeds, how = args.sets, SEEDS, measure
+    if args.quick:
+        sets, seeds, how = list(QUICK), range(1), measure_quickly
     cases = list(product(sets, seeds, HEADS))
     results = complete(args.results / "geometry.csv", ["set", "seed", "head"], cases, how)
     report(results)

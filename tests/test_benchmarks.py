@@ -249,3 +249,32 @@ def test_what_the_way_to_the_best_epoch_cost():
             "missed_valid_as_softmax": 0,
         }
     )
+
+
+def test_the_geometry_of_an_embedding_on_paper():
+    """Targets 0, 1, 2 and 3 on a line, and the same rows with two of them exchanged."""
+    pytest.importorskip("pandas")
+    from benchmarks import geometry
+
+    y = np.arange(4.0)
+    line = np.stack([2 * y, np.zeros(4)], axis=1)
+    assert geometry.rank_correlation(line, y) == pytest.approx(1)
+    assert geometry.rank_correlation(line[[0, 2, 1, 3]], y) < 0.5
+    # The two others that are nearest: variances 1/4, 1, 1 and 1/4; that of all is 5/4.
+    assert geometry.spread_of_nearest(line, y, n_nearest=2) == pytest.approx(0.625 / 1.25)
+    assert geometry.effective_dimensions(line) == pytest.approx(1)
+    corners = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+    assert geometry.effective_dimensions(corners + 5) == pytest.approx(2)
+    assert geometry.effective_dimensions(corners * [2, 1]) == pytest.approx(5**2 / (4**2 + 1))
+
+
+def test_the_similarity_of_embeddings_on_paper():
+    pytest.importorskip("pandas")
+    from benchmarks import geometry
+
+    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    turned = 3 * corners @ np.array([[0.6, 0.8], [-0.8, 0.6]]) + 7
+    assert geometry.linear_cka(corners, turned) == pytest.approx(1)
+    assert geometry.linear_cka(corners[:, :1], corners[:, 1:]) == pytest.approx(0)
+    # One of two equal dimensions.
+    assert geometry.linear_cka(corners, corners[:, :1]) == pytest.approx(1 / np.sqrt(2))
