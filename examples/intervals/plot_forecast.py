@@ -1,10 +1,10 @@
 """
-Forecasts under drift
-=====================
+Forecasts that stay calibrated
+==============================
 
-Births of a day, a week ahead. A fit ages as the level of a time series moves: the intervals hold
-fewer targets than they should. Each quarter, new rows join the bank, the oldest leave, and the
-last year calibrates the intervals. Nothing is trained.
+Births in the United States, one week ahead. A fitted model gets worse as a time series changes:
+its intervals contain fewer of the new values. Here new rows join the stored rows each quarter, the
+oldest leave, and the last year calibrates the intervals. Nothing is trained again.
 """
 
 import matplotlib.pyplot as plt
@@ -35,11 +35,24 @@ updated = np.concatenate(predictions), np.concatenate(intervals)
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 for ax, title, (mean, ends) in zip(
-    axes, ["one fit", "updated each quarter"], [alone, updated], strict=True
+    axes, ["not updated", "updated each quarter"], [alone, updated], strict=True
 ):
     CoverageDisplay.from_predictions(
         y[later], ends, X["day"][later], confidence=0.8, n_bins=12, ax=ax
     )
     error = root_mean_squared_error(y[later], mean)
     inside = ((ends[:, 0] <= y[later]) & (y[later] <= ends[:, 1])).mean()
-    ax.set_title(f"{title}: RMSE {error:.0f} births, {inside:.0%} inside")
+    ax.set_title(f"{title}: RMSE {error:.0f}, {inside:.0%} inside")
+# sphinx_gallery_start_ignore
+figure.set_label(
+    "Share of births inside 80 % intervals over six years, in two panels. Without updates the "
+    "share falls from 90 % to about 70 %; with updates each quarter it stays near 80 %."
+)
+# sphinx_gallery_end_ignore
+
+# %%
+# Without updates, the coverage of the 80 % intervals falls from 90 % to about 70 %: the number of
+# births rises after 1978, and the model has not seen it. With updates the coverage stays near 80 %,
+# and the error is smaller. A vertical line shows the random variation of a share.
+#
+# More on time series: :doc:`/time`.

@@ -57,7 +57,7 @@ for name, search in searches.items():
         "R² of cross-validation": round(search.best_score_, 2),
         "R² on the test rows": round(search.score(X_test, y_test), 2),
     }
-pd.DataFrame(results).T
+pd.DataFrame.from_dict(results, orient="index")
 
 # %%
 # The scores of the grid of NONARegressor:
