@@ -52,6 +52,18 @@ class FeatureWeights(nn.Module):
         return self.log_weight.exp()
 
     def forward(self, x: Tensor) -> Tensor:
+        """Multiply each feature by its weight.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, n_features)
+            Standardised features.
+
+        Returns
+        -------
+        Tensor of shape (n, n_features)
+            Weighted features.
+        """
         return x * self.weight
 
 
@@ -112,6 +124,18 @@ class MLPEmbedding(nn.Module):
                 last.weight *= SMALL_START
 
     def forward(self, x: Tensor) -> Tensor:
+        """Embed rows.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, n_features)
+            Features.
+
+        Returns
+        -------
+        Tensor of shape (n, embedding_dim)
+            Embeddings.
+        """
         return self.layers(x) if self.shortcut is None else self.layers(x) + self.shortcut(x)
 
     @torch.no_grad()
@@ -180,6 +204,18 @@ class PeriodicEmbedding(nn.Module):
         self.bias = nn.Parameter(_uniform(bound, n_widened, mixes, 1))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Widen numerical features by their waves.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, n_features)
+            Standardised features.
+
+        Returns
+        -------
+        Tensor of shape (n, out_features)
+            The widened features, the mixes of their waves, and the other features, in this order.
+        """
         # Features before rows: the products run along the rows, the longest dimension.
         columns = x.T.contiguous()
         numbers = columns[self.widened]  # (widened, n)

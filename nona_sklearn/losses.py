@@ -49,6 +49,20 @@ class LogLoss(nn.Module):
         self.sizes, self.reduction = sizes, reduction
 
     def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Loss of predicted probabilities.
+
+        Parameters
+        ----------
+        probabilities : Tensor of shape (q, n_classes of all outputs)
+            Predicted probabilities.
+        truth : Tensor of shape (q, n_classes of all outputs)
+            One-hot true classes, in the same order.
+
+        Returns
+        -------
+        Tensor of shape () or (q, n_outputs)
+            The mean loss; or all, with ``reduction='none'``.
+        """
         true = [block.sum(dim=1) for block in blocks(probabilities * truth, self.sizes)]
         return self.reduce(-log(torch.stack(true, dim=1)))
 
@@ -103,6 +117,20 @@ class ASSoftmaxLoss(LogLoss):
         self.margin = check_margin(margin)
 
     def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Loss of predicted probabilities: in training of the classes that are not left out.
+
+        Parameters
+        ----------
+        probabilities : Tensor of shape (q, n_classes of all outputs)
+            Predicted probabilities.
+        truth : Tensor of shape (q, n_classes of all outputs)
+            One-hot true classes, in the same order.
+
+        Returns
+        -------
+        Tensor of shape () or (q, n_outputs)
+            The mean loss; or all, with ``reduction='none'``.
+        """
         if not self.training:
             return super().forward(probabilities, truth)
         logits = log(probabilities).masked_fill(self.left_out(probabilities, truth), -torch.inf)
@@ -124,7 +152,18 @@ class ASSoftmaxLoss(LogLoss):
         return torch.cat(leads, dim=1) > self.margin
 
     def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Number of rows without gradient in training: all wrong classes are left out."""
+        """Number of rows without gradient in training: all wrong classes are left out.
+
+        Parameters
+        ----------
+        probabilities, truth : Tensor of shape (q, n_classes of all outputs)
+            Predicted probabilities, and one-hot true classes.
+
+        Returns
+        -------
+        Tensor of shape ()
+            How many of the q rows.
+        """
         return (self.left_out(probabilities, truth) | truth.bool()).all(dim=1).sum()
 
 
@@ -168,6 +207,20 @@ class MultilabelASSoftmaxLoss(LogLoss):
         self.margin = check_margin(margin)
 
     def forward(self, probabilities: Tensor, truth: Tensor) -> Tensor:
+        """Loss of predicted probabilities: in training of the labels that are not left out.
+
+        Parameters
+        ----------
+        probabilities : Tensor of shape (q, 2 n_labels)
+            Predicted probabilities of the absence and the presence of each label.
+        truth : Tensor of shape (q, 2 n_labels)
+            One-hot true classes, in the same order.
+
+        Returns
+        -------
+        Tensor of shape () or (q, 1)
+            The mean loss; or all, with ``reduction='none'``.
+        """
         if not self.training:
             return super().forward(probabilities, truth)
         z, has = log_odds(probabilities), present(truth)

@@ -250,9 +250,12 @@ class SoftStep(nn.Module):
 
     Notes
     -----
-    Arguments of a call: similarities (q, n); queries (q, d), which pointwise parameters need;
-    `excluded`, bool (q, n), as for `scale_similarity`; and for a step on ranks `n_admitted`,
-    (q, 1), the number of admitted neighbours where only the nearest are given, nearest first.
+    A step on similarities is that of the SoftStep paper, sections 2 and 3 [1]_. A step on ranks is
+    its suggestion for future work.
+
+    References
+    ----------
+    .. [1] "SoftStep", arXiv:2506.08139v2, sections 2 and 3.
 
     Examples
     --------
@@ -288,9 +291,23 @@ class SoftStep(nn.Module):
     def thresholds(self, query: Tensor | None = None) -> tuple[Tensor, ...]:
         """The step's parameters, (a, b, t) for S1 and (b, t) for S2.
 
-        They are of shape () if global, and of (q, 1) if pointwise, from queries of shape (q, d).
         All lie below 1, so that the nearest neighbour (x = 1) stays. For S1, ``a <- a - eps`` and
         ``b <- a + b (1 - a)``, which is above a.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, d), optional
+            Embeddings of the queries; needed with ``params='pointwise'``.
+
+        Returns
+        -------
+        tuple of Tensor of shape () or (q, 1)
+            One number each with global parameters, and one for each query with pointwise ones.
+
+        Raises
+        ------
+        ValueError
+            If the parameters are pointwise and `query` is None.
         """
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
@@ -368,6 +385,25 @@ class SoftStep(nn.Module):
         excluded: Tensor | None = None,
         n_admitted: Tensor | None = None,
     ) -> Tensor:
+        """Log step of each neighbour, to be added to its similarity.
+
+        Parameters
+        ----------
+        similarity : Tensor of shape (q, n)
+            Similarities of queries and neighbours.
+        query : Tensor of shape (q, d), optional
+            Embeddings of the queries; needed with ``params='pointwise'``.
+        excluded : bool Tensor of shape (q, n), optional
+            Pairs that are excluded: they have no part in the scaling, and are rejected.
+        n_admitted : Tensor of shape (q, 1), optional
+            Number of admitted neighbours, for a step on ranks where only the nearest are given, nearest
+            first. None: all are given.
+
+        Returns
+        -------
+        Tensor of shape (q, n)
+            Logarithms of the step, from -inf, a rejected neighbour, to 0.
+        """
         thresholds = self.thresholds(query)
         if self.on == "rank":
             return self._step_on_ranks(similarity, thresholds, excluded, n_admitted)

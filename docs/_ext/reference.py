@@ -24,10 +24,13 @@ SHOWN = {
     "FeatureWeights": ("forward", "weight"),
     "LogLoss": ("forward",),
     "ASSoftmaxLoss": ("forward", "n_ignored"),
-    "MultilabelASSoftmaxLoss": ("forward", "n_ignored"),
+    "MultilabelASSoftmaxLoss": ("forward",),
     "Weighting": ("log_weight", "weigh"),
     "Entmax": ("weigh",),
     "Preconditioned": ("weigh",),
+    "RegressionTargets": (
+        *("fit", "check", "values", "encode", "restore", "decode", "make_head"),
+    ),
     **dict.fromkeys(("Gaussian", "Sigmoid", "Softmax", "Softpick"), ("log_weight",)),
     **dict.fromkeys(("Softplus", "SparseSoftmax", "Uniform"), ("log_weight",)),
 }

@@ -54,8 +54,8 @@ class Rows:
     >>> from nona_sklearn import Rows
     >>> tokens = {"input_ids": np.ones((8, 5), int), "attention_mask": np.ones((8, 5), int)}
     >>> train, test = train_test_split(Rows(tokens), test_size=3, random_state=0)
-    >>> len(train), len(test)
-    (5, 3)
+    >>> [len(rows) for rows in (train, test)]
+    [5, 3]
     >>> test.numbers
     array([6, 2, 1])
     """

@@ -69,7 +69,24 @@ class AverageHead(nn.Module):
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
     ) -> Tensor:
-        """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
+        """Weight of each neighbour for each query.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, h d)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, h d)
+            Embeddings of the neighbours.
+        excluded : bool Tensor of shape (q, n), optional
+            Pairs that have no weight, such as a training row and itself.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+
+        Returns
+        -------
+        Tensor of shape (q, n)
+            Weights. Each row sums to 1, or is all 0 where no neighbour is admitted.
+        """
         split = self.split_by_head(query, neighbors)
         weights = [head.neighbor_weights(q, z, excluded, log_prior) for head, q, z in split]
         return torch.stack(weights).mean(dim=0)
@@ -83,6 +100,29 @@ class AverageHead(nn.Module):
         log_prior: Tensor | None = None,
         adjustment_scale: Tensor | float | None = 1.0,
     ) -> Tensor:
+        """Average the predictions of the heads.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, h d)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, h d)
+            Embeddings of the neighbours.
+        targets : Tensor of shape (n,) or (n, n_outputs)
+            The neighbours' targets.
+        excluded : bool Tensor of shape (q, n), or tuple of two Tensors of shape (p,), optional
+            Pairs that have no weight, such as a training row and itself: a mask, or the positions of
+            their queries and neighbours.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+        adjustment_scale : float or Tensor of shape (n_outputs,), default=1.0
+            As for :class:`~nona_sklearn.NONAHead`.
+
+        Returns
+        -------
+        Tensor of shape (q,) or (q, n_outputs)
+            Means over the heads.
+        """
         split = self.split_by_head(query, neighbors)
         options = excluded, log_prior, adjustment_scale
         means = [head(q, z, targets, *options) for head, q, z in split]

@@ -129,6 +129,29 @@ class ClassHead(NONAHead):
         log_prior: Tensor | None = None,
         adjustment_scale: Tensor | float | None = 1.0,
     ) -> Tensor:
+        """Predict the probabilities of the classes of queries from labelled neighbours.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, d + n_adjusted)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, d + n_adjusted)
+            Embeddings of the neighbours.
+        targets : Tensor of shape (n, C)
+            One-hot classes of the neighbours.
+        excluded : bool Tensor of shape (q, n), or tuple of two Tensors of shape (p,), optional
+            Pairs that have no weight, such as a training row and itself: a mask, or the positions of
+            their queries and neighbours.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+        adjustment_scale : float or Tensor of shape (n_outputs,), default=1.0
+            None: probabilities are the sums of weights, without `h` and smoothing.
+
+        Returns
+        -------
+        Tensor of shape (q, C)
+            Probabilities; those of each output sum to 1.
+        """
         masses = self._attend(query, neighbors, targets, excluded, log_prior)
         smoothing = self.share_of_prior(adjustment_scale)
         if not self.n_adjusted or adjustment_scale is None:

@@ -66,7 +66,7 @@ class NONAHead(nn.Module):
     trust_radius : Tensor of shape ()
         With `n_adjusted` only. In evaluation, the adjustment of a query whose nearest neighbour
         is farther (in Euclidean distance of the compared columns) is multiplied by
-        ``(trust_radius / distance) ** 2``. Infinite until :meth:`fit_trust_radius`.
+        ``(trust_radius / distance) ** 2``. Infinite until a fit sets it.
     shrinkage : float
         Share of the neighbours' residuals ``y_j - g(j)``, from their mean over all rows, that
         predictions leave out in evaluation: a mean of few is noisy. 0 until it is refined, which
@@ -368,7 +368,24 @@ class NONAHead(nn.Module):
         excluded: Tensor | None = None,
         log_prior: Tensor | None = None,
     ) -> Tensor:
-        """Weight of each neighbour for each query, shape (q, n); each row sums to 1."""
+        """Weight of each neighbour for each query.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, d + n_adjusted)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, d + n_adjusted)
+            Embeddings of the neighbours.
+        excluded : bool Tensor of shape (q, n), optional
+            Pairs that have no weight, such as a training row and itself.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+
+        Returns
+        -------
+        Tensor of shape (q, n)
+            Weights. Each row sums to 1, or is all 0 where no neighbour is admitted.
+        """
         query, neighbors = self.metric_part(query), self.metric_part(neighbors)
         return self.weigh(self.compare(query, neighbors), query, neighbors, excluded, log_prior)
 
@@ -381,6 +398,29 @@ class NONAHead(nn.Module):
         log_prior: Tensor | None = None,
         adjustment_scale: Tensor | float | None = 1.0,
     ) -> Tensor:
+        """Predict the targets of queries from labelled neighbours.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, d + n_adjusted)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, d + n_adjusted)
+            Embeddings of the neighbours.
+        targets : Tensor of shape (n,) or (n, n_outputs)
+            The neighbours' targets.
+        excluded : bool Tensor of shape (q, n), or tuple of two Tensors of shape (p,), optional
+            Pairs that have no weight, such as a training row and itself: a mask, or the positions of
+            their queries and neighbours.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+        adjustment_scale : float or Tensor of shape (n_outputs,), default=1.0
+            One unit of the adjustment `g`, in units of the targets. None: no adjustment.
+
+        Returns
+        -------
+        Tensor of shape (q,) or (q, n_outputs)
+            Weighted means of the targets, each adjusted to its query.
+        """
         if not self.n_adjusted or adjustment_scale is None:
             return self._attend(query, neighbors, targets, excluded, log_prior)
         own = adjustment_scale * self.adjustments(query)

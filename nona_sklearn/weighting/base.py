@@ -84,10 +84,19 @@ class Weighting(nn.Module):
         return type(self).weigh is Weighting.weigh
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-        """Logarithms of weights before normalisation, (q, n), -inf for no weight.
+        """Logarithms of weights before normalisation, -inf for no weight.
 
-        `s` are similarities over the temperature, (q, n); `nearest`, (q, 1), are the largest of
-        the admitted ones, if ``needs_nearest``.
+        Parameters
+        ----------
+        s : Tensor of shape (q, n)
+            Similarities over the temperature.
+        nearest : Tensor of shape (q, 1), optional
+            The largest similarities of the admitted neighbours, if ``needs_nearest``.
+
+        Returns
+        -------
+        Tensor of shape (q, n)
+            Logarithms of weights, each of its similarity alone.
         """
         assert self.function is not None
         return self.function(s)

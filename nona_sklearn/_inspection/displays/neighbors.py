@@ -187,7 +187,7 @@ class NeighborsDisplay(Display):
         n_rows, share = len(self.weights), self.weights.sum()
         if share > 1 - ROUNDING:
             return f"all {n_rows} neighbours"
-        return f"the {n_rows} neighbours with the largest weights ({share:.0%} of all)"
+        return f"{n_rows} neighbours ({share:.0%} of the weight)"
 
     def _row_label(self, i):
         name = str(self.names[i])
