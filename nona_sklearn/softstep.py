@@ -396,8 +396,8 @@ class SoftStep(nn.Module):
         excluded : bool Tensor of shape (q, n), optional
             Pairs that are excluded: they have no part in the scaling, and are rejected.
         n_admitted : Tensor of shape (q, 1), optional
-            Number of admitted neighbours, for a step on ranks where only the nearest are given, nearest
-            first. None: all are given.
+            Number of admitted neighbours, for a step on ranks where only the nearest are given,
+            nearest first. None: all are given.
 
         Returns
         -------

@@ -244,7 +244,7 @@ def test_notebooks_link_to_the_site():
     urls = metadata["metadata"].get("project_urls", "").strip().splitlines()
     named = dict(line.split(" = ") for line in urls)
     if "Documentation" in named:
-        assert SITE == f"{named['Documentation']}/en"
+        assert f"{named['Documentation']}/en" == SITE
     if "Changelog" in named:
         page = ROOT / "docs" / named["Changelog"].split("/")[-1]
         assert page.with_suffix(".md").exists()

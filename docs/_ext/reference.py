@@ -8,8 +8,8 @@ import re
 
 from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
 
-#: Members that pages list, by the class that defines them. Pages of other classes list all of their
-#: own public methods. What is left out is called by other parts of the package only.
+#: Members that pages list, by the class that defines them. Pages of other classes list all public
+#: methods of their own. What is left out is called by other parts of the package only.
 SHOWN = {
     "ASSoftmax": (),
     "FeatureExtractor": (),

@@ -650,8 +650,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        The prediction for 84 square metres is 425. Without the flat of 80 square metres it would be
-        375. It would change by 50, and its squared error for a true price of 410 would grow by
+        The prediction for 84 square metres is 425. Without the flat of 80 square metres it would
+        be 375. It would change by 50, and its squared error for a true price of 410 would grow by
         1000, from 15 ** 2 to 35 ** 2:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor

@@ -83,8 +83,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Examples
         --------
-        Areas and prices of five flats. The prediction for 84 square metres is the mean price of the
-        two nearest, of 80 and 90:
+        Areas and prices of five flats. The prediction for 84 square metres is the mean price of
+        the two nearest, of 80 and 90:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]

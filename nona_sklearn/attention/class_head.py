@@ -140,8 +140,8 @@ class ClassHead(NONAHead):
         targets : Tensor of shape (n, C)
             One-hot classes of the neighbours.
         excluded : bool Tensor of shape (q, n), or tuple of two Tensors of shape (p,), optional
-            Pairs that have no weight, such as a training row and itself: a mask, or the positions of
-            their queries and neighbours.
+            Pairs that have no weight, such as a training row and itself: a mask, or the positions
+            of their queries and neighbours.
         log_prior : Tensor of shape (n,), optional
             Logarithm of each neighbour's prior weight. None: all are equal.
         adjustment_scale : float or Tensor of shape (n_outputs,), default=1.0

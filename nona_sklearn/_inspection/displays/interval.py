@@ -149,7 +149,8 @@ class IntervalDisplay(Display):
         Examples
         --------
         >>> from nona_sklearn import IntervalDisplay
-        >>> y_true, y_pred, intervals = [1, 9, 3, 4], [1, 2, 3, 4], [[0, 2], [1, 4], [2, 4], [3, 5]]
+        >>> y_true, y_pred = [1, 9, 3, 4], [1, 2, 3, 4]
+        >>> intervals = [[0, 2], [1, 4], [2, 4], [3, 5]]
         >>> IntervalDisplay.from_predictions(y_true, y_pred, intervals).coverage_
         0.75
         """
