@@ -373,7 +373,9 @@ def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
     lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
     features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
-    rows = "One row carries" if n_rows == 1 else f"The {n_rows} rows with the largest weights carry"
+    rows = (
+        "One row carries" if n_rows == 1 else f"The {n_rows} rows with the largest weights carry"
+    )
     marked = " Values in which a row differs most from the query are marked." if features else ""
     return element(
         "section",
