@@ -72,7 +72,7 @@ CURVES = {
     "spread": f"Variance of targets among the {N_NEAREST} nearest rows, over that of all",
     "dimensions": "Effective number of dimensions",
 }
-PROBES = {"linear": "Linear probe, R² on test rows", "knn": "k-NN probe, R² on test rows"}
+PROBES = {"linear": "linear probe, test R²", "knn": "k-NN probe, test R²"}
 
 
 # -- data -------------------------------------------------------------------------------------
@@ -324,42 +324,50 @@ def report(results):
 
 
 def draw(results, path):
-    """Draw the curves of each set, the similarity of heads, and the probes of layers."""
+    """Draw the curves of each set; the similarity of heads, dimensions, and probes of layers."""
     sets = list(dict.fromkeys(results["set"]))
-    figure = Figure(figsize=(10, 7.6), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=[1.75, 1])
+    figure = Figure(figsize=(11, 7.6), layout="constrained")
+    upper, lower = figure.subfigures(2, 1, height_ratios=[1.7, 1])
     grid = upper.subplots(2, len(sets), sharex=True, sharey="row", squeeze=False)
     labels = {
-        "spearman": "rank correlation of\ndistance and target difference",
-        "spread": f"variance of targets among\n{N_NEAREST} nearest, share of total",
+        "spearman": "distance and difference\nof targets: rank correlation",
+        "spread": f"variance of targets among\n{N_NEAREST} nearest rows / of all",
     }
     for row, (name, label) in zip(grid, labels.items(), strict=True):
         curves = curve(results, name)
         for ax, set_name in zip(row, sets, strict=True):
-            for head in HEADS:
-                color, marker, line = STYLES[head]
-                ax.plot(
-                    range(len(MOMENTS)), curves.loc[(set_name, head)], color=color, marker=marker,
-                    ls=line, ms=4, lw=1.5, label=NAMES.get(head, head),
-                )  # fmt: skip
-            ax.grid(alpha=0.3)
-            ax.set_xticks(range(len(MOMENTS)), MOMENTS)
+            draw_lines(ax, curves.loc[set_name])
         row[0].set_ylabel(label)
+        row[0].set_ylim(bottom=0)
     for ax, set_name in zip(grid[0], sets, strict=True):
         ax.set_title(set_name)
     upper.supxlabel("epoch", fontsize="medium")
     handles, names = grid[0, 0].get_legend_handles_labels()
     upper.legend(handles, names, loc="outside upper center", ncols=len(HEADS), frameon=False)
-    axes = lower.subplots(1, 3, width_ratios=[1.15, 1, 1])
+    axes = lower.subplots(1, 4, width_ratios=[1.15, 1, 1, 1])
     draw_similarity(axes[0], similarity(results))
-    for ax, (kind, title) in zip(axes[1:], PROBES.items(), strict=True):
-        means = probes(results, kind)
-        for head in HEADS:
-            color, marker, line = STYLES[head]
-            ax.plot(LAYERS, means.loc[head], color=color, marker=marker, ls=line, ms=4, lw=1.5)
+    dimensions = results.pivot_table(index="head", columns="set", values="dimensions_kept")
+    draw_lines(axes[1], dimensions[sets], step=0.1, ls="")
+    axes[1].set_title("effective dimensions", fontsize="medium")
+    axes[1].set_ylim(bottom=0)
+    for ax, (kind, title) in zip(axes[2:], PROBES.items(), strict=True):
+        draw_lines(ax, probes(results, kind))
         ax.set_title(title, fontsize="medium")
-        ax.grid(alpha=0.3)
+    axes[2].sharey(axes[3])
+    axes[2].autoscale(axis="y")
+    for ax in axes[1:]:
+        ax.tick_params(axis="x", rotation=30)
     figure.savefig(path, dpi=180)
+
+
+def draw_lines(ax, table, step=0.0, **options):
+    """Draw a line for each head, the rows of a table, each a step further to the right."""
+    place = np.arange(table.shape[1])
+    for i, (head, (color, marker, line)) in enumerate(STYLES.items()):
+        style = {"color": color, "marker": marker, "ls": line, "ms": 4.5, "lw": 1.5} | options
+        ax.plot(place + (i - 1.5) * step, table.loc[head], label=NAMES.get(head, head), **style)
+    ax.set_xticks(place, table.columns)
+    ax.grid(alpha=0.3)
 
 
 def draw_similarity(ax, values):
@@ -367,13 +375,13 @@ def draw_similarity(ax, values):
     heads = list(values)
     short = [name.replace("adjusted", "adj.") for name in heads]
     ax.imshow(values, vmin=0, vmax=1, cmap="Blues")
-    ax.set_xticks(range(len(heads)), short)
+    ax.set_xticks(range(len(heads)), short, rotation=30)
     ax.set_yticks(range(len(heads)), short)
     for i, j in product(range(len(heads)), repeat=2):
         value = values.iloc[i, j]
-        ax.text(j, i, f"{value:.2f}", ha="center", va="center",
-                color="white" if value > 0.6 else "black")  # fmt: skip
-    ax.set_title("similarity of embeddings (linear CKA)", fontsize="medium")
+        color = "white" if value > 0.6 else "black"
+        ax.text(j, i, f"{value:.2f}", ha="center", va="center", color=color)
+    ax.set_title("linear CKA of embeddings", fontsize="medium")
 
 
 def check(results):
