@@ -52,7 +52,7 @@ figure.set_label(
 
 # %%
 # Without updates, the coverage of the 80 % intervals falls from 90 % to about 70 %: the number of
-# births rises after 1978, and the model has not seen it. With updates the coverage stays near 80 %,
+# births rises after 1978, which the model has not seen. With updates the coverage stays near 80 %,
 # and the error is smaller. A vertical line shows the random variation of a share.
 #
 # More on time series: :doc:`/time`.
