@@ -385,7 +385,32 @@ def draw_similarity(ax, values):
 
 
 def check(results):
-    """Assert what the documentation states."""
+    """Assert what the documentation states, of means over sets and splits."""
+    means = results.groupby("head").mean(numeric_only=True)
+    neighbors = means.drop(index="dense")
+    # Rows with similar targets come to lie together, whatever the head.
+    assert (means["spread_32"] < 0.55 * means["spread_0"]).all()
+    # The order of neighbour heads is local; over all pairs it is less after the first epochs.
+    assert means.loc["dense", "spearman_kept"] > neighbors["spearman_kept"].max() + 0.15
+    plain = means.loc[["NONA", "adjusted"]]
+    assert (plain["spearman_32"] < plain["spearman_2"] - 0.05).all()
+    assert means.loc["dense", "spearman_32"] > means.loc["dense", "spearman_2"] + 0.1
+    # What the network's own estimate holds, the compared embedding needs not.
+    assert means["spread_kept"].idxmax() == "adjusted"
+    # SoftStep keeps dimensions, where there are any.
+    dimensions = results.pivot_table(index="head", columns="set", values="dimensions_kept")
+    others = dimensions.drop(index="SoftStep").max()
+    ratio = dimensions.loc["SoftStep"] / others
+    assert (ratio[["concrete", "digits"]] > 2).all()
+    # Two trainings of a head are more alike than trainings of two heads.
+    alike = similarity(results).to_numpy()
+    assert np.diag(alike).min() > alike[~np.eye(len(alike), dtype=bool)].max()
+    # The first layer hardly depends on the head; the second is more linear under a dense head.
+    assert np.ptp(probes(results, "linear")["layer 1"]) < 0.03
+    linear, knn = (probes(results, kind)["layer 2"] for kind in PROBES)
+    assert linear["dense"] > linear.drop("dense").max() + 0.03
+    assert np.ptp(knn) < 0.02
+    assert np.ptp(means["r2"]) < 0.02
 
 
 def add_arguments(parser):

@@ -50,7 +50,7 @@ def kept_files():
 
 LONG = (  # two seconds and more
     *("predict", "shards", "large", "saving", "memory", "synthetic", "pictures", "classes"),
-    *("uncertainty", "search", "fit", "onnx", "serving"),
+    *("uncertainty", "search", "fit", "onnx", "serving", "geometry"),
 )
 
 
