@@ -19,7 +19,7 @@ lot_frontage      street along the lot, in feet; missing for 19 % of the houses
 building          single family, duplex, townhouse, ...
 style             storeys, or split level
 year_built        year
-year_remodeled    year of the last remodelling, or the year built
+remodeled         year of the last remodelling, or the year built
 condition         overall, from very poor to excellent
 living_area       above ground, in square feet
 basement_area     square feet
