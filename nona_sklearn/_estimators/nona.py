@@ -26,205 +26,194 @@ from .upgrades import upgrade_nona
 class NONARegressor(NeighborRegressor):
     """Deep nearest neighbours regression.
 
-    A neural network learns a space in which averaging over neighbours works well; a prediction
-    is the softmax-weighted mean of the training targets there ("Nearness of Neighbors
-    Attention", arXiv 2506.08139v1), each adjusted by the network's own estimate of the
-    difference between its row and the query (`adjust`). Several such networks, trained on
-    different validation splits, average their weights. Features and targets are scaled inside,
-    so raw features are welcome. With a `feature_extractor` rows may be images, texts or
-    anything else that a torch module takes, and the module is fine-tuned along.
+    A neural network learns an embedding. A prediction is a weighted mean of the targets of the
+    nearest training rows in it, with a softmax of negative distances as weights [1]_. Each target
+    is first adjusted by the network's own estimate of the difference between its row and the
+    query (`adjust`). Several such networks are averaged. Features and targets are scaled, and
+    categories, missing values and dates encoded, inside. With a `feature_extractor`, rows may be
+    images, texts or anything else that a torch module takes, and the module is fine-tuned.
 
     Read more on :doc:`hyperparameters </tune>` and on :doc:`texts and images </texts_images>`.
-
-    Parameters come in groups: the input, the embedding (from `hidden_layer_sizes`), the
-    neighbours and their weights (from `similarity`), training (from `n_estimators`), and the run
-    (from `n_jobs`).
 
     Parameters
     ----------
     feature_extractor : torch.nn.Module, callable, FeatureExtractor or None, default=None
-        Maps a batch of rows to features, (n, n_features), on which the embedding stands. A
-        module is copied by each fit; a callable without arguments makes one, and its random
-        weights follow `random_state`. A :class:`FeatureExtractor` has its learning rate and
-        other training parameters, too. `X` may then be an array of any shape, a tensor, a dict
-        of them (its entries are passed by name), a list, such as one of str, or a torch
-        Dataset. Rows are passed as they are, unscaled.
+        Maps a batch of rows to features, (n, n_features), which are the input of the embedding. A
+        module is copied by each fit. A callable without arguments makes one, whose random weights
+        follow `random_state`. A :class:`FeatureExtractor` adds the learning rate and other
+        training parameters. `X` may then be an array of any shape, a tensor, a dict of them
+        (its entries are passed by name), a list, such as one of str, or a torch Dataset. Rows
+        are passed as they are, unscaled.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
-        Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
-        DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
-        no column; one that holds strings is refused then. What becomes of each kind of column,
-        see :class:`TableEncoder`. A sparse `X` has none.
-        Unused with a `feature_extractor`.
+        Which columns of `X` are categories. 'from_dtype': columns of strings, and a DataFrame's
+        categoricals. Otherwise their names, their numbers, or a boolean mask. None: no column;
+        columns of strings are then an error. See :class:`TableEncoder` for the encoding of each
+        kind of column. A sparse `X` has no categories. Unused with a `feature_extractor`.
 
     text_features : str, int, list, dict or None, default=None
-        Columns of texts in a table, by name or number, each with a vectoriser of scikit-learn or a
-        function of a list of str in a dict; without one, by n-grams of characters. See
-        :class:`TableEncoder`. Unused with a `feature_extractor`.
+        Columns of texts in a table, by name or number. A dict gives for each a vectoriser of
+        scikit-learn, or a function of a list of str; otherwise texts are encoded by n-grams of
+        characters. See :class:`TableEncoder`. Unused with a `feature_extractor`.
 
     max_categories : int, default=64
-        Largest number of columns that one category becomes. One of more levels becomes the mean
-        target of each level instead, computed from other rows for a training row, which therefore
-        differs from an equal query. With `groups` or `times`, rare levels share a column instead.
-        Unused with a `feature_extractor`.
+        Largest number of columns that a category is encoded as. A category of more levels is
+        encoded by the mean target of each level. For a training row the mean is over other rows,
+        so its encoding differs from that of an equal query. With `groups` or `times`, rare levels
+        share a column instead. Unused with a `feature_extractor`.
 
     hidden_layer_sizes : int, array-like of int or None, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear. None: the features
         of a `feature_extractor` are the embedding, and nothing is adjusted.
 
     embedding_dim : int, default=32
-        Number of dimensions in which each network compares neighbours.
+        Number of dimensions of each network's embedding.
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
-        'periodic' widens every feature of more than two values by waves of learned
-        frequencies first (see :class:`PeriodicEmbedding`); binary features are kept. None leaves
-        all features to the first layer, as does a `feature_extractor`. 'auto': 'periodic' for
-        up to 64 such features; for more None, which is as accurate for embeddings, and several
-        times as fast. Of more than 64 features, and more than a quarter of the training rows,
-        it takes 128 supervised principal components instead: principal components of features
-        that are weighted by how much the targets explain of them (Bair et al., "Prediction by
-        Supervised Principal Components", 2006).
+        'periodic' adds sines with learned frequencies to every feature of more than two values
+        (see :class:`PeriodicEmbedding`). None does not. 'auto' is 'periodic' for up to 64 such
+        features. Wider inputs are usually embeddings, for which None is as accurate and several
+        times as fast. If there are more than 64 features, and more than a quarter of the number
+        of training rows, 'auto' reduces them to 128 supervised principal components [2]_.
+        Unused with a `feature_extractor`.
 
     similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
-        Similarity between embeddings; 'l2' is the negative Euclidean distance, as in the
+        Similarity between embeddings. 'l2' is the negative Euclidean distance, as in the
         papers (see :mod:`nona_sklearn.similarity`).
 
     weighting : str or Weighting, default='softmax'
-        How a similarity becomes a weight: 'softmax', 'uniform' (with a `softstep` or
-        `n_neighbors` only),
-        'gaussian', 'sigmoid', 'softplus', 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' or
-        'preconditioned'; or one made with its own options, such as ``SparseSoftmax(8)`` (see
-        :mod:`nona_sklearn.weighting`). 'softmax' is the papers'.
+        How a similarity becomes a weight: 'softmax', 'uniform' (only with `softstep` or
+        `n_neighbors`), 'gaussian', 'sigmoid', 'softplus', 'softpick', 'sparse_softmax',
+        'sparsemax', 'entmax' or 'preconditioned'; or one with its own options, such as
+        ``SparseSoftmax(8)`` (see :mod:`nona_sklearn.weighting`). The papers use 'softmax'.
 
     softstep : {'s1', 's2'}, dict or None, default=None
-        Learned sparse mask on the similarities (see :class:`SoftStep`); None is plain NONA. A
-        dict has the parameters of :class:`SoftStep` but for `embedding_dim`, such as
-        ``{'step': 's2', 'params': 'pointwise'}``.
+        Learned sparse mask on the similarities (see :class:`SoftStep`). A dict has the
+        parameters of :class:`SoftStep` except `embedding_dim`, such as
+        ``{'step': 's2', 'params': 'pointwise'}``. None: no mask.
 
     n_neighbors : int, 'auto' or None, default='auto'
-        Largest number of rows behind a prediction, the nearest to the query, of all networks
-        together: each has its share. 'auto': the fewest, of some numbers up to 100 for each
-        network, whose validation loss is within chance of the best, but at least 10 in all;
-        without validation rows, 10 for each, of classes 32. It leaves a `weighting` or
-        `softstep` as it is that ends by itself: 'entmax', 'sparsemax', 'softpick', 's1' and
-        those with a number of their own. None: all rows, as in the papers.
+        Largest number of rows behind a prediction, those nearest to the query, of all networks
+        together. 'auto' chooses the number after training: the smallest of some numbers up to
+        100 for each network whose validation loss is within one standard error of the lowest, and
+        at least 10 in all. Without validation rows it is 10 for each network, and 32 for
+        classes. 'auto' does not limit a `weighting` or `softstep` that ends by itself: 'entmax',
+        'sparsemax', 'softpick', 's1' and those with an `n_neighbors` of their own. None: all
+        rows, as in the papers.
 
     algorithm : {'auto', 'brute', 'kd_tree', 'ball_tree', 'hnsw'} or transformer, default='auto'
-        How a query's nearest rows are found, where weights end after some of them. 'brute'
-        compares it with all rows. 'kd_tree' and 'ball_tree' are scikit-learn's trees, which are
-        faster with few dimensions, and not for 'dot'. 'hnsw' is a graph that leads to nearly all
-        of the nearest rows, for 'l2', 'log_l2' and 'cosine'; it pays for millions of rows, and
+        How the nearest rows of a query are found. 'brute' compares it with all rows. 'kd_tree'
+        and 'ball_tree' are scikit-learn's trees, for few dimensions; they do not support 'dot'.
+        'hnsw' is an approximate search for millions of rows with 'l2', 'log_l2' and 'cosine'; it
         needs the extra ``approximate``. A transformer such as
-        :class:`~sklearn.neighbors.KNeighborsTransformer` is cloned and fitted to the embeddings;
-        its metric should order rows as `similarity` does, and its `n_neighbors` be as many as
-        have weight, and one more for leave-one-out. 'auto': a tree for up to 5 dimensions, else
-        'brute'. Training, and weights that do not end, use all rows, and take 'auto' and 'brute'
-        only.
+        :class:`~sklearn.neighbors.KNeighborsTransformer` is cloned and fitted to the embeddings.
+        Its metric should order rows as `similarity` does, and its `n_neighbors` be at least one
+        more than the number of rows that have weight. 'auto': a tree for up to 5 dimensions,
+        else 'brute'. Training, and weightings that give weight to all rows, compare all rows, and
+        accept 'auto' and 'brute' only.
 
     adjust : bool or 'auto', default='auto'
-        Whether to move each neighbour's target by the network's own estimate of the
-        difference between it and the query, as an appraiser adjusts comparable sales:
-        ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the network, learned
-        along. :meth:`explain` shows by how much. Predictions may leave the range of the
-        targets, but not `bounds`; far from all training rows the shift fades. False is the papers'
-        estimator, ``weights @ y``. 'auto': without a `feature_extractor`, under which g memorises
-        the few training rows, which does not help with new ones.
+        Whether to adjust the targets of neighbours to the query, as an appraiser adjusts
+        comparable sales: ``sum_j w_j (y_j + g(q) - g(j))``, where g is a further output of the
+        network, trained with it. :meth:`explain` lists the adjusted targets. Predictions may
+        leave the range of the training targets, but not `bounds`. Far from all training rows,
+        the adjustment fades. False is the papers' estimator, ``weights @ y``. 'auto': True,
+        unless a `feature_extractor` is given (g would overfit its few training rows).
 
     bounds : {'positive', 'count', 'unit'}, tuple or None, default=None
-        The least and the largest target, such as ``(0, 100)``; one of them may be None or
-        infinite. 'positive' is ``(0, None)`` and 'unit' ``(0, 1)``. 'count' is 'positive' of whole
-        numbers: quantiles and draws are whole, too, but not predictions, which are means.
-        Predictions, adjusted targets, quantiles and draws beyond a bound are the bound, and
-        targets beyond it are refused. Of several outputs, all have these bounds. None: any number.
+        The least and the largest possible target, such as ``(0, 100)``; one of them may be None
+        or infinite. 'positive' is ``(0, None)`` and 'unit' ``(0, 1)``. 'count' is 'positive' for
+        whole numbers: quantiles and samples are whole, but predictions, which are means, are not.
+        Predictions, adjusted targets, quantiles and samples are clipped to the bounds, and
+        targets beyond them are an error. The bounds hold for all outputs. None: any number.
 
     neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
-        The neighbours of a training step: 'dataset' draws other training rows to make
-        `pool_size` with the batch, and embeds them anew; 'batch' takes the batch itself, as
-        the NONA paper does; 'memory' draws like 'dataset' and takes the last known embedding
-        of each, without gradient. A row is never its own neighbour. 'auto': 'dataset' or, with
-        a `feature_extractor`, whose embeddings are costly, 'batch', or 'memory' if its
+        The neighbours in a training step. 'dataset': the batch and random other training rows,
+        `pool_size` in all, which are embedded anew. 'batch': the batch itself, as in the NONA
+        paper. 'memory': as 'dataset', but with the last known embedding of each other row,
+        without gradient. A row is never its own neighbour. 'auto': 'dataset'. With a
+        `feature_extractor`, whose embeddings take long, 'auto' is 'batch', or 'memory' if its
         `micro_batch_size` splits the batch.
 
     pool_size : int or 'auto', default='auto'
-        Number of neighbours of each step, its batch among them, and of the validation rows;
-        all training rows, if there are fewer. With ``neighbor_pool='batch'``, of the
-        validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536 rows.
+        Number of neighbours in each training step, including its batch, and for the validation
+        rows; all training rows, if there are fewer. With ``neighbor_pool='batch'`` it applies to
+        the validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536
+        rows.
 
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
-        memory grow with it; 1 is the plain method. 'auto': 5 for up to 2,000 training rows,
-        whose fits differ most and cost least; 4 for up to 2,500; 3 for more; 1 for more than
-        65,536, and with a `feature_extractor`; at most `n_neighbors`; and fewer if `max_time`
-        is too short for 20 epochs of each.
+        memory grow with it. 'auto': 5 for up to 2,000 training rows, 4 for up to 2,500, and 3 for
+        more; 1 for more than 65,536 rows and with a `feature_extractor`; at most `n_neighbors`;
+        and fewer if `max_time` is too short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
-        Number of queries of each step. 'auto' makes about 4 steps an epoch, of classes 8: a power
-        of two from 32 to 512, or 1,024 for more than 65,536 rows; with a `feature_extractor` 16
-        steps, and up to 256. Of more than 65,536 rows of a table, an epoch takes as many, drawn
-        anew.
+        Number of queries in each step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
+        power of two from 32 to 512, or 1,024 for more than 65,536 rows. With a
+        `feature_extractor` it makes 16 steps, of up to 256 queries. An epoch of a table with
+        more than 65,536 rows takes 65,536 of them, drawn anew.
 
     learning_rate_init : float or 'auto', default='auto'
-        Learning rate of AdamW. 'auto': 0.02; of classes, with a `feature_extractor`, and for a
+        Learning rate of AdamW. 'auto': 0.02; for classes, with a `feature_extractor`, and for a
         table with more than 65,536 rows, 0.01.
 
     weight_decay : float, default=1e-4
         Decoupled weight decay of the embedding, per unit of learning rate.
 
     max_iter : int, default=200
-        Maximum number of epochs of each network. Where it ends the training of any, fit warns
-        (:class:`~sklearn.exceptions.ConvergenceWarning`).
+        Maximum number of epochs of each network. If it ends the training of a network, fit issues
+        a :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     max_time : float or None, default=None
-        Seconds for the fit: its preparation, all networks, of which each gets an equal share of
-        what is left when it begins, and the embedding of the training rows. An epoch that would
-        end later does not begin, but every network has one at least. The best epoch so far is
-        kept. None sets no limit.
+        Time limit of fit in seconds, for preparation, training and the embedding of the training
+        rows. Each network gets an equal share of the time that is left when it starts. An epoch
+        that would exceed the limit is not started, but every network trains for at least one.
+        The weights of the best epoch are kept. None: no limit.
 
     early_stopping : bool, default=True
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
-        epoch that predicts them best. These rows join the bank after training. If False, the
-        epoch with the lowest training loss is kept.
+        epoch that predicts them best. These rows join the bank (the stored rows that serve as
+        neighbours) after training. If False, the epoch with the lowest training loss is kept.
 
     validation_fraction : float or splitter, default=0.15
         Share of the rows to set aside; at least one row. A splitter of scikit-learn, such as
         :class:`~sklearn.model_selection.PredefinedSplit`, chooses training and validation rows
         itself: each network takes one of its last splits in turn. Unused with
-        ``early_stopping=False``, and where fit is given `X_val`.
+        ``early_stopping=False``, and if fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Stop after this many epochs without improvement. 'auto': 9, which are short; 24 for a
-        table with more than 65,536 rows; with a `feature_extractor` 10.
+        Stop after this many epochs without improvement. 'auto': 9; 24 for a table with more than
+        65,536 rows; 10 with a `feature_extractor`.
 
     callbacks : list of skorch callbacks or None, default=None
-        What else happens in training: :class:`skorch.callbacks.LRScheduler`,
-        :class:`~skorch.callbacks.Freezer`, :class:`~skorch.callbacks.ProgressBar` and so on,
-        beside early stopping and the clipping of gradients to a norm of 1. Fits use copies. The
-        extractor's parameters are called ``embedding.extractor.*``. A KeyboardInterrupt that one
-        raises ends the fit as Ctrl-C does, without a model, unlike early stopping and `max_time`.
+        Further callbacks for training, such as :class:`skorch.callbacks.LRScheduler`,
+        :class:`~skorch.callbacks.Freezer` and :class:`~skorch.callbacks.ProgressBar`. Early
+        stopping, and the clipping of gradients to a norm of 1, stay. Fits use copies. The
+        extractor's parameters are named ``embedding.extractor.*``. If a callback raises
+        KeyboardInterrupt, fit ends without a model, as with Ctrl-C.
 
     n_jobs : int or None, default=None
         Number of processes that train networks. None means 1, unless in a
-        :func:`joblib.parallel_config` context. In one process, networks on a table train at
-        the same time, in as many threads as torch has (:func:`torch.set_num_threads`,
-        ``OMP_NUM_THREADS``); with a `feature_extractor`, `callbacks` or an `accelerator` they
-        train one after another. Nothing of this changes the result.
+        :func:`joblib.parallel_config` context. In one process, networks on a table train in
+        parallel threads, as many as torch has (:func:`torch.set_num_threads`,
+        ``OMP_NUM_THREADS``). With a `feature_extractor`, `callbacks` or an `accelerator` they
+        train one after another. The result does not depend on it.
 
     device : str or torch.device, default='auto'
-        Where to compute; 'auto' takes CUDA if it is available, else the CPU.
+        Where to compute. 'auto' uses CUDA if it is available, else the CPU.
 
     warm_start : bool, default=False
         Whether a further call to fit starts from the present weights.
 
     verbose : bool or int, default=False
-        1: a line on the standard error stream, by tqdm, shows which network is trained, its epoch
-        and its best loss, and the longest time that the rest of training can take. Networks in
-        separate processes are counted when they finish. 2: skorch's table of each
-        network, a line for each epoch. With either, a line shows how many of more than 4,096
-        predictions are done.
+        1: a progress line on the standard error stream shows the network in training, its epoch,
+        its best loss, and an upper bound of the remaining time. Networks in separate processes
+        are counted when they finish. 2: a table by skorch with a line for each epoch. Both show
+        the progress of more than 4,096 predictions.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation splits, the batches and the pools. An int
-        makes fits repeatable on one machine; torch's global generators are left as they were.
+        makes fits repeatable on one machine. Torch's global generators are not changed.
 
     Attributes
     ----------
@@ -241,45 +230,44 @@ class NONARegressor(NeighborRegressor):
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
-        Embeddings are of shape (n_samples, n_estimators * (embedding_dim + n_adjusted)). Where
-        targets are adjusted, g of each output stands behind the dimensions that are compared,
-        which :meth:`transform` gives alone.
+        Embeddings are of shape (n_samples, n_estimators * (embedding_dim + n_adjusted)). If
+        targets are adjusted, the last columns of each network are its g, one for each output.
+        :meth:`transform` returns the other columns.
 
     calibration_ : Calibration
-        How the weighted targets become a predictive distribution.
+        How the weighted targets become a predictive distribution, in the units of `y`.
 
     target_names_ : tuple of str or None
         The name of the Series given as `y`, or those of the DataFrame's columns; None if they are
         not different strings.
 
     targets_ : RegressionTargets
-        What `y` is: how it is checked, standardised for training, and decoded.
+        Validates `y`, standardises it for training, and decodes predictions.
 
     features_ : TableEncoder or SparseEncoder
-        Makes numbers of the columns of `X`, or components and scores of a wide sparse matrix.
+        Encodes the columns of `X` as numbers, or a wide sparse matrix as components and scores.
 
     scaler_ : SmoothClipScaler or None
-        Scales the features by their quartiles, and clips outliers smoothly to within 3; None of
-        components.
+        Scales the features by their quartiles, and clips outliers smoothly to [-3, 3]; None for
+        components of a wide sparse matrix.
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
-        How much predictions change when a column is permuted, as shares of the sum: the mean
-        squared change over some training rows, each predicted without itself. Of a category, a
-        date or a text, it is that of the whole column. Only of tables, not with a
-        `feature_extractor` or a wide sparse matrix. It is measured in fit. See
-        :func:`sklearn.inspection.permutation_importance` for scores on other rows.
+        Permutation importance of each column, as shares of the sum: the mean squared change of
+        the predictions of some training rows, each predicted without itself, when the column is
+        permuted. Computed in fit, for tables only: not with a `feature_extractor` or a wide
+        sparse matrix. See :func:`sklearn.inspection.permutation_importance` for other rows.
 
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without
         `early_stopping`, and where fit is given `X_val`.
 
     history_ : list of dict
-        skorch's history of each epoch of each network, one network after another:
+        skorch's history, a dict for each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
-        standardised targets, of several outputs their geometric mean), ``dur`` (seconds),
-        ``epoch``, and whether a loss is the best. The last one of each network also holds
-        ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'; and the one
-        whose weights were kept ``kept``, True.
+        standardised targets; of several outputs their geometric mean), ``dur`` (seconds),
+        ``epoch``, and whether a loss is the best. The last epoch of each network also has
+        ``stopped``, the reason for the end of training: 'no change', 'max_iter' or 'max_time'.
+        The epoch whose weights were kept has ``kept``, True.
 
     n_iter_ : int
         Number of epochs run, for all networks together.
@@ -291,13 +279,25 @@ class NONARegressor(NeighborRegressor):
         Largest number of rows that a prediction can have; None: all.
 
     best_loss_ : float
-        Loss of the epoch whose weights were kept, the mean of all networks: of the validation
-        rows, or without `early_stopping` in training.
+        Validation loss of the epoch whose weights were kept, or training loss without
+        `early_stopping`; the mean over networks.
 
     See Also
     --------
-    SoftStepKNeighborsRegressor : Learns the neighbourhood rather than the space.
-    sklearn.neighbors.KNeighborsRegressor : Neighbours in the given space, k by hand.
+    SoftStepKNeighborsRegressor : Learns the number of neighbours rather than an embedding.
+    sklearn.neighbors.KNeighborsRegressor : Neighbours in the given space, with a given k.
+
+    Notes
+    -----
+    The formula ``weights @ y`` is that of section 3 of [1]_. The adjustment of neighbours is
+    known as bias-corrected matching in statistics [3]_.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
+    .. [2] Bair et al., "Prediction by Supervised Principal Components", 2006.
+    .. [3] Abadie and Imbens, 2011, on bias-corrected matching.
 
     Examples
     --------
@@ -363,41 +363,37 @@ class NONARegressor(NeighborRegressor):
 class NONAClassifier(NeighborClassifier):
     """Deep nearest neighbours classification.
 
-    A neural network learns a space in which near rows have similar classes; the probability
-    of a class is the weight of its neighbours there ("Nearness of Neighbors Attention", arXiv
-    2506.08139v1, section 3), times the odds that the network itself gives the class for the
-    query (`adjust`). Several such networks, trained on different validation splits, average
-    their probabilities. Features are scaled, and categories, gaps and dates encoded, inside.
-    With a `feature_extractor` rows may be images, texts or anything else that a torch
-    module takes, and the module is fine-tuned along.
+    A neural network learns an embedding in which near rows have similar classes. The probability
+    of a class is the sum of the weights of its rows among the nearest neighbours [1]_, times the
+    odds that the network itself predicts for the class (`adjust`). Several such networks average
+    their probabilities. Features are scaled, and categories, missing values and dates encoded,
+    inside. With a `feature_extractor`, rows may be images, texts or anything else that a torch
+    module takes, and the module is fine-tuned.
 
-    Read more in the :doc:`user guide </classes>`.
+    Read more on :doc:`classification </classes>`.
 
     Parameters
     ----------
     loss : {'log_loss', 'as_softmax'} or ASSoftmax, default='log_loss'
-        What training minimises. 'as_softmax' (arXiv 2508.03175) leaves out the classes that the
-        true one is ahead of by a margin, 0.1 unless an :class:`ASSoftmax` sets it, and so pushes
-        no row further that is safely right (see :class:`~nona_sklearn.losses.ASSoftmaxLoss`; of
-        an indicator matrix, its form for several labels, which adds up where the log loss is a
-        mean over them). Validation is judged by the log loss; without `early_stopping` epochs are
-        judged by the training loss, in which 'as_softmax' counts rows that are right by the
-        margin as 0, however sure they are.
+        The training loss. 'as_softmax' ignores classes whose probability is below that of
+        the true class by a margin, 0.1 unless an :class:`ASSoftmax` sets it (see
+        :class:`~nona_sklearn.losses.ASSoftmaxLoss`). For an indicator matrix it is the form for
+        several labels, which sums over them, while the log loss averages. The validation loss is
+        always the log loss. Without `early_stopping` the training loss chooses the epoch.
 
     class_weight : dict, list of dict, 'balanced' or None, default=None
-        How much the rows of each class count, beside `sample_weight`, in the loss and as
-        neighbours: {label: weight}, of several outputs a list of such. 'balanced': each class as
-        much as any other. None: all rows alike. Rows of :meth:`add_neighbors` count so, too; if
-        'balanced', by what fit found (``class_weight_``).
+        Weights of the classes, {label: weight}, in the loss and of the neighbours; they multiply
+        `sample_weight`. For several outputs, a list of dicts. 'balanced': all classes have the
+        same total weight. None: all rows are equal. Rows of :meth:`add_neighbors` have these
+        weights, too, which are ``class_weight_`` if 'balanced'.
 
     adjust : bool or 'auto', default='auto'
-        Whether neighbours of a class count more or less by the odds that the network itself
-        gives it for the query:
+        Whether to multiply the votes for a class by the odds that the network itself predicts:
         ``P(c) ~ ((1 - s) sum_j w_j 1[y_j = c] + s frequency_c) exp(h_c(q))``, where h is a
-        further output of the network and s, the share of the classes' frequencies, is learned: no
-        probability is 0. False is the papers' form, ``weights @ one_hot``: the rows are exactly
-        behind each probability, which may be 0.
-        'auto': without a `feature_extractor`.
+        further output of the network, and s, the share of the classes' frequencies, is learned,
+        so that no probability is 0. False is the paper's form, ``weights @ one_hot``: a
+        probability is a sum of the rows' weights, and may be 0. 'auto': True, unless a
+        `feature_extractor` is given.
 
     Attributes
     ----------
@@ -405,31 +401,44 @@ class NONAClassifier(NeighborClassifier):
         The labels, sorted; with several outputs those of each.
 
     class_weight_ : ndarray of shape (n_classes,), or list of such arrays
-        How much a row of each class counts, beside its sample weight; with several outputs
-        those of each, which multiply.
+        Weight of the rows of each class, by which their sample weights are multiplied; with
+        several outputs those of each, which multiply.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
         targets are one-hot, those of several outputs side by side.
 
     targets_ : ClassTargets
-        What `y` is: its classes, and how frequent they are.
+        The classes of `y` and their frequencies.
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
-        How much probabilities change when a column is permuted, as shares of the sum.
+        Permutation importance of each column: the mean squared change of the probabilities when
+        it is permuted, as shares of the sum.
 
     history_ : list of dict
-        skorch's history of each epoch of each network, one network after another:
+        skorch's history, a dict for each epoch of each network, one network after another:
         ``estimator`` (its number), ``train_loss`` (of `loss`), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
-        best. The last one of each network also holds ``stopped``, why there are no more: 'no
-        change', 'max_iter' or 'max_time'; and the one whose weights were kept ``kept``, True.
+        best. The last epoch of each network also has ``stopped``, the reason for the end of
+        training: 'no change', 'max_iter' or 'max_time'. The epoch whose weights were kept has
+        ``kept``, True.
 
     See Also
     --------
     NONARegressor : The same for numbers.
-    SoftStepKNeighborsClassifier : Learns the neighbourhood rather than the space.
-    sklearn.neighbors.KNeighborsClassifier : Neighbours in the given space, k by hand.
+    SoftStepKNeighborsClassifier : Learns the number of neighbours rather than an embedding.
+    sklearn.neighbors.KNeighborsClassifier : Neighbours in the given space, with a given k.
+
+    Notes
+    -----
+    The loss 'as_softmax' is that of [3]_.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
+    .. [2] Bair et al., "Prediction by Supervised Principal Components", 2006.
+    .. [3] Lv et al., "AS-Softmax", 2025, arXiv:2508.03175.
 
     Examples
     --------

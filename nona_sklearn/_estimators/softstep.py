@@ -57,11 +57,10 @@ def feature_importances(estimator: Any) -> np.ndarray:
 class SoftStepKNeighborsRegressor(NeighborRegressor):
     """Nearest neighbours regression that learns its neighbourhood.
 
-    SoftStep (arXiv 2506.08139v2) takes the place of k: a learned step on the similarities
-    rejects the rows that are too far, softly and, with ``softstep_params='pointwise'``, for each
-    query anew. The space is
-    that of the features, each of which learns how much it counts; or the given one, of
-    precomputed embeddings for example; or an embedding that is learned as well
+    SoftStep [1]_ replaces k by a learned step on the similarities, which reduces the weights of
+    far rows to 0. With ``softstep_params='pointwise'`` the step depends on the query. Rows are
+    compared by their features, whose weights are learned; by their features as they are, such as
+    precomputed embeddings (`learn_feature_weights`); or by a learned embedding
     (`hidden_layer_sizes`). The neighbours' targets are adjusted by an additive trend of the
     features (`adjust`).
 
@@ -70,113 +69,108 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     Parameters
     ----------
     n_neighbors : int, 'auto' or None, default='auto'
-        Largest number of rows behind a prediction, the nearest to the query. 'auto': with 's1',
-        the step's own; else the fewest, of some numbers from 10 to 100, whose validation loss is
-        within chance of the best, or without validation rows the leave-one-out loss. None: all
-        rows that the step keeps.
+        Largest number of rows behind a prediction, those nearest to the query. 'auto': with 's1',
+        the number that the step keeps; with 's2' the smallest of some numbers from 10 to 100
+        whose loss, on the validation rows or by leave-one-out, is within one standard error of
+        the lowest. None: all rows that the step keeps.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
-        Which columns of `X` are categories. 'from_dtype': those that hold strings, and a
-        DataFrame's categoricals. Otherwise their names, their numbers, or a mask of bool. None:
-        no column; one that holds strings is refused then. What becomes of each kind of column,
-        see :class:`TableEncoder`. A sparse `X` has none.
+        Which columns of `X` are categories. 'from_dtype': columns of strings, and a DataFrame's
+        categoricals. Otherwise their names, their numbers, or a boolean mask. None: no column;
+        columns of strings are then an error. See :class:`TableEncoder` for the encoding of each
+        kind of column. A sparse `X` has no categories.
 
     text_features : str, int, list, dict or None, default=None
-        Columns of texts in a table, by name or number, each with a vectoriser of scikit-learn or a
-        function of a list of str in a dict; without one, by n-grams of characters. See
-        :class:`TableEncoder`.
+        Columns of texts in a table, by name or number. A dict gives for each a vectoriser of
+        scikit-learn, or a function of a list of str; otherwise texts are encoded by n-grams of
+        characters. See :class:`TableEncoder`.
 
     max_categories : int, default=64
-        Largest number of columns that one category becomes. One of more levels becomes the mean
-        target of each level instead, computed from other rows for a training row, which therefore
-        differs from an equal query. With `groups` or `times`, rare levels share a column instead.
-        Unused with a `feature_extractor`.
+        Largest number of columns that a category is encoded as. A category of more levels is
+        encoded by the mean target of each level. For a training row the mean is over other rows,
+        so its encoding differs from that of an equal query. With `groups` or `times`, rare levels
+        share a column instead.
 
     weighting : str or Weighting, default='softmax'
-        'uniform' weighs neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
-        k. 'softmax' also by similarity, ``w ~ S exp(similarity / temperature)``, with a
-        learned temperature. Others as for :class:`NONARegressor`.
+        'uniform' weights neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
+        k. 'softmax' weights them also by similarity, ``w ~ S exp(similarity / temperature)``,
+        with a learned temperature. Others as for :class:`NONARegressor`.
 
     similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='log_l2'
         Similarity between rows. 'log_l2', the negative logarithm of the Euclidean distance,
-        weighs by inverse distance, to a power that is learned; 'l2', the negative distance,
-        is the papers'.
+        gives weights of inverse distance to a learned power. 'l2', the negative distance, is used
+        in the papers.
 
     softstep : {'s1', 's2'}, default='s1'
         Step function (see :class:`SoftStep`): 's1' rejects all rows beyond a learned
-        threshold, 's2' only fades them.
+        threshold, 's2' only reduces their weights.
 
     softstep_on : {'similarity', 'rank'}, default='rank'
-        Whether the step acts on similarities, scaled to [0, 1] for each query, as in the
-        paper, or on their scaled ranks, where a threshold means a share of the rows, be they
-        near or far.
+        What the step acts on: similarities, scaled to [0, 1] for each query, as in the paper; or
+        scaled ranks, for which a threshold is a share of the rows.
 
     softstep_params : {'global', 'pointwise'}, default='global'
         Whether the step's parameters are the same for all queries or depend on the query.
 
     learn_feature_weights : bool, default=True
-        Whether to learn a positive weight of each feature, a diagonal metric, by the same
-        leave-one-out loss, from equal weights of standardised features: no scaler is needed.
-        False takes the space as it is given, for embeddings. Unused with
-        `hidden_layer_sizes`. With ``weighting='uniform'`` and ``softstep_on='rank'`` the weights
-        stay as they start, since ranks have no gradient.
+        Whether to learn a positive weight for each standardised feature, by the leave-one-out
+        loss, starting from equal weights. False compares the features as they are given, such as
+        embeddings. Unused with `hidden_layer_sizes`. With ``weighting='uniform'`` and
+        ``softstep_on='rank'`` the weights stay equal, since ranks have no gradient.
 
     hidden_layer_sizes : int, array-like of int or None, default=None
-        None compares rows in the space of their features. A sequence learns an embedding with
-        these hidden layers, ``()`` a linear one, of standardised features.
+        Width of each hidden layer of a learned embedding of the standardised features; ``()``
+        makes it linear. None: rows are compared by their features.
 
     embedding_dim : int, default=32
         Number of dimensions of the learned embedding. Unused with
         ``hidden_layer_sizes=None``.
 
     adjust : bool, default=True
-        Whether a neighbour's target is adjusted by the difference that an additive trend makes
-        between it and the query, as an appraiser adjusts comparable sales: ``y_j + g(query) -
-        g(j)``. The trend g is a ridge regression on the piecewise-linear encoding of each feature
-        (Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning", 2022,
-        section 3.2), on features of two values or where more than 64 have more than two linear;
-        there is none for fewer than 10 rows or of more than 1,024 encoded columns. Its penalty is
-        that of the least leave-one-out error, with `groups` or `times` of whole groups or blocks
-        of time. The g of a training row is fitted to other rows. Predictions may leave the range
-        of the targets, but not `bounds`; far from all training rows the adjustment fades. False
-        is the paper's form, ``weights @ targets``: a weighted mean of training targets, within
-        their range.
+        Whether to adjust the targets of neighbours to the query, as an appraiser adjusts
+        comparable sales: ``y_j + g(query) - g(j)``. The trend g is a ridge regression on the
+        piecewise-linear encoding of each feature [2]_. Its penalty has the smallest leave-one-out
+        error; with `groups` or `times`, whole groups or blocks of time are left out. The g of a
+        training row is fitted to other rows. There is no trend for fewer than 10 rows or more
+        than 1,024 encoded columns. Predictions may leave the range of the training targets, but
+        not `bounds`. Far from all training rows, the adjustment fades. False is the paper's
+        estimator, ``weights @ targets``.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
-        The neighbours of a training step, as for :class:`NONARegressor`.
+        The neighbours in a training step, as for :class:`NONARegressor`.
 
     pool_size : int, default=1024
-        Number of neighbours of each step, its batch among them; all training rows, if there
-        are fewer. After training the step is narrowed to what suits the whole bank.
+        Number of neighbours in each training step, including its batch; all training rows, if
+        there are fewer. After training the step is narrowed for the whole bank.
 
     batch_size : int, default=256
-        Number of queries of each step.
+        Number of queries in each step.
 
     learning_rate_init : float, default=0.03
         Learning rate of AdamW.
 
     max_iter : int, default=200
-        Maximum number of epochs. Where it ends training, fit warns
-        (:class:`~sklearn.exceptions.ConvergenceWarning`).
+        Maximum number of epochs. If it ends training, fit issues a
+        :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     max_time : float or None, default=None
-        Seconds for the fit: its preparation, training, and the embedding of the training rows.
-        An epoch that would end later does not begin, but there is one at least. The best epoch
-        so far is kept. None sets no limit.
+        Time limit of fit in seconds, for preparation, training and the embedding of the training
+        rows. An epoch that would exceed the limit is not started, but there is at least one. The
+        weights of the best epoch are kept. None: no limit.
 
     early_stopping : bool, default=False
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
         epoch that predicts them best. If False, the epoch with the lowest training loss is
-        kept: a leave-one-out loss, which the few parameters of a step hardly overfit. Use True
+        kept: a leave-one-out loss, which the few parameters of a step rarely overfit. Use True
         with `hidden_layer_sizes`.
 
     n_iter_no_change : int, default=10
         Stop after this many epochs without improvement.
 
     verbose : bool or int, default=False
-        1: a line on the standard error stream, by tqdm, shows the epoch and the best loss, and how
-        long training may take at most. 2: skorch's table, a line for each epoch. With either, a
-        line shows how many of more than 4,096 predictions are done.
+        1: a progress line on the standard error stream shows the epoch, the best loss, and an
+        upper bound of the remaining time. 2: a table by skorch with a line for each epoch. Both
+        show the progress of more than 4,096 predictions.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation split, the batches and the pools.
@@ -190,16 +184,17 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
 
     scaler_ : StandardScaler, SmoothClipScaler or None
-        Standardises the features before they are weighted, without centring them for dot and
-        cosine. In the given space it only centres them, for l2, log_l2 and l1, which leaves
-        distances as they are. Before a learned embedding it is that of :class:`NONARegressor`.
+        Standardises the features before they are weighted, without centring for 'dot' and
+        'cosine'. In the given space it only centres them, for 'l2', 'log_l2' and 'l1', which
+        does not change distances. Before a learned embedding it is that of
+        :class:`NONARegressor`.
 
     history_ : list of dict
-        skorch's history of each epoch: ``train_loss`` and ``valid_loss`` (mean squared errors
-        of standardised targets, of several outputs their geometric mean), ``dur`` (seconds),
-        ``epoch``, and whether a loss is the best. The last one also holds ``stopped``, why there
-        are no more: 'no change', 'max_iter' or 'max_time'; and the one whose weights were kept
-        ``kept``, True.
+        skorch's history, a dict for each epoch: ``train_loss`` and ``valid_loss`` (mean squared
+        errors of standardised targets; of several outputs their geometric mean), ``dur``
+        (seconds), ``epoch``, and whether a loss is the best. The last epoch also has ``stopped``,
+        the reason for the end of training: 'no change', 'max_iter' or 'max_time'. The epoch whose
+        weights were kept has ``kept``, True.
 
     n_iter_ : int
         Number of epochs run.
@@ -211,25 +206,32 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Largest number of rows that a prediction can have; None: all.
 
     best_loss_ : float
-        Loss of the epoch whose weights were kept: of the validation rows, or without
-        `early_stopping` in training.
+        Validation loss of the epoch whose weights were kept, or training loss without
+        `early_stopping`.
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
-        Share of each feature in the mean squared distance between two rows; sums to 1. With
-        `adjust`, what the trend has of a feature is no part of it
-        (:meth:`attribute_adjustments`). Only with learned feature weights, and not of a wide
-        sparse matrix.
+        Share of each feature in the mean squared distance between two rows; they sum to 1. The
+        trend of `adjust` is not included (see :meth:`attribute_adjustments`). Only with learned
+        feature weights, and not for a wide sparse matrix.
 
     See Also
     --------
-    NONARegressor : Learns the space as well.
-    sklearn.neighbors.KNeighborsRegressor : The same with a hard, given k.
+    NONARegressor : Learns an embedding, with several networks.
+    sklearn.neighbors.KNeighborsRegressor : Neighbours in the given space, with a given k.
 
     Notes
     -----
     With ``learn_feature_weights=False``, as for any nearest neighbours method, features of
     different units need scaling first: put a :class:`~sklearn.preprocessing.StandardScaler`
     before it.
+
+    References
+    ----------
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
+    .. [2] Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning",
+       2022, section 3.2. Features of two values are linear, and so are all where more than 64
+       have more than two.
 
     Examples
     --------
@@ -284,29 +286,28 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 class SoftStepKNeighborsClassifier(NeighborClassifier):
     """Nearest neighbours classification that learns its neighbourhood.
 
-    SoftStep (arXiv 2506.08139v2) plays the part of k: a learned step on the similarities
-    rejects the rows that are too far, softly and, with ``softstep_params='pointwise'``, for each
-    query anew. The space is
-    that of the features, each of which learns how much it counts; or the given one, of
-    precomputed embeddings for example; or an embedding that is learned as well
+    SoftStep [1]_ replaces k by a learned step on the similarities, which reduces the weights of
+    far rows to 0. With ``softstep_params='pointwise'`` the step depends on the query. Rows are
+    compared by their features, whose weights are learned; by their features as they are, such as
+    precomputed embeddings (`learn_feature_weights`); or by a learned embedding
     (`hidden_layer_sizes`).
 
-    Read more in the :doc:`user guide </classes>`.
+    Read more on :doc:`classification </classes>`.
 
     Parameters
     ----------
     class_weight : dict, list of dict, 'balanced' or None, default=None
-        How much the rows of each class count, as for :class:`NONAClassifier`.
+        Weights of the classes, as for :class:`NONAClassifier`.
 
     smoothing : bool, default=True
         Whether the classes' frequencies have a learned share in each probability, so that none
-        is 0. False is the papers' form: the rows are exactly behind each probability.
+        is 0. False is the paper's form: a probability is a sum of the rows' weights.
 
     early_stopping : bool, default=True
         Whether to set aside `validation_fraction` of the rows, to keep the weights of the epoch
         that predicts them best, and to choose temperature and smoothing by them. If False, the
         epoch with the lowest training loss is kept: a leave-one-out loss, which the weights
-        of many features overfit where rows are few.
+        of many features overfit if there are few rows.
 
     Attributes
     ----------
@@ -315,16 +316,21 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         targets are one-hot, those of several outputs side by side.
 
     targets_ : ClassTargets
-        What `y` is: its classes, and how frequent they are.
+        The classes of `y` and their frequencies.
 
     history_ : list of dict
         As for :class:`NONAClassifier`.
 
     See Also
     --------
-    NONAClassifier : Learns the space as well.
+    NONAClassifier : Learns an embedding, with several networks.
     SoftStepKNeighborsRegressor : The same for numbers.
-    sklearn.neighbors.KNeighborsClassifier : The same with a hard, given k.
+    sklearn.neighbors.KNeighborsClassifier : Neighbours in the given space, with a given k.
+
+    References
+    ----------
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
 
     Examples
     --------
