@@ -278,3 +278,12 @@ def test_the_similarity_of_embeddings_on_paper():
     assert geometry.linear_cka(corners[:, :1], corners[:, 1:]) == pytest.approx(0)
     # One of two equal dimensions.
     assert geometry.linear_cka(corners, corners[:, :1]) == pytest.approx(1 / np.sqrt(2))
+
+
+def test_the_claims_about_geometry_hold_in_the_ledger():
+    pd = pytest.importorskip("pandas")
+    from benchmarks import geometry
+
+    results = pd.read_csv(command.RESULTS / "geometry.csv")
+    assert len(results) == len(geometry.SETS) * len(geometry.SEEDS) * len(geometry.HEADS)
+    geometry.check(results)
