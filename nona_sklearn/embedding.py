@@ -147,27 +147,31 @@ class MLPEmbedding(nn.Module):
 
 
 class PeriodicEmbedding(nn.Module):
-    """Each feature beside a linear mix of its waves at learned frequencies and phases.
+    """Each feature, and a linear map of its sines with learned frequencies and phases.
 
     Known as PBLD: ``[x, Linear(sin(2 pi c x + b))]`` with a small linear layer for each feature
-    (Holzmueller et al., "Better by Default", section 3, after Gorishniy et al., "On Embeddings for
-    Numerical Features in Tabular Deep Learning", section 3.3). With it, a shallow embedding can
-    follow functions that are not smooth in a feature. The papers' cosine is equivalent, since
-    phases `b` cover the circle; the gradient of the sine takes one pass less. The output,
-    (n, out_features), is of widened features, their mixes, and the features passed on.
+    [1]_, [2]_. It lets a shallow embedding fit functions that are not smooth in a feature. The
+    papers use the cosine, which is equivalent, since the phases `b` cover the circle. The output,
+    (n, out_features), holds the widened features, the linear maps, and the other features.
 
     Parameters
     ----------
     n_features : int
         Number of input features; expected to be standardised.
     columns : sequence of int, optional
-        The features to widen; the others, such as binary ones, are passed on. None: all.
+        The features to widen; the others, such as binary ones, are not changed. None: all.
     n_frequencies : int, default=16
         Number of frequencies `c` per feature.
     frequency_scale : float, default=0.1
         Standard deviation of the initial frequencies, in periods per unit.
     width : int, default=8
         Number of outputs per widened feature, itself included.
+
+    References
+    ----------
+    .. [1] Holzmüller et al., "Better by Default", 2024, arXiv:2407.04491, section 3.
+    .. [2] Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning", 2022,
+       arXiv:2203.05556, section 3.3.
 
     Examples
     --------

@@ -20,7 +20,7 @@ NEGLIGIBLE_LOSS = 1e-3
 
 
 class LogLoss(nn.Module):
-    """Minus the logarithm of the true class's probability.
+    """Negative logarithm of the probability of the true class.
 
     Parameters
     ----------
@@ -72,20 +72,24 @@ class LogLoss(nn.Module):
 
 
 class ASSoftmaxLoss(LogLoss):
-    """In training, the log loss among the classes that are not beaten by a margin yet.
+    """Log loss that, in training, ignores classes below the true one by a margin.
 
-    A class with a probability of more than `margin` below the true one's is left out of the
-    softmax (AS-Softmax, arXiv 2508.03175). If all are, the loss is 0, and so is its gradient. In
-    eval mode this is the log loss, since the other only covers what is still to be learned.
+    A class whose probability is more than `margin` below that of the true class is left out of
+    the softmax [1]_. If all wrong classes are, loss and gradient are 0. In eval mode this is the
+    log loss.
 
     Parameters
     ----------
     sizes : int or sequence of int, optional
         How many classes each output has. None: there is one output.
     margin : float, default=0.1
-        From 0 to 1, where all classes stay: the log loss.
+        From 0 to 1; 1 is the log loss.
     reduction : {'mean', 'none'}, default='mean'
         The mean over rows and outputs, or a loss for each of them.
+
+    References
+    ----------
+    .. [1] Lv et al., "AS-Softmax", 2025, arXiv:2508.03175.
 
     Examples
     --------
@@ -168,12 +172,12 @@ class ASSoftmaxLoss(LogLoss):
 
 
 class MultilabelASSoftmaxLoss(LogLoss):
-    """:class:`~nona_sklearn.losses.ASSoftmaxLoss` of labels: each output is whether a row has one.
+    """:class:`~nona_sklearn.losses.ASSoftmaxLoss` of several labels, of which a row may have any.
 
-    In training, a row's labels compete with each other: by z, the logarithms of their odds, and
-    p, the softmax of z. A label that the row lacks is left out if p of all labels that it has are
-    more than `margin` above; a label that it has, if its own p is more than `margin` above those
-    of all that it lacks. Nothing is left out where a row has all labels or none. The loss is
+    In training, the labels of a row are compared by z, the logarithms of their odds, and p, the
+    softmax of z [1]_. A label that the row lacks is left out if p of all labels that it has are
+    more than `margin` above; a label that it has, if its p is more than `margin` above those
+    of all that it lacks. No label is left out if a row has all labels or none. The loss is
     log(1 + sum of exp(z) of those it lacks) + log(1 + sum of exp(-z) of those it has), of shape
     (q, 1). In eval mode this is the log loss.
 
@@ -183,6 +187,10 @@ class MultilabelASSoftmaxLoss(LogLoss):
         As for :class:`ASSoftmaxLoss`.
     reduction : {'mean', 'none'}, default='mean'
         As for :class:`ASSoftmaxLoss`.
+
+    References
+    ----------
+    .. [1] Lv et al., "AS-Softmax", 2025, arXiv:2508.03175.
 
     Examples
     --------

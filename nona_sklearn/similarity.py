@@ -25,9 +25,10 @@ NEAR = 2.0**-13  # of a query's length: below that, a product in float64 loses d
 
 
 def l2(query: Tensor, neighbors: Tensor) -> Tensor:
-    """Negative Euclidean distance, ``-||z - z'||_2``: the NONA paper's best similarity.
+    """Negative Euclidean distance, ``-||z - z'||_2``.
 
-    The distance is not squared, so that a far neighbour keeps a small weight.
+    It was the best similarity in the NONA paper [1]_. The distance is not squared, so that a far
+    neighbour keeps a small weight.
 
     Parameters
     ----------
@@ -40,6 +41,11 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     -------
     Tensor of shape (q, n)
         Similarities in `query`'s dtype; the gradient at distance zero is zero.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1.
 
     Examples
     --------
@@ -81,8 +87,8 @@ def near_pairs(values: Tensor, bound: Tensor, at_once: int = 2**16) -> Iterator[
 def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     """Negative Euclidean distance in the inputs' own precision: twice as fast, for training.
 
-    In float32 its error near zero is about 0.001 of the neighbours' spread, which is negligible
-    beside the random choice of a training step's neighbours.
+    In float32 its error near zero is about 0.001 of the neighbours' spread, which is small
+    compared with the effect of the random choice of neighbours in a training step.
 
     Parameters and return value as for :func:`l2`.
 
@@ -103,9 +109,9 @@ def rounded_l2(query: Tensor, neighbors: Tensor) -> Tensor:
 def log_l2(query: Tensor, neighbors: Tensor) -> Tensor:
     """Negative logarithm of the Euclidean distance, ``-log ||z - z'||_2``.
 
-    A softmax of it weighs by inverse distance, as k-NN's ``weights='distance'`` does; a softmax
-    at temperature `t` weighs by ``distance ** (-1 / t)`` (Shepard's interpolation), which follows
-    the local density of neighbours. Equal rows are as similar as the dtype allows.
+    A softmax of it gives weights of inverse distance, as k-NN's ``weights='distance'``; at
+    temperature `t` they are ``distance ** (-1 / t)`` (Shepard's interpolation). The similarity of
+    equal rows is the largest that the dtype allows.
 
     Parameters and return value as for :func:`l2`.
 

@@ -1,6 +1,6 @@
 """SoftStep: a learned, per-query sparse mask on the similarities. A differentiable k.
 
-The recipe, in the order of this file: scale each query's similarities (or their ranks) to
+In the order of this file: scale each query's similarities (or their ranks) to
 [0, 1], pass them through a step function that falls from 1 to 0, and add the step's logarithm
 to the similarities before the softmax. For a rejected neighbour, it is minus infinity.
 
@@ -36,6 +36,8 @@ STEP_MULTIPLES = (1.0, 0.7, 0.5, 0.35, 0.25)  # of `narrowing`, tried after trai
 def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
     """Min-max scale each row over its admitted neighbours: farthest 0, nearest 1.
 
+    These are the scaled similarities x on which the step of [1]_ acts.
+
     Parameters
     ----------
     similarity : Tensor of shape (q, n)
@@ -46,6 +48,11 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
     -------
     Tensor of shape (q, n)
         `x` in [0, 1]. Where all admitted neighbours are equally near, all have x = 1.
+
+    References
+    ----------
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
 
     Examples
     --------
@@ -71,7 +78,7 @@ def scale_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tens
 def equally_near(nearest: Tensor, farthest: Tensor) -> Tensor:
     """Find where the nearest and the farthest neighbour differ by rounding only.
 
-    Stretched to [0, 1], rounding alone would decide which neighbours are rejected.
+    Scaled to [0, 1], such differences would decide which neighbours are rejected.
 
     Parameters
     ----------
@@ -100,12 +107,17 @@ def equally_near(nearest: Tensor, farthest: Tensor) -> Tensor:
 def rank_similarity(similarity: Tensor, excluded: Tensor | None = None) -> Tensor:
     """Scaled ranks instead of scaled similarities: the j-th nearest of m gets (m-j)/(m-1).
 
-    The step's thresholds then mean "this share of the admitted neighbours", whatever their
-    distances: the SoftStep paper's own suggestion for future work. Ranks are piecewise
-    constant, so no gradient reaches the similarities.
+    The step's thresholds are then shares of the admitted neighbours, whatever their distances,
+    which [1]_ suggests for future work. Ranks are piecewise constant, so similarities get no
+    gradient.
 
     Parameters and return value as for :func:`scale_similarity`; equally near neighbours share
     their best rank.
+
+    References
+    ----------
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
 
     Examples
     --------
@@ -157,7 +169,7 @@ def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
     ``S1 = u^(1/t) / (u^(1/t) + (1-u)^(1/t))`` with ``u = (x-a)/(b-a)``, computed as
     ``logsigmoid(logit(u) / t)``, which neither overflows nor divides by zero. With t -> 0 it
-    tends to a hard threshold at (a+b)/2.
+    tends to a hard threshold at (a+b)/2. The step is one of the two of [1]_.
 
     Parameters
     ----------
@@ -172,6 +184,11 @@ def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
     -------
     Tensor of shape (q, n)
         Log step in [-inf, 0], with zero gradient where it is -inf or 0.
+
+    References
+    ----------
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
 
     Examples
     --------
@@ -193,10 +210,15 @@ def log_s2(x: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
     ``S2 = (x/b)^((b-x) t/(1-t))`` for x < b, else 1; so
     ``log S2 = t/(1-t) (b-x) ln(x/b)``. Only the farthest neighbour (x = 0) is rejected
-    outright. SoftStep paper, equation 3.
+    outright. This is equation 3 of [1]_.
 
     Parameters and return value as for :func:`log_s1`, with `b` in (0, 1]; the nearer `t` is to 1,
     the steeper the step.
+
+    References
+    ----------
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, equation 3.
 
     Examples
     --------
@@ -236,7 +258,7 @@ class SoftStep(nn.Module):
         one and rejects only the farthest neighbour.
     params : {'global', 'pointwise'}, default='global'
         One learned (a, b, t) for all queries, or one for each query, a linear map of its
-        embedding. Both pass through a sigmoid (SoftStep paper, section 3).
+        embedding. Both pass through a sigmoid.
     on : {'similarity', 'rank'}, default='similarity'
         Whether the step acts on scaled similarities or on scaled ranks.
     embedding_dim : int, optional
@@ -250,12 +272,13 @@ class SoftStep(nn.Module):
 
     Notes
     -----
-    A step on similarities is that of the SoftStep paper, sections 2 and 3 [1]_. A step on ranks is
-    its suggestion for future work.
+    A step on similarities is that of the SoftStep paper, section 3 [1]_. A step on ranks is its
+    suggestion for future work.
 
     References
     ----------
-    .. [1] "SoftStep", arXiv:2506.08139v2, sections 2 and 3.
+    .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
 
     Examples
     --------

@@ -35,16 +35,16 @@ FORGOTTEN = "forgotten level {}"  # in the place of a level that no row has any 
 
 @storable_estimator
 class TableEncoder(Documented, TransformerMixin, BaseEstimator):
-    """Numbers, categories, gaps and dates of a table as one matrix of numbers.
+    """Encode numbers, categories, missing values and dates of a table as a matrix of numbers.
 
-    The estimators encode `X` with it before they scale it, and keep it as ``features_``.
+    The estimators encode `X` with it before scaling, and store it as ``features_``.
 
     ==================================  ========================================================
-    column                              becomes
+    column                              encoding
     ==================================  ========================================================
-    number, truth value, duration       itself (a duration in seconds)
-    gaps in these, and in dates         the median, and a column that marks them if there were
-                                        gaps in fit
+    number, boolean, duration           itself (a duration in seconds)
+    missing values in these and dates   the median, and an indicator column if values were missing
+                                        in fit
     category                            a column for each level; rare levels share one with those
                                         that were not in fit
     category of more than               within an estimator, the mean target of each level (of
@@ -55,40 +55,39 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     date                                year, days passed, and sine and cosine of the position in
                                         the year, the week and the day, where they differ
     strings that are all numbers        numbers, with a warning: 25.3, -4e3, 1,234.50, 12%, $3.20,
-                                        12 EUR or, if no other reading fits, 3,20; marks of gaps
-                                        beside them, such as "", NA or ?, are gaps. Codes stay
-                                        categories: one has a leading zero, or all are whole
-                                        numbers that are years, few that repeat, or too long
-    strings that are all dates          dates: silently of ISO 8601, such as 2025-01-31 or
-                                        2025-01-31T12:00; with a warning of one other form, such
-                                        as 31.01.2025, 20250131, Jan 31, 2025 or, where one day
-                                        is above 12, 01/31/2025, perhaps with a time
-    text (`text_features`)              what a vectoriser makes of it, at most 30 columns if it
-                                        makes sparse ones; a gap is an empty text
+                                        12 EUR or, if no other reading fits, 3,20. Strings such
+                                        as "", NA or ? are missing values. Codes stay categories:
+                                        one has a leading zero, or all are whole numbers that are
+                                        years, few that repeat, or too long
+    strings that are all dates          dates: without a warning in ISO 8601, such as 2025-01-31
+                                        or 2025-01-31T12:00; with a warning in one other form,
+                                        such as 31.01.2025, 20250131, Jan 31, 2025 or, if one day
+                                        is above 12, 01/31/2025, optionally with a time
+    text (`text_features`)              the result of a vectoriser, reduced to 30 columns if it
+                                        is sparse; a missing value is an empty text
     ==================================  ========================================================
 
     Parameters
     ----------
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
-        Which columns are categories. 'from_dtype': those that hold strings, and a DataFrame's
-        categoricals. Otherwise their names, their numbers, or a mask of bool of shape
+        Which columns are categories. 'from_dtype': columns of strings, and a DataFrame's
+        categoricals. Otherwise their names, their numbers, or a boolean mask of shape
         (n_features,). None: no column. Other columns of strings are an error.
 
     text_features : str, int, list, dict or None, default=None
-        Columns of texts, by name or number. A dict holds for each a transformer of scikit-learn
-        for a list of str, such as ``TfidfVectorizer()``, of which fit takes a copy, or a function
-        from a list of str to an array of shape (n, d), such as a model of embeddings. Sparse
+        Columns of texts, by name or number. A dict gives for each a transformer of scikit-learn
+        for a list of str, such as ``TfidfVectorizer()``, which fit copies, or a function
+        from a list of str to an array of shape (n, d), such as an embedding model. Sparse
         results are reduced by :class:`~sklearn.decomposition.TruncatedSVD` to 30 columns at most.
-        Of columns that are only named, the vectoriser is TF-IDF of n-grams of 3 and 4 characters.
-        None: no column.
+        The default vectoriser is TF-IDF of n-grams of 3 and 4 characters. None: no column.
 
     max_categories : int, default=64
-        Largest number of columns that one category becomes, and of levels that an estimator
-        does not replace by the mean of its targets at each.
+        Largest number of columns that a category is encoded as. Within an estimator, a category
+        of more levels is encoded by the mean target of each level.
 
     min_frequency : int or float, default=0.01
         Levels of fewer training rows than this, or than this share of them, share one column.
-        Otherwise, two rows with the same rare level would be near for that alone.
+        Otherwise, two rows with the same rare level would be near for that reason alone.
 
     Attributes
     ----------
@@ -157,9 +156,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If a column holds what is neither numbers, categories, dates nor durations, if
-            `categorical_features` names dates, `text_features` what are no strings, or `X` is a
-            LazyFrame.
+            If a column holds anything but numbers, categories, dates or durations, if
+            `categorical_features` names dates, if `text_features` names columns of other than
+            strings, or if `X` is a LazyFrame.
         ValueError
             If `categorical_features` or `text_features` names no column, both name the same one,
             or a column holds infinity.
@@ -293,12 +292,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Numbers, float64, without gaps.
+            Numbers, float64, without missing values.
 
         Raises
         ------
         ValueError
-            If columns are missing or unknown, or their contents are not those in fit; if numbers
+            If columns are missing or unknown, if their kinds are not those in fit, or if numbers
             are infinite.
 
         Examples

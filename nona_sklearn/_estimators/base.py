@@ -106,30 +106,30 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             text, when predictions are for new groups. In training no row is a neighbour of its
             own group, and a group is all training or all validation. None: each row by itself.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row in the losses and as a neighbour: a row of weight 2 equals two,
-            but takes one place among `n_neighbors`.
-            Rows of weight 0 are ignored and do not join the bank; the others keep their numbers
-            in `X`. The scaling of the features is invariant to weights. None: all are equal.
+            Weight of each row in the losses and as a neighbour. A row of weight 2 equals two
+            rows, but takes one place among `n_neighbors`. Rows of weight 0 are ignored and do not
+            join the bank; the others keep their numbers in `X`. The scaling of the features
+            ignores weights. None: all are equal.
         times : array-like of shape (n_samples,) or str, default=None
-            Time of each row, when predictions are for later ones: numbers, dates or durations, in
+            Time of each row, if predictions are for later rows: numbers, dates or durations, in
             any order, or the name of a column of `X`. Validation rows are blocks of time, each
             predicted from earlier rows. In training no row has neighbours that are near to it in
-            time. Afterwards a row of the bank is predicted from earlier rows alone, as with
-            ``predict(None)``; with a column, so is every query. None: rows have no order.
+            time. After fit, rows of the bank (``predict(None)``) are predicted from earlier rows
+            only; if the times are a column of `X`, so are all queries. None: rows have no order.
         half_life : float or timedelta, default=None
-            By how much later another row weighs twice as much as a neighbour, in the unit of
-            `times`, for dates a timedelta or seconds. None: their age is irrelevant.
+            Age after which the weight of a row is halved, in the unit of `times`; for dates a
+            timedelta or seconds. None: weights do not depend on age.
         X_val : {array-like, sparse matrix} of shape (n_val, n_features), default=None
             Validation rows, on which no network is trained, instead of those that
-            `validation_fraction` sets aside of `X`. With `groups`, they are of other groups; with
-            an array of `times`, they are later than all.
+            `validation_fraction` sets aside. With `groups`, they belong to other groups; with
+            an array of `times`, they are later than all rows of `X`.
         y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
             Their targets.
         sample_weight_val : array-like of shape (n_val,), default=None
             Their weights. None: all are equal.
         add_validation : bool, default=False
-            Whether these rows join the bank after training, as by :meth:`add_neighbors`. Rows that
-            are set aside of `X` always do.
+            Whether these rows join the bank after training, as by :meth:`add_neighbors`. Rows of
+            `X` that are set aside always do.
 
         Returns
         -------
@@ -147,10 +147,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         A fit that fails or is interrupted leaves the estimator as it was before the call. Until it
         ends, other threads get the results of the earlier fit.
 
-        With `times`, a row that no other is earlier than has no neighbours: its prediction is NaN,
-        and of classes all are equally probable. :meth:`score` leaves such rows out. With `groups`
-        as well, neighbours in training and validation are neither later nor of the same group; in
-        ``predict(None)``, earlier rows of a row's group are its neighbours.
+        With `times`, the earliest rows have no neighbours: their predictions are NaN, and all
+        classes are equally probable. :meth:`score` leaves such rows out. With `groups` as well,
+        neighbours in training and validation are neither later nor of the same group; in
+        ``predict(None)``, earlier rows of the same group are neighbours.
 
         Examples
         --------
@@ -236,8 +236,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def embed(self, X):
         """Embed queries once for several methods.
 
-        The result replaces `X` in :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and so
-        on, which saves the time of a large feature extractor.
+        The result replaces `X` in :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and other
+        methods, which saves time with a large feature extractor.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         Embedded
-            The queries, for this estimator until it is fitted anew.
+            The queries, for this estimator until it is fitted again.
 
         Examples
         --------
@@ -266,10 +266,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return Embedded(embeddings, fitted.network_, labels_of(X), times=times)
 
     def transform(self, X):
-        """Embed rows in the space where neighbours are compared.
+        """Embed rows in the space in which they are compared.
 
         In the given space (``SoftStepKNeighborsRegressor`` with ``hidden_layer_sizes=None``)
-        these are the features, for l2 and l1 less their training means.
+        these are the features; for 'l2' and 'l1' their training means are subtracted.
 
         Parameters
         ----------
@@ -305,14 +305,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, each without itself (leave-one-out).
         tolerance : float, default=0.0
-            Weights up to this one are left out, and the others scaled to sum to 1.
+            Weights up to this one are set to 0, and the others are scaled to sum to 1.
 
         Returns
         -------
         sparse CSR array of shape (n_queries, n_neighbors)
-            Weights; each row sums to 1. Column j is the j-th row of the bank. The product with the
-            bank's targets, those given to fit, is the prediction, to rounding, where nothing is
-            adjusted and ``tolerance=0``.
+            Weights; each row sums to 1. Column j is the j-th row of the bank. With
+            ``adjust=False`` and ``tolerance=0``, the product with the bank's targets is the
+            prediction.
 
         Raises
         ------
@@ -340,7 +340,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return weights
 
     def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
-        """Heaviest neighbours of each query, heaviest first.
+        """Find the neighbours with the largest weights, in descending order.
 
         Parameters
         ----------
@@ -350,32 +350,32 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         n_neighbors : int, default=5
             Number of neighbours to return.
         return_distance : bool, default=True
-            Whether to return the weights of the neighbours. They are not distances: the
-            parameter is named as in scikit-learn.
+            Whether to return the weights of the neighbours. They are not distances; the
+            name of the parameter is that of scikit-learn.
         return_names : bool, default=False
             Whether to return names instead of ids.
 
         Returns
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
-            Weights, not distances as in scikit-learn: the share that each neighbour has in
-            the prediction. Only with ``return_distance=True``.
+            Weights in the prediction, not distances as in scikit-learn. Only with
+            ``return_distance=True``.
         ids : ndarray of shape (n_queries, n_neighbors)
-            Which rows the neighbours are: row numbers in the data given to fit, and what
-            :meth:`add_neighbors` returned. With ``return_names=True`` their names, as
-            :meth:`explain` gives them. With times, -1 or None where fewer rows are earlier than
-            the query.
+            Ids of the neighbours: row numbers in the data given to fit, and the results of
+            :meth:`add_neighbors`. With ``return_names=True`` their names, as in the table of
+            :meth:`explain`. With times, -1 or None if fewer rows are earlier than the query.
 
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of rows that are admitted: one
-            less than all with ``X=None``.
+            If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
+            ``X=None``).
 
         Notes
         -----
         If more neighbours are requested than have weight, the next nearest rows follow, with a
-        weight of 0. Of several networks, each row is placed by the one to which it is nearest.
+        weight of 0. With several networks, each row is placed by the network in which it is
+        nearest.
 
         Examples
         --------
@@ -396,7 +396,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return (weights, found) if return_distance else found
 
     def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
-        """Heaviest neighbours of each query, as a graph.
+        """Graph of the neighbours with the largest weights.
 
         Parameters
         ----------
@@ -405,13 +405,13 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         n_neighbors : int, default=5
             Number of neighbours of each query.
         mode : {'connectivity', 'weight'}, default='connectivity'
-            What the entries are: ones, or weights, where scikit-learn has distances.
+            Whether the entries are ones, or weights (not distances as in scikit-learn).
 
         Returns
         -------
         sparse CSR array of shape (n_queries, n_bank_rows)
-            `n_neighbors` entries in each row, heaviest first. Column j is the j-th row of the
-            bank: where none was removed, the row of that id.
+            `n_neighbors` entries in each row, in descending order of weight. Column j is the j-th
+            row of the bank; if no row was removed, j is its id.
 
         Raises
         ------
@@ -438,9 +438,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
         """Table of the share of each column in the distance between a query and a neighbour.
 
-        Which differences keep the two rows apart, and so which similarities matter: integrated
-        gradients of the squared Euclidean distance in the learned space, along the line from
-        neighbour to query.
+        It shows which differences make two rows dissimilar. Shares are integrated gradients [1]_
+        of the squared Euclidean distance in the learned space, along the line from neighbour to
+        query.
 
         Parameters
         ----------
@@ -450,15 +450,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
             them: the bank does not store features.
         n_neighbors : int, optional
-            Largest number of neighbours of a query, heaviest first. None: all that have weight.
+            Largest number of neighbours of a query, those with the largest weights. None: all
+            that have weight.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             A line for each query and neighbour, with the columns ``query``, ``neighbor`` and
             ``weight``, and one for each feature: its share of the squared distance, averaged over
-            the networks. The shares sum to 1, or are 0 of rows that are equal. A negative one
-            belongs to a difference that makes up for another.
+            the networks. The shares sum to 1, or are all 0 for equal rows. The share of a
+            difference that offsets another is negative.
 
         Raises
         ------
@@ -468,7 +469,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         References
         ----------
-        Sundararajan et al., "Axiomatic Attribution for Deep Networks" (2017), equation 1.
+        .. [1] Sundararajan et al., "Axiomatic Attribution for Deep Networks", 2017, equation 1.
 
         Examples
         --------
@@ -500,8 +501,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            k, if k neighbours weigh the same and the others nothing; from 1 to all rows. A row
-            is one neighbour, whatever its sample weight.
+            From 1 to the number of rows: k, if k neighbours have equal weights and the others
+            none. A row is one neighbour, whatever its sample weight.
 
         Examples
         --------
@@ -524,9 +525,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            How many rows have a weight above 0 in the mean of the networks: the entries of
-            :meth:`neighbor_weights`. Of weightings that never end, such as 'softmax', all rows but
-            those whose weight is no more than rounding.
+            Number of entries of :meth:`neighbor_weights`. For weightings without end, such as
+            'softmax' with ``n_neighbors=None``, all rows except those whose weight rounds to 0.
 
         Examples
         --------
@@ -539,7 +539,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return evaluate(self, X)[1].support_sizes().cpu().numpy()
 
     def soft_n_neighbors(self, X=None):
-        """Size of the neighbourhood that SoftStep learned for each query: its k.
+        """Size of the neighbourhood that SoftStep learned for each query, its soft k.
 
         Parameters
         ----------
@@ -576,9 +576,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def distance_to_bank(self, X=None):
         """Distance of each query to the nearest row of the bank.
 
-        Compare it with what is usual for the bank itself,
-        ``np.quantile(reg.distance_to_bank(), 0.99)``: a prediction farther out leans on rows
-        that are not like it, and its distribution does not account for that.
+        Compare it with the distances among the rows of the bank,
+        ``np.quantile(reg.distance_to_bank(), 0.99)``. For a query that is farther away, the
+        neighbours are not similar, and its prediction interval may be too narrow.
 
         Parameters
         ----------
@@ -588,7 +588,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            Euclidean distances between embeddings, those of several networks side by side.
+            Euclidean distances between embeddings, without unit; those of several networks are
+            concatenated.
 
         Examples
         --------
@@ -623,11 +624,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A row for each of the bank, in its order: ``neighbor``, its name; ``id``; ``weight``,
-            the sum of its weights over the queries; ``change``, the root mean square, over
-            queries, of the change of a prediction when the row is left out; ``error``, the
-            mean change of the squared error then, where targets are known: positive where the
-            row helps. Several outputs add up; of classes these are the probabilities of all.
+            A line for each row of the bank, in its order, with the columns
+
+            - ``neighbor``, its name, and ``id``,
+            - ``weight``, the sum of its weights over the queries,
+            - ``change``, the root mean square, over queries, of the change of a prediction when
+              the row is left out, in the units of `y`,
+            - ``error``, if targets are known: the mean change of the squared error, in squared
+              units of `y`. It is positive if the row reduces the error.
+
+            ``change`` and ``error`` are sums over the outputs; for classes they are those of the
+            probabilities.
 
         Raises
         ------
@@ -636,17 +643,15 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Notes
         -----
-        In closed form, where the others share a row's weight in proportion: without row j a
-        network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where y_j is adjusted.
-        This holds fixed the scale of a step. With `n_neighbors` and the weightings 'softpick',
-        'sparse_softmax', 'sparsemax', 'entmax' and 'preconditioned' others take a row's place: its
-        queries are then predicted again without it. If k rows share a prediction, it takes k times
-        as long as a prediction. For rows of weight 0 the scale of a step is
-        held, too. How far adjustments fade for a query beyond their reach is held fixed always.
+        Without row j, a network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where
+        y_j is the adjusted target, if the other rows share its weight in proportion. The scale of
+        a step, and the fading of adjustments far from the bank, are kept fixed. With `n_neighbors`
+        and the weightings 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' and
+        'preconditioned', other rows replace the row, so its queries are predicted again without
+        it. The time grows with the number k of contributing rows, up to k predictions.
 
-        Each of several similar rows has little influence, since the others would take its
-        place: influences do not add up. A row leaves with all of its sample weight; queries
-        count alike.
+        Each of several similar rows has little influence, since the others replace it. Influences
+        do not add up. A row is left out with all of its sample weight; queries have equal weights.
 
         Examples
         --------
@@ -696,46 +701,44 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         max_rows=None,
         max_age=None,
     ):
-        """Let labelled rows take part in predictions, without training.
+        """Add labelled rows to the bank, without training.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to add. The index of a DataFrame names them, if it has one beside row numbers
-            (without one, that of `y`).
+            Rows to add. The index of a DataFrame, or that of `y`, names them, unless it is a
+            range of numbers.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Their targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            How much each counts, above 0, in the unit of the weights given to fit. None: 1
-            each, as a row of a fit without weights does.
+            Weight of each row, above 0, in the unit of the weights given to fit. None: 1.
         times : array-like of shape (n_samples,) or str, default=None
-            Times of the rows, if fit was given times. None where these are a column of `X`.
+            Times of the rows, if fit was given times. None if these are a column of `X`.
         groups : array-like of shape (n_samples,), default=None
-            Groups of the rows, if fit was given groups: those of fit, or others. None: each row is
-            a group by itself.
+            Groups of the rows, if fit was given groups: those of fit, or new ones. None: each row
+            is a group by itself.
         max_rows : int, default=None
-            Number of rows that the bank holds afterwards at most: the oldest leave. It needs
-            times. None sets no bound.
+            Largest number of rows of the bank after the call; the oldest rows are removed. It
+            needs times. None: no limit.
         max_age : float or timedelta, default=None
-            Time by which a row may be older than the latest one, in the unit of the times, for
-            dates a timedelta or seconds: older rows leave. None sets no bound.
+            Largest age of a row relative to the latest one, in the unit of the times; for dates a
+            timedelta or seconds. Older rows are removed. None: no limit.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Their ids, which no other row had or will have.
+            Their ids, which are never used for other rows.
 
         Raises
         ------
         ValueError
             If a parameter is invalid, `X` or `y` has other columns than those given to fit,
-            times are missing, or there are times or groups, but none were given to fit.
+            times are missing, or times or groups are given, but none were given to fit.
 
         Notes
         -----
-        Rows without a name are called "added <id>" if those given to fit have names, which may
-        be numbers. Where these go by their row numbers, so do they, and numbers in the index
-        of added rows are not names: they count the rows of another table.
+        If the rows given to fit have names, added rows without a name are named "added <id>". If
+        they have none, added rows are named by their ids, and numbers in their index are ignored.
 
         Examples
         --------
@@ -754,38 +757,38 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return np.arange(int(before.next_id), int(after.next_id))
 
     def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
-        """Forget rows: neither the estimator nor its pickle or file holds them any more.
+        """Remove rows from the bank, so that no later prediction, pickle or file contains them.
 
-        Gone are their embeddings, targets and names, and the levels of categories that no other
-        row of the bank has; later rows with such a level are encoded as with a new one. What
-        training learned from them stays: the networks' weights, scaling, the mean targets of
-        levels, calibration, the vocabulary of texts and the labels of classes.
+        Their embeddings, targets and names are removed, and the levels of categories that no
+        other row of the bank has; such a level is then encoded as an unknown one. What training
+        learned from the rows stays: the networks' weights, scaling, the mean targets of levels,
+        calibration, the vocabulary of texts and the labels of classes.
 
         Parameters
         ----------
         ids : int or array-like of int, optional
             Ids of the rows, as from :meth:`kneighbors`: row numbers in the data given to fit, and
-            what :meth:`add_neighbors` returned. The other rows keep theirs.
+            the results of :meth:`add_neighbors`. The other rows keep their ids.
         names : label or list of labels, optional
-            Their names instead, as :meth:`explain` gives them, which may be other numbers than the
-            ids: hence neither goes without its keyword. If several rows have the same name,
-            all are removed. A tuple is one name, of a MultiIndex.
+            Names of the rows instead, as in the table of :meth:`explain`. If several rows have the
+            same name, all are removed. A tuple is one name, of a MultiIndex. Names may be
+            numbers other than the ids, so `ids` and `names` are keywords.
         return_receipt : bool, default=False
-            Whether to return a receipt in place of the estimator.
+            Whether to return a receipt instead of the estimator.
 
         Returns
         -------
         self : object
             Without these rows.
         receipt : RemovalReceipt
-            What was removed, with checksums of the stored rows before and after, and what stays;
-            only with ``return_receipt=True``.
+            What was removed and what stays, with checksums of the stored rows before and after.
+            Only with ``return_receipt=True``.
 
         Raises
         ------
         ValueError
             If not exactly one of `ids` and `names` is given, one is unknown, or no row would be
-            left. Nothing is removed then.
+            left. No row is removed then.
 
         Examples
         --------
@@ -810,22 +813,22 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def set_neighbor_targets(self, y):
-        """Predict something else with the same neighbours.
+        """Replace the targets of the bank, to predict another target with the same neighbours.
 
-        Targets are no longer adjusted after that: the adjustment was learned for the targets
-        that it was trained on. Predictions are ``weights @ y``.
+        The new targets are not adjusted, since the adjustment was trained for those of fit.
+        Predictions are ``weights @ y``.
 
         Parameters
         ----------
         y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
-            A target for each row of the bank, in its order. Its names become those of the
-            targets. Of a classifier, classes of fit: rows may change their classes, but no
-            new class may come. What the rows weigh stays.
+            A target for each row of the bank, in its order, whose names become those of the
+            targets. For a classifier, the classes of fit; new classes are an error. The weights of
+            the rows do not change.
 
         Returns
         -------
         self : object
-            With these targets, and distributions calibrated on them, each row without itself.
+            With these targets, and distributions calibrated on them by leave-one-out.
 
         Raises
         ------
@@ -847,17 +850,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def compress(self, n_neighbors, X=None):
-        """Keep rows that together carry the weight of the predictions, and drop the others.
+        """Reduce the bank to the rows that matter most for its predictions.
 
-        Levels of categories that only these had stay, since queries may have them.
+        Levels of categories that only removed rows have stay known, since queries may have them.
 
         Parameters
         ----------
         n_neighbors : int
             Number of rows to keep.
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries whose predictions should stay. None: the bank's rows, a random sample of
-            them where the bank is large.
+            Queries whose predictions should change little. None: the bank's rows, or a random
+            sample of a large bank.
 
         Returns
         -------
@@ -871,9 +874,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Notes
         -----
-        The heaviest rows alone would all lie where rows are dense. Rows are chosen greedily
-        for the sum over the queries of the square root of the weight that is kept, where a
-        query that has a row needs the next one less.
+        Rows are chosen greedily to maximise the sum over the queries of the square root of the
+        weight that is kept, so that every query keeps some of its neighbours. The rows with the
+        largest weights alone would all lie where rows are dense.
 
         Examples
         --------

@@ -62,7 +62,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Returns
         -------
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Labels. Of classes that are equally probable, the first.
+            Labels; the first of several that are equally probable.
 
         Examples
         --------
@@ -77,7 +77,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         return fitted.targets_.decode(probabilities)
 
     def predict_proba(self, X):
-        """Predict how probable each class is.
+        """Predict the probability of each class.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         return each if fitted.targets_.several else each[0]
 
     def predict_log_proba(self, X):
-        """Predict the logarithms of :meth:`predict_proba`'s probabilities.
+        """Predict the logarithm of the probability of each class.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Returns
         -------
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
-            Logarithms, -inf where a probability is 0.
+            Logarithms of :meth:`predict_proba`; -inf for a probability of 0.
 
         Examples
         --------
@@ -134,7 +134,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             return np.log(probabilities)
 
     def score(self, X, y, sample_weight=None):
-        """Accuracy of the predictions.
+        """Compute the accuracy of the predictions.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Returns
         -------
         float
-            Share of the labels that ``predict(X)`` has right, as of scikit-learn's classifiers.
+            Share of correct labels in ``predict(X)``, as for scikit-learn's classifiers.
 
         Examples
         --------
@@ -168,11 +168,11 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         return tags
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
-        """Table of the rows behind each prediction: their classes, and what they add to each.
+        """Table of the rows behind each prediction, with their contributions to each class.
 
-        Each row votes for its class with its weight. A line "network" is what the network itself
-        adds to the votes, or takes from them. Contributions of a query to a class sum to the
-        class's probability.
+        Each row votes for its class with its weight. The line "network" is the contribution of
+        the network itself, which may be negative. The contributions of a query to a class sum to
+        the probability of the class.
 
         Parameters
         ----------
@@ -180,13 +180,13 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
         n_neighbors : int, optional
-            Largest number of neighbours to list for a query, heaviest first; one more line
-            "others" stands for all others, if they have any weight. None: all rows that have
-            weight. Where each row has some, the table has a line for each pair of query and row.
+            Largest number of neighbours to list for a query, those with the largest weights. One
+            more line, "others", is the sum of the other rows, if they have weight. None: all rows
+            that have weight.
         features : array-like of shape (n_samples, n_features), optional
-            The rows given to fit, in the form of `X`, and then those of `add_neighbors`: to show
-            features of neighbours and query side by side. Rows of two DataFrames belong together
-            by their names.
+            The rows given to fit, in the form of `X`, followed by those of `add_neighbors`: the
+            table then shows the features of neighbours and query side by side. The rows of a
+            DataFrame are matched by their names.
 
         Returns
         -------
@@ -194,35 +194,36 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             A line for each query and neighbour, with the columns
 
             - ``query`` and ``neighbor``: their names in the index of a DataFrame, else their
-              numbers, of added rows their ids,
+              numbers, or the ids of added rows,
             - ``weight``, and ``target``, the neighbour's class,
             - ``contribution_<class>`` for each class: the weight, if the row is of this class, or
               0,
-            - with `features`, ``differs``, up to three columns in which the neighbour differs
-              most from the query, and a column for each feature. Each query is then a line
-              "query" before its neighbours.
+            - with `features`, ``differs``, the names of up to three features in which the
+              neighbour differs most from the query, and a column for each feature. A line
+              "query" then precedes the neighbours of each query.
 
             The last line of a query is "network", if the probabilities are not the votes alone.
             With several outputs, columns are ``target_<output>`` and
-            ``contribution_<output>_<class>``, where outputs go by the names of the columns of the
-            `y` given to fit, or by numbers. Where these would make one name of two, outputs
-            are in quotes: ``contribution_'<output>'_<class>``. A line "others", "network" or
-            "query" is marked as "others'" where a row has that name, a feature likewise where
-            the table has such a column.
+            ``contribution_<output>_<class>``, with the names of the columns of `y` or their
+            numbers. If two such names are equal, outputs are in quotes:
+            ``contribution_'<output>'_<class>``. If a row is itself named "others", "network" or
+            "query", an apostrophe follows the line's name; a feature is renamed likewise if its
+            name is that of another column.
 
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of rows that are admitted, or
-            `features` lacks a row of the bank or a column of `X`.
+            If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
+            ``X=None``), or `features` lacks a row of the bank or a column of `X`.
 
         Notes
         -----
-        The network adds the class's odds for the query, if it adjusts (`adjust`), and smoothing.
-        With several, it is the mean of what they add.
+        The network contributes its odds for the classes, with `adjust`, and smoothing. With
+        several networks, the line "network" is their mean.
 
-        Numbers differ in units of their interquartile range in the bank, or of their standard
-        deviation where that is 0. Two categories, or a value and a gap, differ by 1.
+        For ``differs``, differences of numbers are divided by their interquartile range in the
+        bank, or by their standard deviation if that is 0. Two categories, or a value and a
+        missing value, differ by 1.
 
         Examples
         --------

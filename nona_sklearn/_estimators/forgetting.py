@@ -27,24 +27,24 @@ STAYS = (
 
 @dataclass(frozen=True)
 class RemovalReceipt:
-    """What :meth:`~nona_sklearn.NONARegressor.remove_neighbors` removed, and what it did not.
+    """Receipt of :meth:`~nona_sklearn.NONARegressor.remove_neighbors`: what it removed.
 
-    It holds no feature, target or name of a removed row.
+    It contains no feature, target or name of a removed row.
 
     Parameters
     ----------
     ids : list of int
         Ids of the removed rows.
     n_left : int
-        Number of rows that are left.
+        Number of remaining rows.
     n_levels : dict of str to int
-        Of each column of categories, how many levels were removed with the rows, if any.
+        Number of levels that were removed with the rows, for each column of categories.
     before, after : str
-        SHA-256 of the stored rows and of the encoding of columns, before and after.
+        SHA-256 checksums of the stored rows and the encoding of columns, before and after.
     time : str
-        When the rows were removed, in UTC, of ISO 8601.
+        Time of the removal, in UTC and the format of ISO 8601.
     stays : str
-        What stays of the rows.
+        What training learned from the rows, which stays.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class RemovalReceipt:
         Parameters
         ----------
         path : str or path-like
-            The log. A new file is made if there is none.
+            The log; a new file is created if it does not exist.
 
         Examples
         --------

@@ -104,21 +104,25 @@ SOFTSTEP_CONSTRAINTS: dict = {
 
 @storable_parameters
 class ASSoftmax(Documented, BaseEstimator):
-    """AS-Softmax with its options, as the parameter `loss` of classifiers.
+    """AS-Softmax with its options, a value of the parameter `loss` of classifiers.
 
     Parameters
     ----------
     margin : float, default=0.1
-        By how much the probability of the true class must be ahead of another; 1 is the log
-        loss.
+        A class is ignored if its probability is below that of the true class by more than this.
+        1 is the log loss.
 
     max_accumulation : int, default=1
-        Largest number of batches whose gradients a step adds up where many rows have a loss
-        of 0; 2 is the paper's AS-Speed.
+        Largest number of batches whose gradients a step sums if many rows have a loss of 0; 2 is
+        AS-Speed [1]_.
 
     See Also
     --------
-    nona_sklearn.losses.ASSoftmaxLoss : The loss (arXiv 2508.03175).
+    nona_sklearn.losses.ASSoftmaxLoss : The loss.
+
+    References
+    ----------
+    .. [1] Lv et al., "AS-Softmax", 2025, arXiv:2508.03175.
 
     Examples
     --------

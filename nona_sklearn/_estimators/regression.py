@@ -53,7 +53,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return RegressionTargets(bounds_of(self.bounds), are_whole(self.bounds))
 
     def predict(self, X, return_std=False, quantiles=None):
-        """Predict the weighted mean of the bank's targets.
+        """Predict the targets of queries, as weighted means of the bank's targets.
 
         Parameters
         ----------
@@ -63,16 +63,16 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return_std : bool, default=False
             Whether to return the standard deviations of the predictive distributions too.
         quantiles : float or array-like of shape (n_quantiles,), optional
-            Probabilities, from 0 to 1: quantiles are predicted instead of the mean, as
-            :meth:`predict_quantiles` does.
+            Probabilities, from 0 to 1. If given, quantiles are predicted instead of the mean, as
+            by :meth:`predict_quantiles`.
 
         Returns
         -------
         y_mean : ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Predictions, in the shape of the `y` given to fit; or the quantiles, in the shape of
+            Predictions in the units of `y`; or the quantiles, in the shape of
             :meth:`predict_quantiles`.
         y_std : ndarray of the same shape
-            Standard deviations of the calibrated distributions; only with
+            Standard deviations of the calibrated distributions, in the units of `y`; only with
             ``return_std=True``.
 
         Raises
@@ -111,10 +111,10 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return decode(torch.cat(mean)), np.concatenate(std)
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
-        """Table of the rows behind each prediction: their targets, and how these were adjusted.
+        """Table of the rows behind each prediction, with their targets and adjusted targets.
 
-        Like an appraiser's table: comparable sales, what each sold for, what it would have sold
-        for if it were the property in question. Contributions of a query sum to its prediction.
+        It is like an appraiser's table of comparable sales: the price of each, and the price
+        adjusted to the property in question. The contributions of a query sum to its prediction.
 
         Parameters
         ----------
@@ -122,13 +122,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
             without itself (leave-one-out).
         n_neighbors : int, optional
-            Largest number of neighbours to list for a query, heaviest first; one more line
-            "others" stands for all others, if they have any weight. None: all rows that have
-            weight. Where each row has some, the table has a line for each pair of query and row.
+            Largest number of neighbours to list for a query, those with the largest weights. One
+            more line, "others", is the sum of the other rows, if they have weight. None: all rows
+            that have weight.
         features : array-like of shape (n_samples, n_features), optional
-            The rows given to fit, in the form of `X`, and then those of `add_neighbors`: to show
-            features of neighbours and query side by side. Rows of two DataFrames belong together
-            by their names.
+            The rows given to fit, in the form of `X`, followed by those of `add_neighbors`: the
+            table then shows the features of neighbours and query side by side. The rows of a
+            DataFrame are matched by their names.
 
         Returns
         -------
@@ -136,34 +136,35 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             A line for each query and neighbour, with the columns
 
             - ``query`` and ``neighbor``: their names in the index of a DataFrame, else their
-              numbers, of added rows their ids,
-            - ``weight``, ``target`` and ``adjusted_target``,
-            - ``contribution``, the product of the weight and the adjusted target,
-            - with `features`, ``differs``, up to three columns in which the neighbour differs
-              most from the query, and a column for each feature. Each query is then a line
-              "query" before its neighbours.
+              numbers, or the ids of added rows,
+            - ``weight``, which sums to 1 for each query,
+            - ``target`` and ``adjusted_target``, in the units of `y`,
+            - ``contribution``, the product of weight and adjusted target, in the units of `y`,
+            - with `features`, ``differs``, the names of up to three features in which the
+              neighbour differs most from the query, and a column for each feature. A line
+              "query" then precedes the neighbours of each query.
 
-            With several outputs, the targets and contributions end in the names of the columns of
-            the `y` given to fit, such as ``target_price``, or in numbers. A line "others" or
-            "query" is marked as "others'" where a row has that name, a feature likewise where
-            the table has such a column.
+            With several outputs, the names of the last three columns end in the name or number
+            of the output, such as ``target_price``. If a row is itself named "others" or "query",
+            the line is named "others'" or "query'"; a feature is renamed likewise if its name is
+            that of another column.
 
         Raises
         ------
         ValueError
-            If `n_neighbors` is not between 1 and the number of rows that are admitted, or
-            `features` lacks a row of the bank or a column of `X`.
+            If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
+            ``X=None``), or `features` lacks a row of the bank or a column of `X`.
 
         Notes
         -----
-        If it adjusts (`adjust`), a network moves a neighbour's target by what it holds of the
-        difference between it and the query; with several, an adjusted target is the mean over
-        the networks, by the weights that they give the row. The target of all others is their
-        weighted mean. Where ``targets_.decode`` is not the identity, contributions sum to what
-        it decodes.
+        With `adjust`, each network moves a neighbour's target by its estimate of the difference
+        between neighbour and query. With several networks, an adjusted target is their weighted
+        mean, by the weights that they give to the row. The line "others" holds the weighted mean
+        of all remaining rows.
 
-        Numbers differ in units of their interquartile range in the bank, or of their standard
-        deviation where that is 0. Two categories, or a value and a gap, differ by 1.
+        For ``differs``, differences of numbers are divided by their interquartile range in the
+        bank, or by their standard deviation if that is 0. Two categories, or a value and a
+        missing value, differ by 1.
 
         Examples
         --------
@@ -181,11 +182,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
 
     def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
-        """Table of how much each column moves a neighbour's target towards the query.
+        """Table of the part of each column in the adjustment of a neighbour's target.
 
-        An appraiser's adjustments, item by item: 12 square metres less, another district. They
-        are integrated gradients of the network's own predictions, along the line from neighbour
-        to query.
+        These are an appraiser's adjustments, item by item: 12 square metres less, another
+        district. They are integrated gradients [1]_ of the network's own estimate of the target,
+        along the line from neighbour to query.
 
         Parameters
         ----------
@@ -195,23 +196,24 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
             them: the bank does not store features.
         n_neighbors : int, optional
-            Largest number of neighbours of a query, heaviest first. None: all that have weight.
+            Largest number of neighbours of a query, those with the largest weights. None: all
+            that have weight.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
             A line for each query and neighbour, with the columns
 
-            - ``query``, ``neighbor``, ``weight``, ``target`` and ``adjusted_target``, as of
+            - ``query``, ``neighbor``, ``weight``, ``target`` and ``adjusted_target``, as in
               :meth:`explain`,
-            - one for each feature: by how much its difference moves the target, in units of the
-              target. A feature in which the two rows are equal moves nothing,
-            - ``other``: what no feature moves. A residual is shrunk, a prediction of little
-              credibility is drawn to the mean, a target beyond a bound is the bound, and a
-              training row's trend and levels are those of other rows.
+            - one for each feature: the part of its difference in the adjustment, in the units of
+              `y`; 0 if the two rows are equal in it,
+            - ``other``: the part that belongs to no feature, in the units of `y`. It is due to
+              shrinkage of residuals and predictions, to bounds, and to trends and levels of
+              training rows, which are computed from other rows.
 
-            The target, the features and the other sum to the adjusted target. With several
-            outputs, these columns end in the outputs' names or numbers.
+            The sum of ``target``, the features and ``other`` is ``adjusted_target``. With several
+            outputs, the names of these columns end in the outputs' names or numbers.
 
         Raises
         ------
@@ -226,7 +228,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         References
         ----------
-        Sundararajan et al., "Axiomatic Attribution for Deep Networks" (2017), equation 1.
+        .. [1] Sundararajan et al., "Axiomatic Attribution for Deep Networks", 2017, equation 1.
 
         Examples
         --------
@@ -244,7 +246,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return adjustments_table(self, X, features, n_neighbors)
 
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
-        """Quantiles of each query's predictive distribution.
+        """Predict quantiles of the targets, such as the ends of prediction intervals.
 
         Parameters
         ----------
@@ -256,8 +258,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Returns
         -------
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
-            The smallest values that the target does not exceed with these probabilities. One
-            number for `quantiles` leaves that axis out.
+            Quantiles of the predictive distributions, in the units of `y`. If `quantiles` is one
+            number, the second axis is left out.
 
         Raises
         ------
@@ -277,19 +279,19 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return result[:, 0] if np.ndim(quantiles) == 0 else result
 
     def predict_cdf(self, X, y):
-        """Probability that each query's target is at most `y`.
+        """Predict the probability that a target is at most `y`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
         y : float or array-like of shape (n_values,)
-            Values of the target, the same for every query and output.
+            Values, in the units of the targets, the same for every query and output.
 
         Returns
         -------
         ndarray of shape (n_queries, n_values) or (n_queries, n_values, n_outputs)
-            Probabilities. One number for `y` leaves that axis out.
+            Probabilities. If `y` is one number, the second axis is left out.
 
         Raises
         ------
@@ -309,24 +311,24 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return result[:, 0] if np.ndim(y) == 0 else result
 
     def sample_y(self, X, n_samples=1, random_state=0):
-        """Draw targets from each query's predictive distribution.
+        """Draw samples from the predictive distributions.
 
-        The outputs of a draw come from one neighbour, and so depend on each other as they do
-        in the bank.
+        The outputs of a sample come from one neighbour, so their dependence is that of the bank.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
         n_samples : int, default=1
-            Number of draws for each query.
+            Number of samples for each query.
         random_state : int, RandomState instance or None, default=0
-            Seed of the draws.
+            Seed of the samples.
 
         Returns
         -------
         ndarray of shape (n_queries, n_samples) or (n_queries, n_outputs, n_samples)
-            Draws, in the layout of scikit-learn's ``GaussianProcessRegressor.sample_y``.
+            Samples in the units of `y`, in the layout of scikit-learn's
+            ``GaussianProcessRegressor.sample_y``.
 
         Raises
         ------
@@ -347,7 +349,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return self._distribution(X).sample(n_samples, check_random_state(random_state))
 
     def score(self, X, y, sample_weight=None):
-        """Coefficient of determination of the predictions.
+        """Compute the coefficient of determination, R^2, of the predictions.
 
         Parameters
         ----------
@@ -375,24 +377,23 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return super().score(*known(self, X, y, sample_weight))
 
     def calibrate(self, X=None, y=None, *, times=None, n_latest=None):
-        """Choose anew how wide the predictive distributions are; predictions stay.
+        """Calibrate the widths of the predictive distributions on other rows.
 
-        Fit does so on its validation rows, each predicted by the networks that were not trained
-        on it, or on leave-one-out distributions if there are none; they count by their sample
-        weights. Rows that were not in the fit at all do it better, and count alike.
+        Predictions do not change. Fit calibrates on its validation rows, each predicted by the
+        networks that were not trained on it, or by leave-one-out if there are none, weighted by
+        their sample weights. Rows that were not given to fit are better; they have equal weights.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), optional
-            Rows that are not in the bank. None: the bank's, each without itself.
+            Rows that are not in the bank. None: those of the bank, each without itself.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
             Their targets; only with `X`.
         times : array-like of shape (n_samples,) or str, default=None
-            Times of `X`, of an estimator that was fitted with times: each row is predicted from
-            earlier ones, so that `X` may be in the bank already. None: they are later than it.
+            Times of `X`, for an estimator that was fitted with times. Each row is predicted from
+            earlier ones, so that `X` may be in the bank. None: all are later than the bank.
         n_latest : int, default=None
-            Count only this many of the latest rows: of those of the bank with ``X=None``. It needs
-            times. None: all.
+            Use this many of the latest rows only. It needs times. None: all.
 
         Returns
         -------
@@ -402,8 +403,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Raises
         ------
         ValueError
-            If `X` or `y` is invalid, `y` is given without `X`, or ``X=None`` and the bank has but
-            one row or group.
+            If `X` or `y` is invalid, `y` is given without `X`, or ``X=None`` and the bank has
+            only one row or group.
 
         Examples
         --------

@@ -40,18 +40,27 @@ class Calibration:
     Parameters
     ----------
     power : float, default=1.0
-        Exponent of the weights: below 1, more rows count.
+        Exponent of the weights; below 1, the distribution is that of more rows.
     noise : tuple of float, default=()
-        Standard deviation of the noise added to each output's values; none by default.
+        Standard deviation of the noise that is added to the neighbours' targets, for each output,
+        in the units of `y`; none by default.
     errors : tuple of tuple of float, default=()
-        The shape of the noise, for each output: quantiles of errors of deviation 1, at equally
-        spaced levels. Normal by default.
+        Shape of the noise, for each output: quantiles of errors of standard deviation 1, at
+        equally spaced levels. Normal by default.
 
     Examples
     --------
-    >>> from nona_sklearn import Calibration
-    >>> Calibration(power=0.5)
-    Calibration(power=0.5, noise=())
+    >>> from nona_sklearn import Calibration, SoftStepKNeighborsRegressor
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> round(knn.fit(X, y).calibration_.noise[0])
+    92
+
+    Without noise, quantiles are targets of the neighbours:
+
+    >>> knn.calibration_ = Calibration()
+    >>> knn.predict_quantiles([[84]], [0.4, 0.6])
+    array([[400., 450.]])
     """
 
     power: float = 1.0

@@ -42,10 +42,10 @@ def compare_heads(
     scoring=None,
     n_jobs=None,
 ):
-    """Cross-validate an estimator with several heads, and k-NN on what each has learned.
+    """Cross-validate an estimator with several heads, and k-NN on the embedding of each.
 
-    The experiment of the NONA paper (arXiv 2506.08139v1, section 4): the same extractor and
-    embedding, trained by the same loop with the same parameters, under each head.
+    This is the experiment of section 4 of [1]_: the same extractor and embedding, trained by the
+    same loop with the same parameters, under each head.
 
     Parameters
     ----------
@@ -56,19 +56,18 @@ def compare_heads(
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Targets.
     heads : sequence of {'dense', 'nona', 'adjusted'}, default=('dense', 'nona', 'adjusted')
-        'dense' is a ReLU and a linear layer; 'nona' the papers' mean of targets as they are;
-        'adjusted' that of targets moved by what the network itself holds of the difference
-        to the query, or of classes weighed by its odds for the query (``adjust=True``),
-        whatever the parameter of `estimator`.
+        'dense' is a ReLU and a linear layer; 'nona' is the papers' weighted mean of targets
+        (``adjust=False``); 'adjusted' is that of targets adjusted to the query
+        (``adjust=True``), whatever the parameter of `estimator`.
     cv : int, cross-validation generator or iterable, default=None
         Determines the splits, as for :func:`sklearn.model_selection.cross_validate`. None:
-        five folds. An int makes folds of whole groups, where there are any. Classes are
+        five folds. An int makes folds of whole groups, if there are groups. Classes are
         stratified.
     groups : array-like of shape (n_samples,), default=None
         Rows of a group stay together in training, as for :meth:`NONARegressor.fit`, and in
         `cv`, if it takes groups.
     scoring : str or callable, default=None
-        What to measure on the test rows: the larger, the better. None: minus the mean squared
+        Score of the test rows, of which larger values are better. None: minus the mean squared
         error ('neg_mean_squared_error'), and of classes minus the log loss ('neg_log_loss'), of
         several outputs their mean.
     n_jobs : int or None, default=None
@@ -89,6 +88,11 @@ def compare_heads(
         If `estimator` is another than these: only they can change the head.
     ValueError
         If a head is unknown, or as :meth:`NONARegressor.fit`.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 4.
 
     Examples
     --------

@@ -39,10 +39,10 @@ def counterfactuals(
 ):
     """Find small changes of a query that lead to another class, or across a threshold.
 
-    A counterfactual lies between the query and a real row with the wanted outcome: the nearest
-    one in the learned space whose values change the prediction as wanted. As few columns as
-    possible take the row's values. Numbers and dates among them then go back towards the query as
-    far as the outcome allows, along the line between the two, to values that other rows have.
+    A counterfactual lies between the query and a real row with the desired outcome: the nearest
+    one in the learned space whose values lead to it [1]_. As few columns as possible take the
+    row's values. Numbers and dates among them are then moved back towards the query as far as
+    the outcome allows, to values that other rows have.
 
     Parameters
     ----------
@@ -53,13 +53,13 @@ def counterfactuals(
     features : {DataFrame, array-like} of shape (n_samples, n_features)
         The rows given to fit, and then those of `add_neighbors`: the bank does not store features.
     y : label, optional
-        Of classifiers: the wanted class. None: any other than the predicted one.
+        For classifiers: the desired class. None: any class but the predicted one.
     at_least, at_most : float, optional
-        Of regressors: the threshold that the prediction is to reach from below, or from above;
-        exactly one of them.
+        For regressors: the threshold that the prediction shall reach, from below or from above,
+        in the units of `y`; exactly one of them.
     fixed : list of str or int, default=()
-        Columns that stay as they are, by name or by number in `features`. The column of times, if
-        the estimator was fitted with one, always does.
+        Columns that do not change, by name or by number in `features`. The column of times, if
+        the estimator was fitted with one, never changes.
     n_counterfactuals : int, default=1
         Largest number of different counterfactuals of a query, each towards another row.
 
@@ -70,8 +70,9 @@ def counterfactuals(
         by its name, with the columns
 
         - ``query``, ``row``: names of the query and of the line;
-        - ``target``: the target of a row, in the units of `y`, a gap in other lines;
-        - ``prediction``: that of the query and of the counterfactual, a gap for a row;
+        - ``target``: the target of a row, in the units of `y`; missing in other lines;
+        - ``prediction``: that of the query and of the counterfactual, in the units of `y`; missing
+          for a row;
         - ``changed``: the columns that a counterfactual changes, empty in other lines;
         - one for each feature.
 
@@ -86,8 +87,9 @@ def counterfactuals(
 
     References
     ----------
-    Brughmans et al., "NICE: An Algorithm for Nearest Instance Counterfactual Explanations" (2023):
-    the nearest row of another class, and its values one column at a time.
+    .. [1] Brughmans et al., "NICE: An Algorithm for Nearest Instance Counterfactual Explanations",
+       2023, arXiv:2104.07411: the nearest row of another class, and its values one column at a
+       time.
 
     Examples
     --------

@@ -37,20 +37,19 @@ class FeatureExtractor(Documented, BaseEstimator):
         for new ones.
 
     micro_batch_size : int or None, default=None
-        Most queries of a batch to take through the network at a time, where memory is short:
-        the gradients of a batch's parts add up. None takes all at once. With
-        ``neighbor_pool='batch'`` the neighbours are those of the part, which needs 2 or more; a
-        row that would be left alone joins another part.
+        Largest number of queries in a forward pass, to save memory: the gradients of a batch's
+        parts are summed. None: the whole batch at once. With ``neighbor_pool='batch'`` the
+        neighbours of a query are those in its part, of 2 or more rows.
 
     precision : {'float32', 'bfloat16'}, default='float32'
-        'bfloat16' lets the module compute in it where torch's autocast does: twice as fast on
-        hardware that has it. Distances are computed in full precision all the same.
+        'bfloat16' computes the module under torch's autocast, which is about twice as fast on
+        hardware that supports it. Distances are always computed in full precision.
 
     accelerator : callable or None, default=None
         Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
-        devices: several GPUs under ``accelerate launch``, other mixed precisions. Each takes
-        a share of every batch, and with ``neighbor_pool='batch'`` its neighbours from that
-        share. Instead of the estimator's `device`; needs the extra ``accelerate``.
+        devices: several GPUs under ``accelerate launch``, other mixed precisions. Each device
+        takes a share of every batch, and with ``neighbor_pool='batch'`` its neighbours from that
+        share. It replaces the estimator's `device`, and needs the extra ``accelerate``.
 
     Examples
     --------

@@ -47,16 +47,16 @@ EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in
 def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=False):
     """Write a fitted estimator as an ONNX graph: encoder, embedding, bank, head and adjustment.
 
-    Its inputs are the raw table, any number of queries. After a fit to numbers alone (truth
-    values, durations and empty columns included) it is one input ``X``, (n_queries,
-    n_features), float64 with NaN for gaps. Otherwise it is one input for each column,
-    (n_queries, 1), under the column's name, of arrays ``x0`` and so on; with an underscore behind
-    it where an output has that name. :func:`onnx_inputs` makes them of a table.
+    The input is a raw table of any number of queries. After a fit to numbers alone (booleans,
+    durations and empty columns included) it is one input ``X``, (n_queries, n_features), float64
+    with NaN for missing values. Otherwise it is one input for each column, (n_queries, 1), with
+    the column's name, or ``x0`` and so on for arrays; an underscore follows if an output has that
+    name. :func:`onnx_inputs` converts a table to these inputs.
 
     ==========================  ===================================  =========================
-    column                      input                                gap
+    column                      input                                missing value
     ==========================  ===================================  =========================
-    number, truth value         float64                              NaN
+    number, boolean             float64                              NaN
     duration                    float64, seconds                     NaN
     category of strings         string                               ``""``
     category of numbers         float64                              NaN
@@ -69,10 +69,10 @@ def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=Fal
 
     A category that consists of quotes, or is the empty string, is passed in quotes.
 
-    Outputs are ``prediction``, (n_queries,) or (n_queries, n_outputs), of a classifier
+    Outputs are ``prediction``, (n_queries,) or (n_queries, n_outputs), or, for a classifier,
     ``probabilities``, (n_queries, n_classes), those of several outputs side by side;
-    ``weights``, (n_queries, n_neighbors), of the heaviest rows; ``neighbors``, their ids; and
-    `quantiles`, if they are given.
+    ``weights``, (n_queries, n_neighbors), the largest ones; ``neighbors``, the ids of their rows;
+    and `quantiles`, if they are given.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=Fal
         'sparse_softmax', or 's1' on ranks with global parameters): none of the weightings
         'sparsemax', 'entmax' and 'preconditioned', and no other steps on ranks.
     path : str or path-like
-        Where to write. The file is complete or not there.
+        Where to write. The file is either complete or not written.
     n_neighbors : int, default=5
-        How many rows to name.
+        Number of neighbours in the outputs ``weights`` and ``neighbors``.
     quantiles : float or array-like of shape (n_quantiles,), default=None
-        Of a regressor, probabilities from 0 to below 1: the graph has a further output
-        ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), as
-        `predict_quantiles` returns them. None: it has no such output.
+        For a regressor, probabilities from 0 to below 1. The graph then has a further output
+        ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), the
+        results of `predict_quantiles`. None: no such output.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
@@ -106,7 +106,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=Fal
 
     See Also
     --------
-    onnx_inputs : What is passed to the graph for a raw table.
+    onnx_inputs : The inputs of the graph for a raw table.
 
     Notes
     -----

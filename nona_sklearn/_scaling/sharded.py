@@ -126,21 +126,22 @@ def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
 
 
 class ShardedNeighbors:
-    """Predictions from a bank in files, one for each shard.
+    """Predictions from a bank in several files, the shards.
 
-    Results are those of the estimator with the whole bank, up to rounding. Where weights end after
-    some number of nearest rows, each shard finds its nearest by the estimator's `algorithm`, and
-    the nearest of all are weighed. Memory is bounded by the shards' results for some thousand
-    queries, however large the bank: rows are mapped from the files.
+    Results are those of the estimator with the whole bank, up to rounding. If a prediction depends
+    on a number of nearest rows, each shard finds its nearest by the estimator's `algorithm`, and
+    the nearest of all get weights. Rows are mapped from the files, so memory is bounded by the
+    shards' results for some thousand queries, however large the bank is.
 
     Parameters
     ----------
     folder : str or path-like
         What :func:`save_shards` wrote.
     n_jobs : int, optional
-        How many shards are read at a time, by joblib, in processes on this machine. None: one
-        after another. Within ``joblib.parallel_config("dask")``, all workers of a Dask cluster
-        are used, each of which needs access to the folder; if one dies, its work is retried.
+        Number of shards that are read at a time, by joblib, in processes on this machine. None:
+        one after another. Within ``joblib.parallel_config("dask")``, all workers of a Dask
+        cluster are used, each of which needs access to the folder. The work of a worker that
+        fails is repeated.
     allow_partial : bool, default=False
         Whether to leave out shards that are missing or damaged, which
         ``missing_shards_`` then names.
@@ -209,7 +210,7 @@ class ShardedNeighbors:
     # -- predictions ---------------------------------------------------------------------
 
     def predict(self, X=None):
-        """Predict as the estimator does.
+        """Predict the targets of queries, as the estimator does.
 
         Parameters
         ----------
@@ -238,7 +239,7 @@ class ShardedNeighbors:
 
     @available_if(_does("predict_proba"))
     def predict_proba(self, X=None):
-        """Predict how probable each class is, as the classifier does.
+        """Predict the probability of each class, as the classifier does.
 
         Parameters
         ----------
@@ -269,7 +270,7 @@ class ShardedNeighbors:
         return each if targets.several else each[0]
 
     def kneighbors(self, X=None, n_neighbors=5):
-        """Find the heaviest rows in the prediction of each query.
+        """Find the neighbours with the largest weights, in descending order.
 
         Parameters
         ----------
@@ -314,7 +315,7 @@ class ShardedNeighbors:
 
     @available_if(_does("predict_quantiles"))
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
-        """Quantiles of each query's predictive distribution, as the regressor's.
+        """Predict quantiles of the targets, as the regressor does.
 
         Parameters
         ----------
@@ -326,8 +327,8 @@ class ShardedNeighbors:
         Returns
         -------
         ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
-            The quantiles. Near 0 and 1 they depend on weights below rounding, in one bank and in
-            shards, and may differ.
+            Quantiles in the units of `y`. Near 0 and 1 they depend on weights below rounding, and
+            may differ from those of the whole bank.
 
         Examples
         --------
@@ -435,7 +436,7 @@ class ShardedNeighbors:
         Returns
         -------
         ndarray of shape (n_samples,)
-            Their ids, which no other row had or will have.
+            Their ids, which are never used for other rows.
 
         Examples
         --------

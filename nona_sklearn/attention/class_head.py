@@ -20,10 +20,10 @@ class ClassHead(NONAHead):
     """:class:`NONAHead` of classes: their weights' sums become probabilities.
 
     ``P(c | q) ~ ((1 - smoothing) sum_j w_j 1[y_j = c] + smoothing prior_c) exp(h_c(q))``,
-    normalised. Without `h` and smoothing, this is the NONA paper's section 3 with one-hot
-    targets: each neighbour votes for its class with its weight. With `h`, neighbours of class c
-    count ``exp(h_c(q))`` times, so that each probability is still a sum over rows. Smoothing
-    bounds their influence against `h` where all are of one class.
+    normalised. Without `h` and smoothing, this is section 3 of [1]_ with one-hot targets: each
+    neighbour votes for its class with its weight. With `h`, the votes for class c are multiplied
+    by ``exp(h_c(q))``, so each probability is still a sum over rows. Smoothing keeps
+    probabilities above 0 if all neighbours are of one class.
 
     Parameters
     ----------
@@ -43,6 +43,11 @@ class ClassHead(NONAHead):
     Shapes as for :class:`NONAHead`; targets are one-hot, (n, C), and the output is of
     probabilities, (q, C). ``adjustment_scale=None`` omits `h` and smoothing. Beyond
     ``trust_radius``, `h` is attenuated.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
 
     Examples
     --------

@@ -52,7 +52,7 @@ def neighbor_attention(
 ) -> Tensor:
     """Plain NONA: the softmax-weighted mean of the neighbours' targets.
 
-    ``y_hat = softmax(similarity(z, z_bank)) @ y_bank``, the NONA paper's section 3.
+    ``y_hat = softmax(similarity(z, z_bank)) @ y_bank``, section 3 of [1]_.
 
     Parameters
     ----------
@@ -71,6 +71,11 @@ def neighbor_attention(
     -------
     Tensor of shape (q,) or (q, n_outputs)
         Predictions.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
 
     Examples
     --------

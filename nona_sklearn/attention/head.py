@@ -39,6 +39,8 @@ def _check_needs(
 class NONAHead(nn.Module):
     """Prediction layer that replaces a dense head: attention over labelled neighbours.
 
+    Without a step and adjustments, this is section 3 of [1]_; the step is that of [2]_.
+
     Parameters
     ----------
     similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
@@ -46,14 +48,14 @@ class NONAHead(nn.Module):
     step : SoftStep, optional
         Learned mask on the similarities; None is plain NONA.
     weighting : str or Weighting, default='softmax'
-        How a similarity becomes a weight, by a name in ``nona_sklearn.weighting.WEIGHTINGS``:
-        'softmax' weighs a neighbour by ``step * exp(similarity / temperature)``, 'uniform'
-        by the step alone, as k-NN with a soft k; it needs a `step` or `n_neighbors`.
+        How a similarity becomes a weight, by a name in ``nona_sklearn.weighting.WEIGHTINGS``.
+        With 'softmax' a weight is ``step * exp(similarity / temperature)``, normalised. With
+        'uniform' it is the step alone, as k-NN with a soft k; this needs a `step` or
+        `n_neighbors`.
     learn_temperature : bool, default=False
         Whether the temperature is learned, if the weighting's `learn_temperature` is true as
-        well; otherwise it is 1, as in the papers. With 'log_l2', a nugget is learned too, a
-        distance below which nearer does not mean more similar: without it, equal rows take all
-        the weight, however much their targets differ.
+        well; otherwise it is 1, as in the papers. With 'log_l2', a nugget is learned too: a
+        distance below which rows are equally similar. Without it, equal rows get all the weight.
     n_neighbors : int, optional
         Admit only this many nearest neighbours of each query; None admits all.
     n_adjusted : int, default=0
@@ -96,6 +98,13 @@ class NONAHead(nn.Module):
     - adjustment_scale: float or (n_outputs,), one unit of `g` in units of the targets; None
       leaves targets as they are
     - output: (q,) or (q, n_outputs)
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
+    .. [2] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
+       Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
 
     Examples
     --------

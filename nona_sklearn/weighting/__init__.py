@@ -1,9 +1,9 @@
 """Weightings: how a similarity becomes a weight.
 
 Neighbour j of a query has the weight ``w_j ~ m_j phi(s_j)``: `s` is its similarity over the
-temperature, `phi` the weighting, and `m` the neighbour's measure, which is its sample weight times
+temperature, `phi` the weighting, and `m` the product of the neighbour's sample weight and
 SoftStep's step, 0 for an excluded pair. Most weightings are a function of each similarity, over
-the sum; :class:`Entmax` and :class:`Preconditioned` look at a query's nearest together.
+the sum; :class:`Entmax` and :class:`Preconditioned` depend on all of a query's nearest neighbours.
 """
 
 import copy

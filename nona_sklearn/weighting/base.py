@@ -119,7 +119,8 @@ class Weighting(nn.Module):
         s : Tensor of shape (q, n)
             Similarities over the temperature.
         log_measure : Tensor of shape (q, n), optional
-            Logarithm of each neighbour's measure; -inf excludes it. None: all measures are 1.
+            Logarithm of each neighbour's prior weight: its sample weight times the step; -inf
+            excludes it. None: all are 1.
         between : callable, optional
             Maps positions of k neighbours of each query, (q, k), to their similarities to each
             other over the temperature, (q, k, k).

@@ -15,13 +15,20 @@ LEAST_LEAD = 0.1  # of the nearest neighbour over softpick's threshold
 
 
 class Softmax(Weighting):
-    """``phi(s) = exp(s)``: the NONA paper's weights.
+    """``phi(s) = exp(s)``: the weights of the NONA paper.
+
+    See section 3 of [1]_.
 
     Parameters
     ----------
     learn_temperature : bool, default=True
         Whether similarities are divided by a temperature where the head learns one. False: they
         are used as they are, as in the papers.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
 
     Examples
     --------
@@ -61,12 +68,16 @@ class Uniform(Weighting):
 class Gaussian(Weighting):
     """``phi(s) = exp(-s^2 / 2)`` of a distance over a bandwidth: Nadaraya and Watson's kernel.
 
-    SOFT attention (arXiv 2207.03341). The temperature is the bandwidth.
+    It is the weight of SOFT attention [1]_. The temperature is the bandwidth.
 
     Parameters
     ----------
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] "SOFT", arXiv:2207.03341.
 
     Examples
     --------
@@ -88,12 +99,16 @@ class Gaussian(Weighting):
 class Sigmoid(Weighting):
     """``phi(s) = sigmoid(s + b)``, `b` learned: uniform for near neighbours, softmax for far ones.
 
-    Sigmoid attention (arXiv 2409.04431), normalised.
+    These are the weights of sigmoid attention [1]_, normalised.
 
     Parameters
     ----------
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] Sigmoid attention, arXiv:2409.04431.
 
     Examples
     --------
@@ -114,12 +129,17 @@ class Sigmoid(Weighting):
 class Softplus(Weighting):
     """``phi(s) = softplus(s + b)^p``, `b` and `p` learned.
 
-    Softplus attention with re-weighting (arXiv 2501.13428): the power sharpens.
+    These are the weights of softplus attention with re-weighting [1]_: a larger power gives the
+    nearest rows more weight.
 
     Parameters
     ----------
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] Softplus attention, arXiv:2501.13428.
 
     Examples
     --------
@@ -162,13 +182,17 @@ def faint_log_softplus(x: Tensor) -> Tensor:
 class Softpick(Weighting):
     """``phi(s) = max(0, exp(s - b) - 1)``, `b` learned: weights end at a distance.
 
-    Softpick (arXiv 2504.20966). Where even the nearest neighbour is beyond, or hardly within,
-    `b` is taken a tenth below it: the nearest, and those as near, always have weight.
+    The weights are those of Softpick [1]_. If even the nearest neighbour is beyond `b`, or just
+    within, `b` is set 0.1 below it, so that the nearest neighbour always has weight.
 
     Parameters
     ----------
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] "Softpick", arXiv:2504.20966.
 
     Examples
     --------

@@ -16,15 +16,20 @@ class Preconditioned(Weighting):
     """``w ~ max(0, (K + ridge / m)^-1 k)`` of the nearest: near-duplicates share a weight.
 
     `k` are exponentials of similarities to the query, `K` those between the neighbours, as in
-    LUCID attention; without the maximum, this is kriging. The ridge is learned. With softmax, a
-    row that is in the bank ten times counts ten times; here, little more than once.
+    LUCID attention [1]_. Without the maximum, this is kriging. The ridge is learned. With
+    softmax, ten copies of a row have ten times its weight; here, little more than one of it.
 
     Parameters
     ----------
     n_neighbors : int, default=32
-        Among how many nearest neighbours; equally near ones, such as equal rows, count as one.
+        Number of nearest neighbours that may have weight. Equally near rows, such as copies,
+        count as one.
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] "LUCID", arXiv:2602.10410.
 
     Examples
     --------

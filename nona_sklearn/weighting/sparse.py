@@ -17,14 +17,20 @@ LEAST_ALPHA = 0.01  # above 1, of one that is learned: powers of 100 still leave
 
 
 class SparseSoftmax(Softmax):
-    """Softmax of the `n_neighbors` nearest (arXiv 2112.12433), the neighbours of k-NN.
+    """Softmax of the `n_neighbors` nearest, the neighbours of k-NN.
+
+    It is known as sparse softmax [1]_.
 
     Parameters
     ----------
     n_neighbors : int, default=16
-        How many. Of equally near ones, the first rows are taken.
+        Number of rows that have weight. Of equally near rows, the first have.
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] Sparse softmax, arXiv:2112.12433.
 
     Examples
     --------
@@ -47,17 +53,23 @@ class SparseSoftmax(Softmax):
 class Entmax(Weighting):
     """``w_j = m_j max(0, (alpha - 1) s_j - tau)^(1 / (alpha - 1))``, which sum to 1 for one `tau`.
 
-    Between softmax (``alpha = 1``) and sparsemax (``alpha = 2``); the larger, the fewer
-    neighbours have weight (Peters et al. 2019). A neighbour of measure 2 is two neighbours.
+    It lies between softmax (``alpha = 1``) and sparsemax (``alpha = 2``, [1]_). The larger alpha
+    is, the fewer neighbours have weight [2]_. A row with a sample weight of 2 equals two rows.
 
     Parameters
     ----------
     alpha : float, default=1.5
         From 1 to 2.
     learn_alpha : bool, default=False
-        Whether it is learned, strictly between 1 and 2 (Correia et al. 2019), from `alpha` on.
+        Whether alpha is learned [3]_, strictly between 1 and 2, starting at `alpha`.
     learn_temperature : bool, default=True
         As for :class:`Softmax`.
+
+    References
+    ----------
+    .. [1] Martins and Astudillo, 2016, arXiv:1602.02068.
+    .. [2] Peters et al., 2019, arXiv:1905.05702.
+    .. [3] Correia et al., 2019, arXiv:1909.00015.
 
     Examples
     --------

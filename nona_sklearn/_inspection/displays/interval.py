@@ -29,7 +29,7 @@ class IntervalDisplay(Display):
     Attributes
     ----------
     coverage_ : float
-        Share of the targets that they do hold.
+        Share of the targets inside.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class IntervalDisplay(Display):
         line_kwargs=None,
         scatter_kwargs=None,
     ):
-        """Predict intervals with a fitted estimator, and draw them beside the true targets.
+        """Predict intervals with a fitted estimator, and draw them with the true targets.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class IntervalDisplay(Display):
         line_kwargs=None,
         scatter_kwargs=None,
     ):
-        """Draw intervals of any model beside the true targets.
+        """Draw intervals of any model with the true targets.
 
         Parameters
         ----------

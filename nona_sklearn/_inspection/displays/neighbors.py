@@ -22,7 +22,7 @@ UNDER_LABEL = 32  # points from the axes, of any height, to a legend under their
 
 @dataclass(eq=False, repr=False)
 class NeighborsDisplay(Display):
-    """The neighbours behind one prediction, the heaviest on top, beside the prediction.
+    """The neighbours behind one prediction, in descending order of weight.
 
     For numbers: a dot for each neighbour's target. A larger dot has more weight. A dotted line
     leads to an open dot, the target adjusted to the query. Its contribution to the
@@ -102,8 +102,8 @@ class NeighborsDisplay(Display):
         output : int or str, optional
             The output to draw, by its number or its name in `y`; needed if there are several.
         n_neighbors : int, optional
-            Largest number of neighbours to draw. None: all that have weight, or the 64 heaviest
-            if there are more.
+            Largest number of neighbours to draw. None: all that have weight, but at most the 64
+            with the largest weights.
         row_names : array-like of shape (n_samples,), optional
             Names of the rows given to fit, and of added ones if it is longer. Other rows have
             the names of :meth:`~nona_sklearn.NONARegressor.explain`: from the index of their

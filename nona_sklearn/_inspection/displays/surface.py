@@ -10,7 +10,7 @@ from .base import Display, check_one_output, check_regressor, target_name
 
 @dataclass(eq=False, repr=False)
 class SurfaceDisplay(Display):
-    """The predictions over two features, beside the rows they were learned from.
+    """The predictions over two features, with the training rows.
 
     Parameters
     ----------
