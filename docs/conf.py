@@ -1,6 +1,9 @@
 """The site: ``python -m sphinx -W docs docs/_build/html``."""
 
+import json
+import os
 import re
+import sys
 import zlib
 from pathlib import Path
 
@@ -14,6 +17,12 @@ version = release = nona_sklearn.__version__
 
 templates_path = ["_templates"]
 HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path.insert(0, str(HERE / "_ext"))
+#: Where this version of the site is published, such as https://example.org/en/v0.3.0/, if it is.
+ADDRESS = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+#: Pages for those who develop the package. They are neither on the site nor in its search.
+INTERNAL = ("ablations", "decisions", "developing", "internals", "measurements")
 INVENTORIES = HERE / "generated" / "inventories"
 
 extensions = [
@@ -25,9 +34,11 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
+    "sphinxext.opengraph",
+    "reference",  # docs/_ext
 ]
 exclude_patterns = [
-    *("_build", "_templates"),
+    *("_build", "_templates", *(f"{page}.md" for page in INTERNAL)),
     *(f"generated/gallery/*{kind}" for kind in (".py", ".ipynb", ".json", ".md5")),
 ]
 
@@ -72,30 +83,47 @@ sphinx_gallery_conf = {
 }
 
 # -- looks ------------------------------------------------------------------------------------
-WIDE = "accuracy", "decisions", "performance", "uncertainty", "weighting"  # tables
 html_theme = "pydata_sphinx_theme"
 html_title = f"nona_sklearn {release}"
+html_baseurl = ADDRESS
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_theme_options = {
+    "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
     "navbar_align": "left",
     "show_prev_next": True,
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "secondary_sidebar_items": {
-        "**": ["page-toc"],
-        **{page: [] for page in WIDE},
-    },
+    "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
+if ADDRESS:  # a menu of all versions, of which the newest site has the list
+    html_theme_options["switcher"] = {
+        "json_url": f"{ADDRESS.rstrip('/').rpartition('/')[0]}/latest/_static/switcher.json",
+        "version_match": release,
+    }
+    html_theme_options["navbar_end"] = ["version-switcher", "theme-switcher"]
+    html_theme_options["check_switcher"] = False  # a build has no network
 
+# -- what other sites show of a link to this one ----------------------------------------------
+ogp_site_url = ADDRESS
+ogp_image = "_static/social.png"
+ogp_image_alt = "nona_sklearn: deep nearest neighbours for scikit-learn"
+ogp_social_cards = {"enable": False}
+
+# -- pages that lie elsewhere -----------------------------------------------------------------
 OUTSIDE = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}
 # A public name in a line of text, but not in a heading or in the text of a link.
 NAMES = "|".join(name for name in nona_sklearn.__all__ if not name.startswith("_"))
 NAMED = re.compile(rf"(?<![\[`])`({NAMES})`(?![\]`])")
+
+
+#: A link to a page that the site does not have, of which the text remains.
+TO_INTERNAL = re.compile(rf"\[([^\]]+)\]\((?:{'|'.join(INTERNAL)})\.md[^)]*\)")
 
 
 def _link_names(text):
@@ -111,16 +139,20 @@ def _link_names(text):
 def _lead_inside(app, page, source):
     """Let links that lead out of this folder on disk lead to the site's own pages."""
     text = source[0]
+    for file, own in OUTSIDE.items():
+        if page == own and page != "index":
+            text = (ROOT / f"{file}.md").read_text().replace("](docs/", "](")
     if Path(app.env.doc2path(page)).suffix == ".md":
         text = _link_names(text.replace("\n\n```\n", "\n```\n"))  # doctest needs an empty line
     for file, own in OUTSIDE.items():
         text = text.replace(f"](../{file}.md", f"]({own}.md")
+    text = TO_INTERNAL.sub(r"\1", text)
     text = text.replace("](../examples/README.rst", "](generated/gallery/index.rst")
     source[0] = text.replace("](../notebooks/", "](generated/notebooks/")
 
 
 def _copy_notebooks(app):
-    """Sphinx reads only what lies in its folder."""
+    """Copy the notebooks: Sphinx reads only what lies in its folder."""
     folder = HERE / "generated" / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
     for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
@@ -139,6 +171,16 @@ def _write_inventories():
         (INVENTORIES / f"{path.stem}.inv").write_bytes(content)
 
 
+def _write_switcher(app, error):
+    """Write the list of versions that the menu shows, from the changelog's headings."""
+    if not ADDRESS or error:
+        return
+    root = ADDRESS.rstrip("/").rpartition("/")[0]
+    released = re.findall(r"^## (\S+) \(\d", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    versions = [{"name": v, "version": v, "url": f"{root}/v{v}/"} for v in released]
+    (Path(app.outdir) / "_static" / "switcher.json").write_text(json.dumps(versions, indent=1))
+
+
 _write_inventories()
 
 
@@ -146,3 +188,4 @@ def setup(app):
     """Register what is done to pages before they are read."""
     app.connect("builder-inited", _copy_notebooks)
     app.connect("source-read", _lead_inside)
+    app.connect("build-finished", _write_switcher)
