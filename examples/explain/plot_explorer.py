@@ -28,7 +28,7 @@ print(f"R² on {len(X_test)} test houses: {reg.score(X_test, y_test):.2f}")
 explore(reg, X_test, y_test, features=X_train)
 
 # %%
-# Start with the largest errors: either a house differs from all of its neighbors, or one of their
+# Start with the largest errors: either a house differs from all of its neighbours, or one of their
 # prices is unusual. The method ``save("houses.html")`` of the result writes the page as one file,
 # which needs no network.
 #

@@ -1,10 +1,10 @@
 """
-Votes of neighbors for the species of a penguin
+Votes of neighbours for the species of a penguin
 ===============================================
 
 :class:`~nona_sklearn.NONAClassifier` lets training rows vote for their classes, with weights. Two
-measurements of the bill separate three species of penguins well, so the neighbors of a penguin can
-be drawn beside the boundaries between the classes.
+measurements of the bill separate three species of penguins well, so the neighbours of a penguin
+can be drawn beside the boundaries between the classes.
 """
 
 import matplotlib.pyplot as plt
@@ -61,8 +61,8 @@ figure.set_label(
 
 # %%
 # A circle marks a row with a vote; a larger circle has more weight. The star lies between two
-# species, so both get about half of the weight, and the circled penguins show why. The
-# probability of a class is the weight of its rows; for some predictions the network adds a small
-# correction, which :meth:`~nona_sklearn.NONAClassifier.explain` lists as well.
+# species, so both get about half of the weight, and the circled penguins show why. The probability
+# of a class is the weight of its rows; for some predictions the network adds a small correction,
+# which :meth:`~nona_sklearn.NONAClassifier.explain` lists as well.
 #
 # More on classification: :doc:`/classes`.

@@ -2,9 +2,9 @@
 Prediction intervals of house prices
 ====================================
 
-The neighbors of a row give a distribution, and so an interval for each prediction. A 90 % interval
-should contain nine of ten targets that the model has not seen, and should be wide only where
-predictions are uncertain. The data are houses sold in Sacramento in 2008.
+The neighbours of a row give a distribution, and so an interval for each prediction. A 90 %
+interval should contain nine of ten targets that the model has not seen, and should be wide only
+where predictions are uncertain. The data are houses sold in Sacramento in 2008.
 """
 
 import matplotlib.pyplot as plt
@@ -40,7 +40,7 @@ figure.set_label(
 
 # %%
 # Left, the test houses in the order of their predictions, each with its interval. Intervals of
-# expensive houses are wider, since prices of their neighbors differ more. Right, the share of
+# expensive houses are wider, since prices of their neighbours differ more. Right, the share of
 # prices inside their intervals for six groups of 39 houses, from low to high predictions. A
 # vertical line shows the random variation of such a share: for two groups 90 % is at its end, so
 # intervals of the more expensive houses may be slightly too narrow.

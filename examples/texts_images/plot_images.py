@@ -2,8 +2,8 @@
 Training images behind the class of a digit
 ===========================================
 
-Each prediction of :class:`~nona_sklearn.NONAClassifier` rests on a few training images, so that one
-can look at all of them. Two of these handwritten digits are classified correctly, two are not.
+Each prediction of :class:`~nona_sklearn.NONAClassifier` rests on a few training images, so that
+one can look at all of them. Two of these handwritten digits are classified correctly, two are not.
 """
 
 import matplotlib.pyplot as plt
@@ -45,7 +45,7 @@ figure.set_label(
 
 # %%
 # In the first column are the test images, beside them all training images behind their classes. In
-# a correct prediction nearly all labels are the same. The 8 and the 1 are taken for a 7: their most
+# the correct predictions all labels are the same. The 8 and the 1 are taken for a 7: their most
 # similar training images look like them, but are sevens. In the third line several eights vote as
 # well, so its probability of a 7 is lower.
 #
