@@ -1,6 +1,6 @@
 """
 Votes of neighbours for the species of a penguin
-===============================================
+================================================
 
 :class:`~nona_sklearn.NONAClassifier` lets training rows vote for their classes, with weights. Two
 measurements of the bill separate three species of penguins well, so the neighbours of a penguin

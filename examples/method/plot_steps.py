@@ -1,6 +1,6 @@
 """
 Learn the number of neighbours
-=============================
+==============================
 
 k-NN has a fixed number of neighbours. :class:`~nona_sklearn.SoftStepKNeighborsRegressor` learns
 how many of them to keep by gradient descent: a step that falls from 1 to 0 with the rank of a
