@@ -21,10 +21,10 @@ LARGEST_BLOCK = 64  # rows that pass through an extractor at a time without grad
 
 
 class Rows:
-    """Rows of any input, by number. A selection holds numbers, not copies.
+    """Rows of any input, by number. A selection stores numbers, not copies.
 
-    It can be indexed, split and moved like a tensor of rows, so that cross-validation,
-    training and banks are independent of what a row is.
+    It can be indexed like an array, so that cross-validation works for images, texts, dicts and
+    data sets that are too large to copy.
 
     Parameters
     ----------
@@ -35,19 +35,19 @@ class Rows:
         Makes a batch of a list of rows, as for :class:`torch.utils.data.DataLoader`. None:
         arrays are sliced, and sequences collated by torch's default.
     numbers : int ndarray of shape (n,), optional
-        The rows that are selected; all by default.
+        Numbers of the selected rows. None: all.
     device : torch.device, default='cpu'
         Device of the batches.
 
     Raises
     ------
     ValueError
-        If `source` holds no rows, or rows that are no input of a network.
+        If `source` contains no rows, or rows that cannot be input of a network.
 
     Examples
     --------
-    Estimators take sources as they are. With ``Rows``, scikit-learn can split a dict, whose length
-    is not its number of rows, or data that are too large to copy:
+    Estimators accept sources as they are. With ``Rows``, scikit-learn can split a dict, whose
+    length is not its number of rows, or data that are too large to copy:
 
     >>> import numpy as np
     >>> from sklearn.model_selection import train_test_split

@@ -227,7 +227,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def best_loss_(self):
-        """Mean loss of the epochs whose weights were kept."""
+        """Validation loss of the epoch that was kept, or training loss without validation rows.
+
+        It is the mean over networks.
+        """
         losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]
         return float(np.mean(losses)) if losses else float("nan")  # of a file of an early version
 
@@ -487,7 +490,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:
-        """What the Series or the columns of the targets are called; None if they have no names."""
+        """Names of the targets: of the Series, or of the columns of the DataFrame; or None."""
         return self.bank_.target_names
 
     def effective_n_neighbors(self, X=None):

@@ -38,14 +38,14 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
     @property
     def class_weight_(self) -> np.ndarray | list[np.ndarray]:
-        """How much a row of each class counts, (n_classes,); of several outputs a list of such."""
+        """Weight of each class, (n_classes,); a list of such arrays for several outputs."""
         fitted = fitted_snapshot(self)
         each = weights_of_classes(fitted._class_factors, fitted.targets_.classes)
         return each if fitted.targets_.several else each[0]
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
-        """The labels, sorted, (n_classes,); of several outputs a list of such arrays."""
+        """The labels, sorted, (n_classes,); a list of such arrays for several outputs."""
         check_is_fitted(self)
         targets = self.targets_
         return targets.classes if targets.several else targets.classes[0]

@@ -425,7 +425,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
     @property
     def calibration_(self) -> Calibration | None:
-        """How weighted targets become a distribution: a part of the bank."""
+        """How weighted targets become a predictive distribution, in the units of `y`."""
         return self.bank_.calibration
 
     @calibration_.setter

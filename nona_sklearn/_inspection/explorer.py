@@ -71,7 +71,7 @@ def explore(
     reducer=None,
     random_state=None,
 ):
-    """Look around in the learned space: a map of all rows, and the rows behind each prediction.
+    """Make an interactive map of the learned space, with the rows behind each prediction.
 
     The page shows the stored rows, each predicted without itself, and queries. A click on a row,
     or the slider, which goes through predictions from the largest error to the smallest, draws
@@ -86,17 +86,17 @@ def explore(
     X : {DataFrame, array-like} of shape (n_queries, n_features), optional
         Queries. None: the page shows stored rows only.
     y : array-like of shape (n_queries,), optional
-        Their targets, if they are known.
+        Their targets, if they are known, in the units of the targets of fit.
     features : DataFrame, array or list, optional
-        What is shown of the stored rows, in the order of the rows given to fit, and then of those
-        of `add_neighbors`: a table, images (n, height, width), or with channels, or texts. None:
-        names and targets only, since the bank does not store features.
+        Features of the stored rows to show, those given to fit followed by those of
+        `add_neighbors`: a table, images (n, height, width), optionally with channels, or texts.
+        None: names and targets only, since the bank does not store features.
     query_features : DataFrame, array or list, optional
-        The same of the queries. None: `X`.
+        Features of the queries to show. None: `X`.
     n_neighbors : int, default=6
         Largest number of rows behind a prediction to show.
     coverage : float, default=0.9
-        Probability of the intervals of numbers.
+        Probability of the prediction intervals of a regressor.
     max_rows : int, default=50_000
         Number of rows to draw. Of more stored rows, these are the rows behind the predictions of
         queries, and others at random; rows behind their predictions are drawn, too.
@@ -126,8 +126,9 @@ def explore(
 
     Notes
     -----
-    Needs the extra ``explore``. The page has about 1.5 MB for the program that draws, and 0.2 kB
-    for each row and 10 bytes for each of its numbers. Half a minute makes one of 50,000 rows.
+    Needs the extra ``explore``. The size of the page is about 1.5 MB for the drawing program, and
+    0.2 kB for each row, with 10 bytes for each of its numbers. A page of 50,000 rows takes about
+    half a minute.
 
     Examples
     --------

@@ -47,12 +47,12 @@ OTHER = (
 
 
 class NeighborsReport:
-    """One prediction and what is behind it, as a page for people: in a notebook, or in a file.
+    """Report of one prediction and the rows behind it, as an HTML page or in a notebook.
 
-    The page holds the prediction with its interval or its probabilities, how unusual the query is,
-    the rows with the largest weights beside it, with the features in which they differ most
-    marked, how much each column adjusts them, and what would have to be different. The file needs
-    no other file and no network. Texts of the table are escaped.
+    The page shows the prediction with its prediction interval or its probabilities, how unusual
+    the query is, the rows with the largest weights side by side with it, the features in which
+    they differ most, the adjustment by each column, and counterfactuals. The file needs no other
+    file and no network. Texts of the table are escaped.
 
     Parameters
     ----------
@@ -61,19 +61,20 @@ class NeighborsReport:
     X : {DataFrame, array-like} of shape (1, n_features), optional
         The query.
     features : {DataFrame, array-like} of shape (n_samples, n_features), optional
-        The rows given to fit, and then those of `add_neighbors`: the bank does not store
-        features. None: the report names rows, without their features, and has no contrasts.
+        The rows given to fit, followed by those of `add_neighbors`: the bank does not store
+        features. None: the report names rows without their features, and has no counterfactuals.
     row : label, optional
-        Instead of `X`: a row of the bank, by its name, or its id where rows have no names, which
-        is predicted without itself. It needs `features`.
+        Instead of `X`: a row of the bank, which is predicted without itself, by its name, or by
+        its id if rows have no names. It needs `features`.
     y_true : float or label, optional
-        The true target, if it is known; that of a `row` always is.
+        The true target, if it is known, in the units of the targets; that of a `row` is known.
     n_neighbors : int, default=6
         Largest number of rows to show.
     coverage : float, default=0.9
-        Probability of the interval of a number.
+        Probability of the prediction interval of a regressor.
     y, at_least, at_most, fixed : optional
-        Of the contrasts, as for :func:`counterfactuals`. Numbers need a threshold.
+        Desired outcome and fixed columns, as for :func:`counterfactuals`. Regressors need a
+        threshold.
 
     Raises
     ------
@@ -154,7 +155,7 @@ class NeighborsReport:
         path : str or path-like
             The file, such as "decision.html".
         overwrite : bool, default=False
-            Whether a file that exists is replaced.
+            Whether to replace an existing file.
 
         Raises
         ------

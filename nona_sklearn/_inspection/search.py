@@ -45,9 +45,9 @@ GRIDS: dict[str, dict] = {
 def param_distributions(estimator):
     """Distributions of parameters for a random search around an estimator.
 
-    They hold the parameters that changed accuracy in our benchmarks, over ranges in which they
-    did, including the defaults. `n_estimators` is not among them: more networks are nearly always
-    a little better, so search with one, and fit the best with several.
+    They contain the parameters that changed accuracy in our benchmarks, over the ranges in which
+    they did, including the defaults. `n_estimators` is not among them, since more networks are
+    nearly always slightly better: search with one, and fit the best with several.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def param_distributions(estimator):
 def param_grid(estimator):
     """Small grid of parameters for an exhaustive search: eight combinations.
 
-    It holds what changed accuracy most; see :func:`param_distributions`.
+    It contains the parameters that changed accuracy most; see :func:`param_distributions`.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
 def save(estimator, path, *, overwrite=False):
-    """Write an estimator, or a model around one, into one file that holds data and no code.
+    """Save an estimator, or a model around one, in one file that contains data and no code.
 
     The file of an estimator is of the safetensors format: networks, bank and all other numbers as
     tensors, and one tensor that is JSON, with parameters, columns, classes, names and calibration.
@@ -47,9 +47,9 @@ def save(estimator, path, *, overwrite=False):
         and of this package's. It is written by skops (extra ``skops``), into a file of its
         format. Of a search, save the ``best_estimator_``.
     path : str or path-like
-        Where to write. The file is written beside the path, and moved there when it is complete.
+        Where to write. The file is written next to the path, and moved there when complete.
     overwrite : bool, default=False
-        Whether to replace a file that exists.
+        Whether to replace an existing file.
 
     Raises
     ------
@@ -58,8 +58,8 @@ def save(estimator, path, *, overwrite=False):
     ImportError
         If it is a model of scikit-learn, and skops is not installed.
     OSError
-        If there is something at `path`, and `overwrite` is False (FileExistsError), or the file
-        cannot be written. What was at `path` stays.
+        If `path` exists and `overwrite` is False (FileExistsError), or the file cannot be
+        written. An existing file is then not changed.
 
     See Also
     --------
@@ -67,9 +67,9 @@ def save(estimator, path, *, overwrite=False):
 
     Notes
     -----
-    What a file cannot hold has to be passed to :func:`load` again: a `feature_extractor` (its
-    fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, a transformer
-    as `algorithm`, and a `weighting` of your own.
+    Parameters that a file cannot contain must be passed to :func:`load`: a `feature_extractor`
+    (its fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, a
+    transformer as `algorithm`, and a `weighting` of your own.
 
     Examples
     --------
@@ -129,12 +129,12 @@ def write(thing: Any, path: Path) -> str:
 
 
 def load(path, *, verify=True, **external):
-    """Read an estimator that :func:`save` wrote. No code of the file is run.
+    """Load an estimator that :func:`save` wrote. No code of the file is run.
 
     Parameters
     ----------
     path : str or path-like
-        The file. An estimator's tensors are mapped into memory: rows are read when they are
+        The file. The tensors of an estimator are memory-mapped, so rows are read when they are
         needed. A model is read as a whole.
     verify : bool, default=True
         Whether to compare the checksum of an estimator, which reads the whole file once.
@@ -162,9 +162,9 @@ def load(path, *, verify=True, **external):
 
     Notes
     -----
-    The checksum detects accidents, not intent: an attacker who changes a file can also change its
-    checksum. A file of unknown origin can hold any numbers, and so lead to any predictions, but it
-    cannot run code.
+    The checksum detects damage, but not manipulation: an attacker who changes a file can also
+    change its checksum. A file of unknown origin can contain any numbers, and so lead to any
+    predictions, but it cannot run code.
 
     Examples
     --------

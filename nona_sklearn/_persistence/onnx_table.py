@@ -36,7 +36,7 @@ OUTPUTS = ("prediction", "probabilities", "weights", "neighbors", "quantiles")
 
 
 def onnx_inputs(estimator, X):
-    """What is passed for a raw table to a graph of :func:`export_onnx`.
+    """Convert a raw table to the inputs of a graph of :func:`export_onnx`.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def onnx_inputs(estimator, X):
             SoftStepKNeighborsClassifier
         The fitted estimator that was exported.
     X : DataFrame or array-like of shape (n_queries, n_features)
-        Queries, as `predict` takes them.
+        Queries, as for `predict`.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def onnx_inputs(estimator, X):
     Raises
     ------
     ValueError, TypeError
-        If the estimator cannot be exported for its columns, or `predict` refuses `X`.
+        If the estimator cannot be exported for its columns, or `X` is invalid.
 
     See Also
     --------

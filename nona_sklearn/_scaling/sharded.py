@@ -34,18 +34,18 @@ OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 
 
 def save_shards(estimator, folder, n_shards):
-    """Write a fitted estimator into a folder, its bank in pieces.
+    """Save a fitted estimator in a folder, with its bank in several files, the shards.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted. Where `n_neighbors` bounds the rows of a prediction, queries read few numbers of
-        each shard, and else one for each row.
+        Fitted. If `n_neighbors` limits the rows of a prediction, each shard returns few numbers
+        for a query; otherwise one for each row.
     folder : str or path-like
         Where to write. It must not exist.
     n_shards : int
-        Number of pieces, of about the same number of rows each.
+        Number of shards, of about the same number of rows each.
 
     Raises
     ------
@@ -54,8 +54,7 @@ def save_shards(estimator, folder, n_shards):
     ValueError
         If it is not fitted, or `n_shards` is not between 1 and the number of rows.
     OSError
-        If there is something at `folder` (FileExistsError), or it cannot be written. Nothing is
-        left then.
+        If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 
     See Also
     --------
@@ -143,10 +142,9 @@ class ShardedNeighbors:
         cluster are used, each of which needs access to the folder. The work of a worker that
         fails is repeated.
     allow_partial : bool, default=False
-        Whether to leave out shards that are missing or damaged, which
-        ``missing_shards_`` then names.
+        Whether to ignore shards that are missing or damaged; ``missing_shards_`` then lists them.
     **external : object
-        Parameters that a file cannot hold: see :func:`load`.
+        Parameters that a file cannot contain: see :func:`load`.
 
     Attributes
     ----------
@@ -165,8 +163,8 @@ class ShardedNeighbors:
 
     Notes
     -----
-    A result is of the bank as it is at one moment. If shards are edited or lost meanwhile, its
-    computation starts again. Edits wait for each other, in all processes.
+    A result is consistent: if shards are edited or lost during its computation, it starts again.
+    Edits wait for each other, in all processes.
 
     Examples
     --------
@@ -277,7 +275,7 @@ class ShardedNeighbors:
         X : array-like of shape (n_queries, n_features), optional
             Queries; None as for :meth:`predict`.
         n_neighbors : int, default=5
-            How many: from 1 to the number of rows in shards that are not missing.
+            Number of neighbours, from 1 to the number of rows in shards that are not missing.
 
         Returns
         -------
@@ -486,15 +484,15 @@ class ShardedNeighbors:
         return estimator
 
     def remove_neighbors(self, *, ids):
-        """Remove rows: the shards that hold them are written anew without them.
+        """Remove rows: the shards that contain them are rewritten without them.
 
-        So is the estimator, if they were the last ones of a level of a category.
+        The estimator is rewritten as well, if they were the last rows of a level of a category.
 
         Parameters
         ----------
         ids : int or array-like of int
-            Which rows: if one is unknown, or no row would be left, a ValueError is raised, and
-            nothing is removed.
+            Ids of the rows. If one is unknown, or no row would be left, a ValueError is raised,
+            and no row is removed.
 
         Returns
         -------

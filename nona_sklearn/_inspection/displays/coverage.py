@@ -27,7 +27,7 @@ class CoverageDisplay(Display):
     by : ndarray of shape (n_queries,)
         Times of the queries, as numbers, dates or durations, or their groups, as strings.
     confidence : float, default=0.9
-        Share of the targets that the intervals should hold.
+        Nominal coverage: the share of targets that should be inside.
     n_bins : int, default=10
         Number of parts of the time, of about as many queries each.
     name : str, default="time"
@@ -36,7 +36,7 @@ class CoverageDisplay(Display):
     Attributes
     ----------
     coverage_ : ndarray of shape (n_parts,)
-        Share of the targets of each part that the intervals do hold.
+        Share of the targets inside the intervals, for each part.
     parts_ : ndarray of shape (n_parts,)
         The middle time of each part, or the groups.
 
@@ -69,7 +69,7 @@ class CoverageDisplay(Display):
         line_kwargs=None,
         interval_kwargs=None,
     ):
-        """Predict intervals with a fitted estimator, and draw how many of the targets they hold.
+        """Predict intervals with a fitted estimator, and draw their coverage.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class CoverageDisplay(Display):
             Times or groups of the queries, or the name of a column of `X`. None: the times of an
             estimator that was fitted with times, where they are a column of `X` or `X` is None.
         confidence : float, default=0.9
-            Share of the targets that the intervals should hold.
+            Nominal coverage: the share of targets that should be inside.
         n_bins : int, default=10
             Number of parts of the time, of about as many queries each. Groups are drawn one by
             one.
@@ -146,7 +146,7 @@ class CoverageDisplay(Display):
         line_kwargs=None,
         interval_kwargs=None,
     ):
-        """Draw how many targets the intervals of any model hold.
+        """Draw the coverage of the intervals of any model.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class CoverageDisplay(Display):
         name : str, optional
             Name of the times or groups; by default that of `by`, if it is a Series.
         confidence : float, default=0.9
-            Share of the targets that the intervals should hold.
+            Nominal coverage: the share of targets that should be inside.
         n_bins : int, default=10
             Number of parts of the time.
         ax, line_kwargs, interval_kwargs : optional, as for :meth:`plot`

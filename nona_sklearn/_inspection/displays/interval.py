@@ -22,7 +22,7 @@ class IntervalDisplay(Display):
     predictions, y_true : ndarray of shape (n_queries,)
         The predictions and the true targets.
     confidence : float, default=0.9
-        Share of the targets that the intervals should hold.
+        Nominal coverage: the share of targets that should be inside.
     target_name : str, default="target"
         Name of the target.
 
@@ -69,8 +69,8 @@ class IntervalDisplay(Display):
             Queries, and their true targets. Without both: the bank's rows, each without itself
             (leave-one-out).
         confidence : float, default=0.9
-            Share of the targets that the intervals should hold; the others are, in equal shares,
-            below and above.
+            Nominal coverage: the share of targets that should be inside. Those outside are, in
+            equal shares, below and above.
         ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -131,7 +131,7 @@ class IntervalDisplay(Display):
         intervals : array-like of shape (n_queries, 2)
             Lower and upper end of each interval.
         confidence : float, default=0.9
-            Share of the targets that the intervals should hold.
+            Nominal coverage: the share of targets that should be inside.
         target_name : str, optional
             Name of the target; by default that of `y_true`, if it is a Series.
         ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
