@@ -7,13 +7,13 @@ fails, it prints the command that takes back what it wrote.
 
 import argparse
 import datetime
+import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +25,11 @@ PAGES = {
     r"docs/([^)#]+)\.md": r"\1.html",
     r"notebooks/([^)]+)\.ipynb": r"generated/notebooks/\1.html",
     r"examples/README\.rst": "generated/gallery/index.html",
+    r"CONTRIBUTING\.md": "contributing.html",
+    r"CHANGELOG\.md": "changelog.html",
 }
+#: The Pythons that try the wheel.
+PYTHONS = ("3.11", "3.12", "3.13")
 #: What a release writes: in which file, instead of which line.
 LINES = [
     ("nona_sklearn/_version.py", r'^__version__ = ".*"$', '__version__ = "{version}"'),
@@ -65,10 +69,17 @@ def with_version(version, date):
     return contents
 
 
-def link_to_site(readme, version):
-    """Let the README's links lead to the site, for a package index shows it without its files."""
+def link_to_site(readme, version, site=SITE):
+    """Let the README's links lead to the site, for a package index shows it without its files.
+
+    Without a site, pictures are left out, and of links the text remains.
+    """
     for file, page in PAGES.items():
-        readme = re.sub(rf"\]\({file}", f"]({SITE}/v{version}/{page}", readme)
+        if site:
+            readme = re.sub(rf"\]\({file}", f"]({site}/v{version}/{page}", readme)
+        else:
+            readme = re.sub(rf"!\[[^\]]*\]\({file}\)\n*", "", readme)
+            readme = re.sub(rf"\[([^\]]*)\]\({file}[^)]*\)", r"\1", readme)
     return readme
 
 
@@ -86,27 +97,43 @@ def build(folder, version):
     run(sys.executable, "-m", "twine", "check", "--strict", *map(str, (ROOT / "dist").iterdir()))
 
 
-def try_wheel(folder):
-    """Install the wheel where nothing else is, and let the demo run: newest, lowest versions."""
+def find_python(version):
+    """A Python of this version: on PATH, or of pyenv, whose commands run only when active."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for python in (f"python{version}", *sorted(pyenv.glob(f"{version}.*/bin/python"))):
+        try:
+            subprocess.run([python, "--version"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return str(python)
+    sys.exit(f"there is no Python {version}, neither on PATH nor in pyenv, to try the wheel with")
+
+
+def try_wheel(folder, pythons):
+    """Install the wheel where nothing else is, and let the demo run.
+
+    With each Python and the pinned versions; with the first also with the lowest versions.
+    """
     wheel = next((ROOT / "dist").glob("*.whl"))
     lowest = folder / "lowest.txt"
     lowest.write_bytes(subprocess.check_output([sys.executable, ROOT / ".ci/lower_bounds.py"]))
-    for constraints in (ROOT / "constraints.txt", lowest):
-        place = folder / constraints.stem
-        venv.create(place, with_pip=True)
+    tries = [(python, ROOT / "constraints.txt") for python in pythons] + [(pythons[0], lowest)]
+    for i, (python, constraints) in enumerate(tries):
+        place = folder / f"try_{i}"
+        run(python, "-m", "venv", str(place))
         python = str(place / "bin" / "python")
         run(python, "-m", "pip", "install", "-q", "-c", str(constraints), f"{wheel}[demo]")
         run(python, "-I", "-m", "nona_sklearn", cwd=folder)  # of nowhere but the wheel
 
 
-def release(version, contents):
+def release(version, contents, pythons):
     """Write, commit, build, try and tag."""
     for path, content in contents.items():
         (ROOT / path).write_text(content)
     run("git", "commit", "-qam", f"Release {version}")
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder), version)
-        try_wheel(Path(folder))
+        try_wheel(Path(folder), pythons)
     run("git", "tag", f"v{version}")
 
 
@@ -119,15 +146,16 @@ def main():
         parser.error(f"version must be three numbers, got {version!r}")
     stop_if_not_ready(version)
     contents = with_version(version, datetime.date.today().isoformat())
+    pythons = [find_python(each) for each in PYTHONS]
     start = output("git", "rev-parse", "HEAD")
     try:
-        release(version, contents)
+        release(version, contents, pythons)
     except BaseException:
         print(f"{version} is not released. To take it back: git reset --hard {start}", flush=True)
         raise
     print(
-        f"dist/ holds {version}; the tag is v{version}. Push both, upload dist/ by twine, and see "
-        "that nona-sklearn.readthedocs.io builds the tag: notebooks link to it."
+        f"dist/ holds {version}; the tag is v{version}. Push both, upload dist/ by twine, and "
+        "publish the site of the tag, whose address is SITE in nona_sklearn/_utils/docs.py."
     )
 
 

@@ -28,9 +28,13 @@ def test_hooks_run_pinned_tools_whether_or_not_the_environment_is_activated():
     assert all(tool.startswith(".venv/bin/") for tool in tools)
 
 
-def test_the_workflow_only_calls_ci():
-    (job,) = read(".github/workflows/ci.yml")["jobs"].values()
-    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+def test_the_workflow_calls_ci_and_the_readme_s_test_command():
+    jobs = read(".github/workflows/ci.yml")["jobs"]
+    run, test = ([s["run"] for s in jobs[name]["steps"] if "run" in s] for name in ("run", "test"))
+    assert run == [".ci/run"]
+    command = (ROOT / "README.md").read_text().partition("<!-- command: test -->")[2]
+    steps = command.splitlines()[2].replace(".venv/bin/pip", "python -m pip")
+    assert test == steps.replace(".venv/bin/", "").split(" && ")[1:]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
 
 
@@ -40,9 +44,13 @@ def test_pythons_and_torch_are_everywhere_the_tested_ones():
     pythons = re.findall(r"Python :: (3\.\d+)", setup["metadata"]["classifiers"])
     oldest, newest = pythons[0], pythons[-1]
     assert setup["options"]["python_requires"] == f">={oldest}"
-    (job,) = read(".github/workflows/ci.yml")["jobs"].values()
-    (prepare,) = [step["with"] for step in job["steps"] if "setup-python" in step.get("uses", "")]
+    jobs = read(".github/workflows/ci.yml")["jobs"]
+    steps = jobs["run"]["steps"]
+    (prepare,) = [step["with"] for step in steps if "setup-python" in step.get("uses", "")]
     assert prepare["python-version"].split() == [newest, oldest]  # the last is python3
+    assert jobs["test"]["strategy"]["matrix"]["python"] == pythons
+    assert jobs["test"]["env"]["PIP_EXTRA_INDEX_URL"] == CPU_BUILDS
+    assert runpy.run_path(ROOT / ".ci" / "release.py")["PYTHONS"] == tuple(pythons)
     assert f"\nNEWEST_PYTHON={newest}\nCPU_BUILDS={CPU_BUILDS}\n" in (ROOT / ".ci/run").read_text()
     site = read(".readthedocs.yaml")["build"]
     assert site["tools"]["python"] == oldest

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nona_sklearn
-from nona_sklearn._utils.docs import SITE
+from nona_sklearn._utils.docs import SITE, page_template
 
 ROOT = Path(__file__).parents[1]
 FILES = [
@@ -63,25 +63,68 @@ def state(folder):
     return [git(folder, *what.split()) for what in ("rev-parse HEAD", "tag", "status -s", "diff")]
 
 
-@pytest.fixture
-def script(repository, monkeypatch):
-    """The script, which would release 1.2.0, but builds and tries nothing."""
+def load(repository):
+    """The script as a module."""
     path = repository / ".ci" / "release.py"
     specification = importlib.util.spec_from_file_location("release", path)
     module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def script(repository, monkeypatch):
+    """The script, which would release 1.2.0, but builds and tries nothing."""
     with monkeypatch.context() as patch:
         # The script works where torch is not.
         for name in ("nona_sklearn", "nona_sklearn._utils.docs"):
             patch.setitem(sys.modules, name, None)
-        specification.loader.exec_module(module)
+        module = load(repository)
     monkeypatch.setattr(sys, "argv", ["release.py", "1.2.0"])
     monkeypatch.setattr(module, "build", lambda folder, version: None)
-    monkeypatch.setattr(module, "try_wheel", lambda folder: None)
+    monkeypatch.setattr(module, "try_wheel", lambda folder, pythons: None)
+    monkeypatch.setattr(module, "find_python", lambda version: sys.executable)
     return module
 
 
 def test_it_has_the_site_without_importing_the_package(script):
     assert script.SITE == SITE
+
+
+README = """![a map](docs/images/map.png)
+
+*A map.* [Tables](docs/tables.md#texts), [news](CHANGELOG.md), [arXiv](https://arxiv.org/abs/1).
+"""
+
+
+def test_links_of_the_readme_lead_to_the_site_if_there_is_one(script):
+    start = "https://example.org/en"
+    assert script.link_to_site(README, "1.2.0", site=start) == (
+        f"![a map]({start}/v1.2.0/_images/map.png)\n\n"
+        f"*A map.* [Tables]({start}/v1.2.0/tables.html#texts), "
+        f"[news]({start}/v1.2.0/changelog.html), "
+        "[arXiv](https://arxiv.org/abs/1).\n"
+    )
+    plain = "*A map.* Tables, news, [arXiv](https://arxiv.org/abs/1).\n"
+    assert script.link_to_site(README, "1.2.0", site="") == plain
+
+
+def test_estimators_link_to_the_site_if_there_is_one():
+    assert page_template("") == ""
+    start = "https://example.org/en"
+    address = page_template(start).format(version="v1.2.0", name="NONARegressor")
+    assert address == f"{start}/v1.2.0/generated/api/nona_sklearn.NONARegressor.html"
+
+
+def test_a_release_needs_every_python_that_tries_the_wheel(repository, monkeypatch):
+    script = load(repository)
+    monkeypatch.setattr(script, "PYTHONS", ("3.99",))
+    monkeypatch.setattr(sys, "argv", ["release.py", "1.2.0"])
+    monkeypatch.setenv("PYENV_ROOT", str(repository))
+    before = state(repository)
+    with pytest.raises(SystemExit, match=r"there is no Python 3\.99"):
+        script.main()
+    assert state(repository) == before
 
 
 def test_version_and_date_are_written_committed_and_tagged(script, repository):
@@ -140,7 +183,7 @@ def interrupt_the_build(script, repository, monkeypatch):
 
 
 def break_the_wheel(script, repository, monkeypatch):
-    monkeypatch.setattr(script, "try_wheel", lambda folder: script.run("false"))
+    monkeypatch.setattr(script, "try_wheel", lambda folder, pythons: script.run("false"))
 
 
 @pytest.mark.parametrize("fault", [refuse_commits, interrupt_the_build, break_the_wheel])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-SITE = "https://nona-sklearn.readthedocs.io/en"
+#: Where the versions of the site are, such as "https://example.org/en", once it is published: from
+#: then on, estimators in notebooks and the README of a release link to it.
+SITE = ""
+
+
+def page_template(site: str) -> str:
+    """The address of an estimator's page, to be formatted with version and name; none without a site."""
+    return f"{site}/{{version}}/generated/api/nona_sklearn.{{name}}.html" if site else ""
 
 
 class Documented:
     """The link to an estimator's page, for this version, in scikit-learn's HTML view."""
 
     _doc_link_module = "nona_sklearn"
-    _doc_link_template = f"{SITE}/{{version}}/generated/api/nona_sklearn.{{name}}.html"
+    _doc_link_template = page_template(SITE)
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
         from .._version import __version__  # the release script runs this file by itself

@@ -32,6 +32,7 @@ from nona_sklearn import (
     WeightingDisplay,
 )
 from nona_sklearn._inspection.displays.base import class_colors, legend_beside
+from nona_sklearn._utils.docs import page_template
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
 
@@ -753,7 +754,9 @@ class TestStyles:
         assert not ax.has_data()
 
 
-def test_a_notebook_shows_size_loss_and_where_to_read_more(reg):
+def test_a_notebook_shows_size_loss_and_where_to_read_more(reg, monkeypatch):
+    template = page_template("https://example.org/en")
+    monkeypatch.setattr(type(reg), "_doc_link_template", template)
     page = reg._repr_html_()
     version = nona_sklearn.__version__
     assert f"/v{version}/generated/api/nona_sklearn.NONARegressor.html" in page
@@ -767,7 +770,8 @@ def test_a_notebook_shows_size_loss_and_where_to_read_more(reg):
 
 
 @pytest.mark.parametrize("kind", [TableEncoder, NONAClassifier, SoftStepKNeighborsClassifier])
-def test_every_estimator_has_a_page(kind):
+def test_every_estimator_has_a_page(kind, monkeypatch):
+    monkeypatch.setattr(kind, "_doc_link_template", page_template("https://example.org/en"))
     assert kind()._get_doc_link().endswith(f"nona_sklearn.{kind.__name__}.html")
 
 
