@@ -18,7 +18,7 @@ from nona_sklearn.datasets import load_ames
 from nona_sklearn.softstep import log_s1
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("neighbors", "classes"))]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("neighbors", "classes", "intervals")]
 STYLE = {"figure.figsize": (7.5, 4)}
 
 

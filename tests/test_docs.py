@@ -431,3 +431,53 @@ def test_the_front_page_s_sentences_are_the_ledgers():
 
 def test_the_start_page_s_sentence_is_the_ledger_s():
     assert next(sentences_of_the_front_page()) in words_of("docs/index.md")
+
+
+# -- the size of the site, and the code of its front page ----------------------------------
+
+
+def pages_of_site():
+    """Pages of prose on the site: not those for developers, nor the appendix and the lists."""
+    text = (ROOT / "docs" / "conf.py").read_text()
+    internal = re.search(r"^INTERNAL = \((.*)\)$", text, re.MULTILINE)[1]
+    others = {*re.findall(r'"(\w+)"', internal), "appendix", "changelog", "contributing"}
+    return [page for page in (ROOT / "docs").glob("*.md") if page.stem not in others]
+
+
+def test_the_site_is_short():
+    """About 22 pages beside two lists of them, and 20,000 words, code and tables among them."""
+    pages = pages_of_site()
+    assert len(pages) <= 26
+    words = {page.stem: len(page.read_text().split()) for page in pages}
+    assert sum(words.values()) <= 21_000, words
+    assert max(words.values()) <= 1_900, words
+    assert (ROOT / "README.md").read_text().count("\n") < 120
+
+
+def blocks(page, language):
+    """Contents of a page's blocks of code in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.M)
+
+
+@pytest.mark.first
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_code_of_the_front_page_prints_what_it_shows(page, tmp_path):
+    """Other processors train other networks: the default kernels of torch had an R² of 0.90."""
+    pytest.importorskip("catboost")
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (shown,) = blocks(page, "text")
+    shown, printed = (re.findall(r"(.*): R² (.*)", text) for text in (shown, done.stdout))
+    assert [name for name, _ in printed] == [name for name, _ in shown]
+    for (name, found), (_, expected) in zip(printed, shown, strict=True):
+        assert float(found) == pytest.approx(float(expected), abs=0.02), name
+    assert "Prediction of price for house 1340" in (tmp_path / "house.html").read_text()

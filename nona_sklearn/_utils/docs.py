@@ -8,7 +8,7 @@ SITE = ""
 
 
 def page_template(site: str) -> str:
-    """The address of an estimator's page, to be formatted with version and name; none without a site."""
+    """The address of an estimator's page, a format of version and name; empty without a site."""
     return f"{site}/{{version}}/generated/api/nona_sklearn.{{name}}.html" if site else ""
 
 
