@@ -97,8 +97,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training features. A sparse matrix of more than 300 columns becomes components of a
-            truncated SVD; queries may be dense then, and sparse after a dense `X`.
+            Training features. A sparse matrix of more than 300 columns is reduced to components
+            of a truncated SVD. Queries may be sparse or dense in any case.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         groups : array-like of shape (n_samples,), default=None

@@ -129,7 +129,7 @@ class NONARegressor(NeighborRegressor):
 
     neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
         The neighbours in a training step. 'dataset': the batch and random other training rows,
-        `pool_size` in all, which are embedded anew. 'batch': the batch itself, as in the NONA
+        `pool_size` in all, which are all embedded. 'batch': the batch itself, as in the NONA
         paper. 'memory': as 'dataset', but with the last known embedding of each other row,
         without gradient. A row is never its own neighbour. 'auto': 'dataset'. With a
         `feature_extractor`, whose embeddings take long, 'auto' is 'batch', or 'memory' if its
@@ -151,7 +151,7 @@ class NONARegressor(NeighborRegressor):
         Number of queries in each step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
         power of two from 32 to 512, or 1,024 for more than 65,536 rows. With a
         `feature_extractor` it makes 16 steps, of up to 256 queries. An epoch of a table with
-        more than 65,536 rows takes 65,536 of them, drawn anew.
+        more than 65,536 rows takes a new random sample of 65,536.
 
     learning_rate_init : float or 'auto', default='auto'
         Learning rate of AdamW. 'auto': 0.02; for classes, with a `feature_extractor`, and for a
@@ -225,7 +225,7 @@ class NONARegressor(NeighborRegressor):
 
     network_ : torch.nn.Module
         The trained network: ``network_.embedding`` (in float64) and ``network_.head``. With
-        several estimators, the embedding holds theirs side by side, and
+        several estimators, the embedding concatenates theirs, and
         ``network_.head.heads`` one head for each.
 
     bank_ : NeighborBank

@@ -73,11 +73,11 @@ def explore(
 ):
     """Make an interactive map of the learned space, with the rows behind each prediction.
 
-    The page shows the stored rows, each predicted without itself, and queries. A click on a row,
-    or the slider, which goes through predictions from the largest error to the smallest, draws
-    lines to the rows behind its prediction and lists them beside the map, with the values in
-    which they differ most marked. Colours are targets, predictions or errors. Two lists have rows
-    whose target contradicts their prediction, and rows that are equal in the learned space.
+    The page shows the stored rows, each predicted without itself, and queries. A click on a row
+    draws lines to the rows behind its prediction and lists them next to the map, with the values
+    in which they differ most highlighted. A slider goes through the predictions from the largest
+    error to the smallest. Colours are targets, predictions or errors. Two lists contain rows whose
+    targets are far from their predictions, and rows that are equal in the learned space.
 
     Parameters
     ----------

@@ -36,13 +36,12 @@ Class = TypeVar("Class", bound=type)
 
 
 def _documented_as(original: type) -> Callable[[Class], Class]:
-    """Give the methods of a class the docstrings of another class's, without their examples."""
+    """Give the methods of a class the docstrings of another class's."""
 
     def document(cls: Class) -> Class:
         for name, method in [*vars(cls).items()]:
             if isfunction(method) and hasattr(original, name) and not name.startswith("_"):
-                text = getattr(original, name).__doc__ or ""
-                method.__doc__ = text.partition("Examples\n")[0].rstrip() or None
+                method.__doc__ = getattr(original, name).__doc__
         return cls
 
     return document

@@ -54,7 +54,7 @@ def save(estimator, path, *, overwrite=False):
     Raises
     ------
     TypeError
-        If it is no estimator of this package or of scikit-learn, or holds what a file cannot.
+        If it is no estimator of this package or of scikit-learn, or has a part that a file cannot contain.
     ImportError
         If it is a model of scikit-learn, and skops is not installed.
     OSError
@@ -139,7 +139,7 @@ def load(path, *, verify=True, **external):
     verify : bool, default=True
         Whether to compare the checksum of an estimator, which reads the whole file once.
     **external : object
-        Parameters that the file cannot hold, by their names, such as ``feature_extractor=``.
+        Parameters that the file cannot contain, by their names, such as ``feature_extractor=``.
 
     Returns
     -------

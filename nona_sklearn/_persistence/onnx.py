@@ -110,8 +110,8 @@ def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=Fal
 
     Notes
     -----
-    Needs the extra ``onnx``. The graph holds queries × bank in memory: pass some thousand at a
-    time, with quantiles some hundred. Numbers are equal to the estimator's up to float32. Edits
+    Needs the extra ``onnx``. The graph keeps queries × bank in memory: pass some thousand at a
+    time, or some hundred with quantiles. Numbers are equal to the estimator's up to float32. Edits
     of the bank, and another calibration, need another export. A quantile of level 1 of a
     distribution with noise depends on rounding, which differs. All queries of the graph are later
     than the bank, also where their times are a column.

@@ -50,7 +50,7 @@ def save_shards(estimator, folder, n_shards):
     Raises
     ------
     TypeError
-        If it is no such estimator, or holds an object that a file cannot.
+        If it is no such estimator, or has a part that a file cannot contain.
     ValueError
         If it is not fitted, or `n_shards` is not between 1 and the number of rows.
     OSError
@@ -424,7 +424,7 @@ class ShardedNeighbors:
     # -- edits ---------------------------------------------------------------------------
 
     def add_neighbors(self, X, y, sample_weight=None, *, times=None):
-        """Add labelled rows to the last shard, or to a new one if it holds some thousand.
+        """Add labelled rows to the last shard, or to a new one if it has 4,096 rows or more.
 
         Parameters
         ----------

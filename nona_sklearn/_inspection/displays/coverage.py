@@ -171,7 +171,7 @@ class CoverageDisplay(Display):
         Raises
         ------
         ValueError
-            If a parameter is invalid, `y_true` holds other than finite numbers, or the shapes are
+            If a parameter is invalid, `y_true` has other than finite numbers, or the shapes are
             others.
 
         Examples

@@ -143,7 +143,7 @@ class IntervalDisplay(Display):
         Raises
         ------
         ValueError
-            If `confidence` is not between 0 and 1, `y_true` holds other than finite numbers, or
+            If `confidence` is not between 0 and 1, `y_true` has other than finite numbers, or
             the shapes are others.
 
         Examples

@@ -81,7 +81,7 @@ class SurfaceDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` holds other than numbers, `features` are not two columns of it, there are
+            If `X` contains anything but numbers, `features` are not two columns of it, there are
             several outputs, or the estimator is a classifier: for these there is
             :class:`~sklearn.inspection.DecisionBoundaryDisplay`.
 

@@ -61,7 +61,7 @@ class WeightingDisplay(Display):
         X : array-like of shape (n_queries, n_features)
             Queries: a curve for each.
         n_neighbors : int, default=50
-            Number of nearest neighbours to draw; all, if the bank holds fewer.
+            Number of nearest neighbours to draw; all, if the bank has fewer.
         ax, line_kwargs : optional, as for :meth:`plot`
 
         Returns
