@@ -39,7 +39,7 @@ extensions = [
 ]
 exclude_patterns = [
     *("_build", "_templates", *(f"{page}.md" for page in INTERNAL)),
-    *(f"generated/gallery/*{kind}" for kind in (".py", ".ipynb", ".json", ".md5")),
+    *(f"generated/gallery/**{kind}" for kind in (".py", ".ipynb", ".json", ".md5")),
 ]
 
 # -- pages ------------------------------------------------------------------------------------
@@ -62,16 +62,15 @@ intersphinx_mapping = {
 }
 
 # -- gallery ----------------------------------------------------------------------------------
-FIRST = (  # what users need first; the others follow
-    *("adjusted_neighbors", "spiral", "intervals", "label_errors", "images", "texts"),
-    *("embedding", "boundary", "new_rows", "influence", "compress"),
-)
+SECTIONS = ("tables", "explain", "data", "intervals", "texts_images", "large", "method")
+FIRST = ("table", "house_price", "report", "label_errors", "texts", "spiral")  # of their sections
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "generated/gallery",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("nona_sklearn",),
     "filename_pattern": "/plot_",
+    "subsection_order": ExplicitOrder([f"../examples/{name}" for name in SECTIONS]),
     "within_subsection_order": ExplicitOrder([*(f"plot_{name}.py" for name in FIRST), "*"]),
     "download_all_examples": False,
     "show_memory": False,
