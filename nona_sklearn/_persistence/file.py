@@ -54,7 +54,8 @@ def save(estimator, path, *, overwrite=False):
     Raises
     ------
     TypeError
-        If it is no estimator of this package or of scikit-learn, or has a part that a file cannot contain.
+        If it is no estimator of this package or of scikit-learn, or has a part that a file cannot
+        contain.
     ImportError
         If it is a model of scikit-learn, and skops is not installed.
     OSError
