@@ -23,7 +23,8 @@ WITH_EXAMPLES = {
     *(name for name in CLASSES.values() if name.endswith("Display")),
 }
 #: Outputs that show a reader nothing: a boolean, or the shape of an array, by itself.
-EMPTY_OUTPUT = re.compile(r"True|False|\((\d+, )*\d+,?\)|torch\.Size\(.*\)|\.\.\.")
+EMPTY_OUTPUT = re.compile(r"True|False|torch\.Size\(.*\)|\.\.\.")
+TUPLE = re.compile(r"\((\d+, )*\d+,?\)")
 
 
 def methods():
@@ -101,28 +102,36 @@ def test_parameters_are_grouped_as_numpydoc_writes_them():
 
 
 def outputs(text):
-    """Number and text of each line of output of the examples in a text."""
-    shown = False
+    """Number and text of each line of output of the examples in a text, and its source line."""
+    source = before = None
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
-        if line.startswith((">>>", "... ")) or line == "...":
-            shown = True
-        elif not line or line.startswith('"""') or line.startswith("```"):
-            shown = False
-        elif shown:
-            yield number, line
+        continued = line == "..." and before == source  # an output does not start with this
+        before = line
+        if line.startswith((">>>", "... ", "Traceback")) or continued:
+            source = line
+        elif not line or line.startswith(('"""', "```")):
+            source = None
+        elif source is not None:
+            yield number, line, source
+
+
+def is_empty(line, source):
+    """Whether an output is a boolean, an ellipsis or a shape."""
+    return EMPTY_OUTPUT.fullmatch(line) or (TUPLE.fullmatch(line) and "shape" in source)
 
 
 def empty_outputs(path):
     found = outputs(path.read_text())
-    return [f"{path.name}:{i}: {line}" for i, line in found if EMPTY_OUTPUT.fullmatch(line)]
+    return [f"{path.name}:{i}: {line}" for i, line, source in found if is_empty(line, source)]
 
 
 def test_outputs_are_found():
-    text = ">>> 1\n1\n\nText\n>>> for i in ():\n...     pass\n>>> X.shape\n(2, 3)\n```\n(1,)"
-    assert [line for _, line in outputs(text)] == ["1", "(2, 3)"]
-    assert EMPTY_OUTPUT.fullmatch("(2, 3)")
-    assert not EMPTY_OUTPUT.fullmatch("(2, 0.5)")
+    text = (
+        ">>> 1\n1\n\nText\n>>> X.shape\n(2, 3)\n```\n(1,)\n>>> len(X), 3\n(2, 3)\n>>> 1 > 0\nTrue"
+    )
+    found = [(line, bool(is_empty(line, source))) for _, line, source in outputs(text)]
+    assert found == [("1", False), ("(2, 3)", True), ("(2, 3)", False), ("True", True)]
 
 
 def test_examples_of_docstrings_show_something():

@@ -168,13 +168,18 @@ class ShardedNeighbors:
 
     Examples
     --------
-    See :func:`save_shards`.
-
-    >>> from nona_sklearn import ShardedNeighbors
-    >>> ShardedNeighbors("nowhere")
-    Traceback (most recent call last):
-        ...
-    FileNotFoundError: folder must be one that save_shards wrote, there is no shards.json in ...
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> folder = Path(tempfile.mkdtemp(), "flats")
+    >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+    >>> sharded = ShardedNeighbors(folder)
+    >>> len(sharded)
+    5
+    >>> sharded.predict([[84]]).round()
+    array([425.])
     """
 
     def __init__(self, folder, *, n_jobs=None, allow_partial=False, **external):
