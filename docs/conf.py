@@ -35,7 +35,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "sphinxext.opengraph",
-    "reference",  # docs/_ext
+    *("keywords", "reference"),  # of docs/_ext
 ]
 exclude_patterns = [
     *("_build", "_templates", *(f"{page}.md" for page in INTERNAL)),
@@ -88,6 +88,7 @@ html_baseurl = ADDRESS
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
+html_search_scorer = str(HERE / "_ext" / "scorer.js")
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
     "navbar_align": "left",

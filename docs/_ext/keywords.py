@@ -1,0 +1,42 @@
+"""Words that readers search for, and the page of each: a Sphinx extension.
+
+They become entries of the index, which the search ranks above words in a text.
+"""
+
+KEYWORDS = {
+    "benchmarks": "benchmark, accuracy, comparison",
+    "check_data": "label errors, outliers, influential rows, leave-one-out, data quality, mislabelled",
+    "classes": "classification, classifier, class probabilities, class_weight, calibration",
+    "compare": "catboost, xgboost, lightgbm, tabpfn, gradient boosting, alternatives, limitations",
+    "decision": "feature importances, counterfactuals, report, what-if",
+    "editing": "forget a row, delete rows, new rows, online learning, update a model, unlearning",
+    "extending": "custom similarity, custom metric, custom weighting, distance metric",
+    "faq": "troubleshooting, convergencewarning, warnings, help",
+    "faster": "slow fit, speed, n_jobs, threads, max_time, prediction time",
+    "install": "install, gpu, cuda, extras, requirements",
+    "intervals": "prediction intervals, quantiles, uncertainty, conformal prediction, distribution",
+    "method": "how it works, formula, equation, algorithm, geometry",
+    "neighbors": "explain prediction, explanation, interpretability, shap, names of rows",
+    "references": "cite, citation, bibliography, paper",
+    "saving": "save model, load model, pickle, joblib, onnx, safetensors, skops",
+    "scaling": "large data, memory, dask, shards, distributed, faiss, approximate search",
+    "serving": "deployment, production, fastapi, mlflow, rest api",
+    "tables": "missing values, categorical features, categories, dates, encoding, preprocessing",
+    "texts_images": "text embeddings, images, fine-tuning, language model, transformers",
+    "time": "time series, forecast, drift, backtest, timeseriessplit",
+    "tune": "hyperparameters, grid search, random search, gridsearchcv, sample_weight, tuning",
+}
+
+
+def add_entries(app, page, source):
+    """Put the words of a page below its title, as entries of the index."""
+    if page in KEYWORDS:
+        title, _, rest = source[0].partition("\n")
+        entries = ", ".join(f"! {word}" for word in KEYWORDS[page].split(", "))
+        source[0] = f"{title}\n\n```{{index}} {entries}\n```\n{rest}"
+
+
+def setup(app):
+    """Register what is done to pages before they are read."""
+    app.connect("source-read", add_entries, priority=600)  # after conf.py has mended links
+    return {"parallel_read_safe": True}
