@@ -5,7 +5,7 @@ They become entries of the index, which the search ranks above words in a text.
 
 KEYWORDS = {
     "benchmarks": "benchmark, accuracy, comparison",
-    "check_data": "label errors, outliers, influential rows, leave-one-out, data quality, mislabelled",
+    "check_data": "label errors, outliers, influential rows, leave-one-out, data quality",
     "classes": "classification, classifier, class probabilities, class_weight, calibration",
     "compare": "catboost, xgboost, lightgbm, tabpfn, gradient boosting, alternatives, limitations",
     "decision": "feature importances, counterfactuals, report, what-if",
@@ -14,7 +14,7 @@ KEYWORDS = {
     "faq": "troubleshooting, convergencewarning, warnings, help",
     "faster": "slow fit, speed, n_jobs, threads, max_time, prediction time",
     "install": "install, gpu, cuda, extras, requirements",
-    "intervals": "prediction intervals, quantiles, uncertainty, conformal prediction, distribution",
+    "intervals": "prediction intervals, quantiles, uncertainty, conformal prediction",
     "method": "how it works, formula, equation, algorithm, geometry",
     "neighbors": "explain prediction, explanation, interpretability, shap, names of rows",
     "references": "cite, citation, bibliography, paper",
