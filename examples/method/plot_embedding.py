@@ -4,7 +4,7 @@ The learned embedding of test rows
 
 :class:`~nona_sklearn.NONARegressor` compares rows in an embedding that it learns from the targets:
 rows with similar prices come close to each other, and columns that do not matter have no effect.
-The picture shows test rows, so that the training cannot have learned their places by heart.
+The picture shows test rows, which training has not seen.
 """
 
 import matplotlib.pyplot as plt

@@ -33,6 +33,6 @@ figure.set_label(
 
 # %%
 # Only the nearest 5 % of the rows are drawn. With little noise two neighbours suffice. With much
-# noise an average over more of them is better, and the step has learned it from the data.
+# noise an average over more of them is better, and training has found this from the data.
 #
 # More on the step: :doc:`/method`.
