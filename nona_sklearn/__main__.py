@@ -76,7 +76,7 @@ def parse_arguments(argv):
     parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=__doc__)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="your own table")
     parser.add_argument("--target", metavar="COLUMN", help="column to predict")
-    kinds = "kind of the target; auto: strings and truth values are classes, numbers are numbers"
+    kinds = "kind of the target; auto: strings and booleans are classes, numbers are numbers"
     parser.add_argument(
         "--task", choices=("auto", "classes", "numbers"), default="auto", help=kinds
     )

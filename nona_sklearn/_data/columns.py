@@ -268,7 +268,7 @@ def _of_numbers(name: Any, values: np.ndarray) -> Column:
     if len(infinite := values[np.isinf(values)]):
         raise ValueError(
             f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
-            "where it stands for a gap"
+            "where it stands for a missing value"
         )
     if np.isnan(values).all():  # so are empty columns of a file
         return _of_nothing(name, len(values))

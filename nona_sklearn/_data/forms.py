@@ -178,8 +178,8 @@ def read_as(column: Column, other: Column) -> Column:
 
 def _has_another_form(column: Column, form: Form | str, text: str) -> ValueError:
     return ValueError(
-        f"{column.label} held {form} in fit, and holds {text!r:.{SHOWN}} now: correct it, or make "
-        "it a gap (None)"
+        f"{column.label} held {form} in fit, and holds {text!r:.{SHOWN}} now: correct it, or "
+        "replace it by None"
     )
 
 
@@ -217,7 +217,7 @@ def describe_reading(column: Column) -> str:
     given = [(text, value) for text, value in pairs if not _is_gap(text)]
     text, value = max(given, key=lambda pair: len(pair[0]))
     mark = next((text for text, _ in pairs if text is not None and _is_gap(text)), None)
-    gaps = "" if mark is None else f", and {mark!r} as a gap"
+    gaps = "" if mark is None else f", and {mark!r} as missing"
     thousands = " (remove points if they separate thousands)" * _may_be_thousands(
         column.form, [text for text, _ in given]
     )

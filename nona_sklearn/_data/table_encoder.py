@@ -497,7 +497,7 @@ def _warn_about_strings(columns: list[Column]) -> None:
     if found := [f"{each.label} holds {text!r:.{SHOWN}}" for each, text in unreadable if text]:
         warnings.warn(
             "Columns stay categories where nearly all strings are numbers or dates: "
-            f"{_listed(found)}. Correct such values or make them gaps (None), or name a column in "
+            f"{_listed(found)}. Correct such values or replace them by None, or name a column in "
             "categorical_features to keep it a category",
             stacklevel=2,
         )

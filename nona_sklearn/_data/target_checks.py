@@ -115,7 +115,7 @@ def refuse_other_labels(columns: Sequence[np.ndarray], y: Any, rows: np.ndarray 
             )
         kinds = ", ".join(sorted({type(each).__name__ for each in column}))
         raise ValueError(
-            "y must hold labels of one kind, strings, whole numbers or truth values, got "
+            "y must hold labels of one kind, strings, whole numbers or booleans, got "
             f"{kinds}: {label!r:.80} in {place}; y.astype(str) makes strings of them"
         )
     for column in columns:

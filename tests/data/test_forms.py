@@ -126,7 +126,7 @@ def test_later_rows_may_all_be_marks_of_gaps(mark, days):
 
 def test_marks_of_gaps_beside_dates_are_gaps():
     texts = ["2024-12-31", "n/a", "2023-01-01"]
-    with pytest.warns(UserWarning, match="and 'n/a' as a gap"):
+    with pytest.warns(UserWarning, match="and 'n/a' as missing"):
         found = TableEncoder().fit_transform(one(texts))
     expected = TableEncoder().fit_transform(one([texts[0], None, texts[2]]))
     np.testing.assert_array_equal(found, expected)
@@ -250,7 +250,7 @@ def test_numbers_come_back_from_their_strings(numbers):
 )
 def test_marks_of_gaps_beside_numbers_are_gaps(mark):
     encoder = TableEncoder()
-    message = re.escape(f"'2.25' as 2.25, and {mark!r} as a gap")
+    message = re.escape(f"'2.25' as 2.25, and {mark!r} as missing")
     with pytest.warns(UserWarning, match=message):
         Z = encoder.fit_transform(one(["1.5", "2.25", mark]))
     assert Z.tolist() == [[1.5, 0], [2.25, 0], [1.875, 1]]

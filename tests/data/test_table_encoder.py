@@ -1638,7 +1638,9 @@ def test_categories_stay_so_where_only_dates_come_later():
 
 def test_where_fit_saw_dates_other_strings_are_refused():
     encoder = TableEncoder().fit(pd.DataFrame({"day": ["2024-01-01", "2024-01-03"]}))
-    message = "column 'day' held dates in fit, and holds 'soon' now: correct it, or make it a gap"
+    message = (
+        "column 'day' held dates in fit, and holds 'soon' now: correct it, or replace it by None"
+    )
     with pytest.raises(ValueError, match=message):
         encoder.transform(pd.DataFrame({"day": ["2024-01-02", "soon"]}))
 
