@@ -88,6 +88,7 @@ html_title = f"nona_sklearn {release}"
 html_baseurl = ADDRESS
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_sidebars = {"benchmarks": []}  # a section of one page
 html_favicon = "_static/favicon.svg"
 html_search_scorer = str(HERE / "_ext" / "scorer.js")
 html_theme_options = {
