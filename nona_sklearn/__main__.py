@@ -7,7 +7,9 @@ Ames, Iowa.
 """
 
 import argparse
+import re
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -61,9 +63,14 @@ def main(argv=None):
     kind = describe(y, classes)
     print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {kind}\n")
     y = y if classes else y.astype(float)
-    compare(X, y, classes)
-    show_one_prediction(X, y, classes, args.output)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compare(X, y, classes)
+        show_one_prediction(X, y, classes, args.output)
     print(f"\nReport written to {args.output}: open it in a browser")
+    messages = [str(each.message) for each in caught]
+    for message in {re.sub(r"\d", "", text): text for text in messages}.values():
+        print(f"\nWarning: {message}")  # once for all fits, which differ in numbers of rows
     return 0
 
 
@@ -73,14 +80,18 @@ def require(condition, message):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=__doc__)
+    description = __doc__.partition("\n\n")[2]
+    parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=description)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="your own table")
     parser.add_argument("--target", metavar="COLUMN", help="column to predict")
-    kinds = "kind of the target; auto: strings and booleans are classes, numbers are numbers"
+    kinds = "kind of the target; auto: strings, booleans and two whole numbers are classes"
     parser.add_argument(
         "--task", choices=("auto", "classes", "numbers"), default="auto", help=kinds
     )
-    parser.add_argument("--output", type=Path, metavar="HTML", default="nona_sklearn_demo.html")
+    report = "where to write the report, by default nona_sklearn_demo.html"
+    parser.add_argument(
+        "--output", type=Path, metavar="HTML", default="nona_sklearn_demo.html", help=report
+    )
     args = parser.parse_args(argv)
     if (args.csv is None) != (args.target is None):
         parser.error("--csv and --target go together")
@@ -104,8 +115,12 @@ def load_csv(path, target):
     require(names.is_unique, f"{file} has columns of one name: {[*names[names.duplicated()]]}")
     require(n_rows >= MIN_ROWS, f"{file} has {n_rows} rows; at least {MIN_ROWS} are needed")
     table = table.replace([np.inf, -np.inf], np.nan)
+    if n_missing := table[target].isna().sum():
+        print(f"left out: {n_missing} of {n_rows} rows, without a value in {target!r}")
+        table = table[table[target].notna()]
+    n_left = f"{file} has {len(table)} rows with a value in {target!r}"
+    require(len(table) >= MIN_ROWS, f"{n_left}; at least {MIN_ROWS} are needed")
     X, y = table.drop(columns=target), table[target]
-    require(y.notna().all(), f"column {target!r} lacks {y.isna().sum()} of {n_rows} values")
     X = X.loc[:, X.nunique() > 1]  # a constant column, or an empty one, has no information
     require(X.shape[1], f"{file} has no column beside {target!r} with values that differ")
     for name, column in X.assign(**{target: y}).select_dtypes("number").items():
@@ -134,7 +149,8 @@ def are_classes(y, task):
     if task == "classes":
         whole = not numbers or (y % 1 == 0).all()
         require(whole, f"column {y.name!r} holds numbers that are not whole: no classes")
-    return task == "classes" or (task == "auto" and not numbers)
+    two = numbers and y.nunique() == 2 and (y % 1 == 0).all()
+    return task == "classes" or (task == "auto" and (two or not numbers))
 
 
 def leave_out_rare(X, y):
@@ -214,16 +230,18 @@ def show_one_prediction(X, y, classes, output):
     model = contestants(classes)[name].fit(X_train, y_train)
     query, true = X_test[:1], y_test.iloc[0]
     predicted = model.predict(query)[0]
-    values = Unit.of([predicted, true, *y])
-    why = f"{y.name} predicted {values.show(predicted)}, true {values.show(true)}"
-    print(f"\nRow {query.index[0]}: {why}, because of")
-    print(beside_the_query(model, query, X_train, values).to_string())
+    values = Unit() if classes else Unit.of([predicted, true, *y])
+    table, carried = beside_the_query(model, query, X_train, values, y.name)
+    shown = f"predicted as {values.show(predicted)}, true {values.show(true)}"
+    print(f"\nRow {query.index[0]}: {y.name} {shown}.")
+    print(f"The rows with the largest weights ({share(carried)} of the weight):\n")
+    print(table.to_string())
     report = NeighborsReport(model, query, X_train, y_true=true)
     report.save(output, overwrite=True)
 
 
-def beside_the_query(model, query, X, values):
-    """The rows with the largest weights, and the query, as columns of one table."""
+def beside_the_query(model, query, X, values, target):
+    """The rows with the largest weights, and the query, as columns of a table; their weight."""
     import pandas as pd
 
     rows = model.explain(query, n_neighbors=N_SHOWN)
@@ -234,7 +252,9 @@ def beside_the_query(model, query, X, values):
     table.columns = [*map(str, rows["neighbor"]), "the query"]
     heads = {"weight": share, "target": values.show, "adjusted_target": values.show}
     lines = {name: [*map(form, rows[name]), ""] for name, form in heads.items() if name in rows}
-    return pd.concat([pd.DataFrame(lines, index=table.columns).T, table])
+    head = pd.DataFrame(lines, index=table.columns).T
+    head = head.rename({"target": target, "adjusted_target": f"{target}, adjusted"})
+    return pd.concat([head, table]), rows["weight"].sum()
 
 
 if __name__ == "__main__":

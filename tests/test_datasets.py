@@ -77,3 +77,8 @@ def test_houses_as_a_bunch():
     for name in X:
         assert f"\n{name} " in houses.DESCR
     assert "MIT licence" in houses.DESCR
+
+
+def test_houses_need_a_boolean():
+    with pytest.raises(ValueError, match="return_X_y must be True or False, got 'yes'"):
+        load_ames(return_X_y="yes")

@@ -39,7 +39,7 @@ def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     assert "80 rows, 2 features, target 'price'" in out
     for name in demo.contestants():
         assert name in out
-    for word in ("weight", "adjusted_target", "size", "town", "the query"):
+    for word in ("weight", "price, adjusted", "size", "town", "the query"):
         assert word in out
     assert "Prediction of price for" in page.read_text()
 
@@ -81,7 +81,7 @@ def test_columns_apart_by_other_marks(table, tmp_path, decimal, between):
     ("change", "target", "message"),
     [
         (lambda t: t, "cost", r"no column 'cost' in .*; it has \['size', 'town', 'price'\]"),
-        (lambda t: t, "size", "column 'size' lacks 1 of 80 values"),
+        (lambda t: t.assign(size=t["size"].where(t.index < 9)), "size", "has 8 rows with a value"),
         (lambda t: t[:20], "price", "has 20 rows; at least 30 are needed"),
         (lambda t: t[:0], "price", "has 0 rows; at least 30 are needed"),
         (lambda t: t[["price"]].assign(one=1), "price", "has no column beside 'price'"),
@@ -124,7 +124,7 @@ def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content
         (lambda t: t.assign(town=t["price"]), ["--task", "classes"], "not whole: no classes"),
         (lambda t: t.assign(town="A"), [], "1 values in 80 rows: no two classes of at least 3"),
         (lambda t: t.assign(town=[f"{i} A" for i in range(80)]), [], "80 values in 80 rows"),
-        (lambda t: t.assign(town=t["town"].where(t["size"] < 1)), [], "'town' lacks"),
+        (lambda t: t.assign(town=t["town"].where(t.index < 9)), [], "rows with a value in 'town'"),
     ],
 )
 def test_the_error_names_why_a_target_is_no_classes_or_no_numbers(
@@ -142,14 +142,16 @@ def test_the_error_names_why_a_target_is_no_classes_or_no_numbers(
         (["a", "b"], "auto", True),
         ([True, False], "auto", True),
         ([True, False], "classes", True),
-        ([0, 1], "auto", False),
+        ([0, 1], "auto", True),
+        ([0, 1, 2], "auto", False),
+        ([0.0, 0.5], "auto", False),
         ([0.5, 1], "auto", False),
         ([0, 1], "classes", True),
         ([0.0, 1.0], "classes", True),
         ([0, 1], "numbers", False),
     ],
 )
-def test_strings_and_truth_values_are_classes_and_numbers_are_numbers(values, task, expected):
+def test_strings_booleans_and_two_whole_numbers_are_classes(values, task, expected):
     assert demo.are_classes(pd.Series(values), task) == expected
 
 
@@ -250,14 +252,32 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     assert demo.main(["--output", str(tmp_path / "demo.html")]) == 0
     out = capsys.readouterr().out
     assert "2413 rows, 25 features, target 'price'" in out
-    head, *lines = out[out.index("because of\n") :].splitlines()[1:]
+    head, *lines = out[out.index("of the weight):\n") :].splitlines()[2:]
     rows = re.findall(r"house \d+", head)
     assert len(rows) == demo.N_SHOWN
     values = {line.split()[0]: line.split()[1:] for line in lines if line}
     X, y = load_ames(return_X_y=True)
-    assert values["target"] == [f"{price:,.0f}" for price in y[rows]]
-    query = re.search(r"Row (house \d+): price predicted", out)[1]
+    assert values["price"] == [f"{price:,.0f}" for price in y[rows]]
+    query = re.search(r"Row (house \d+): price predicted as", out)[1]
     shown = [name for name in X.select_dtypes("int") if name in values]
     assert shown
     for name in shown:
         assert values[name] == [str(value) for value in X.loc[[*rows, query], name]]
+
+
+def test_rows_without_a_target_are_left_out_and_each_warning_is_printed_once(
+    table, tmp_path, capsys, monkeypatch
+):
+    short = partial(demo.NONARegressor, n_estimators=1, max_iter=2)
+    monkeypatch.setattr(demo, "NONARegressor", short)
+    monkeypatch.setattr(demo, "N_SPLITS", 2)
+    table = table.assign(customer=[f"customer {i}" for i in range(80)])
+    table.loc[5, "price"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "price"]
+    assert demo.main([*arguments, "--output", str(tmp_path / "demo.html")]) == 0
+    out = capsys.readouterr().out
+    assert "left out: 1 of 80 rows, without a value in 'price'" in out
+    assert "79 rows, 3 features" in out
+    assert out.count("'customer'") == 1
+    assert "Warning: " in out

@@ -48,6 +48,11 @@ def check_table(
             "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
             "sparse_output=False in a OneHotEncoder and the like"
         )
+    if nw.dependencies.is_into_series(X):
+        raise ValueError(
+            f"Expected 2D array, got a Series of {len(X)} values instead: one row of a "
+            "pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
+        )
     if issparse(X) or not is_frame(X):
         X = X if issparse(X) else as_array(X)
         numbers = issparse(X) or X.dtype.kind not in "OUSTmM"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
@@ -29,14 +30,14 @@ class Unit:
     def of(cls, values: Iterable[Any]) -> Unit:
         """Choose the decimals for some values; labels have none."""
         given = [abs(float(v)) for v in values if isinstance(v, Real)]
-        largest = max((value for value in given if np.isfinite(value)), default=0.0)
-        return cls(max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0)
+        largest = max((value for value in given if math.isfinite(value)), default=0.0)
+        return cls(max(0, 2 - math.floor(math.log10(largest))) if largest else 0)
 
     def show(self, value: Any) -> str:
         """A number, a label or, of NaN, nothing."""
         if self.decimals is None or not isinstance(value, Real):
             return show(value)
-        if np.isnan(value):
+        if math.isnan(value):
             return ""
         text = f"{value:,.{self.decimals}f}" if self.decimals <= MOST_DECIMALS else f"{value:.3g}"
         return text.replace("-", MINUS)

@@ -41,8 +41,8 @@ UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
 ADJUSTMENTS = "By how much each column adjusts the target of a row to the query."
 OTHER = (
-    " The last line is what no column does: a target that is unusual for its features counts in "
-    "part."
+    " The last line is the part that no column explains: a target that is unusual for its "
+    "features counts in part."
 )
 
 
@@ -360,10 +360,10 @@ def _usualness(case: _Case) -> str:
     some = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
     usual = nearest.kneighbors(stored[some])[0][:, 1]  # the first is the row itself
     nearer = np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0])
-    text = f"Its nearest row is farther away than that of {nearer:.0%} of the stored rows"
+    text = f"Its distance to the nearest row is larger than for {nearer:.0%} of the stored rows"
     if nearer > UNUSUAL:
         return f"{text}: the query is unlike them, and its prediction is less certain."
-    return f"{text}, which is usual."
+    return f"{text}, within the usual range."
 
 
 def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
@@ -493,9 +493,8 @@ def _contrasts_section(case: _Case, found: Any) -> Element | None:
         if cells[0] != cells[1] and not (is_missing(cells[0]) and is_missing(cells[1])):
             lines.append([column, *map(show, cells)])
     text = (
-        f"With these values, which lie between the query and {name}, a stored row, the prediction "
-        f"is {after} in place of {before}. It is what the model predicts then, and no promise "
-        "that a change has this effect."
+        f"With these values, between the query and the stored row {name}, the prediction is "
+        f"{after} instead of {before}. This describes the model, not the effect of a real change."
     )
     head = ["", show(case.name), "changed", name]
     caption = "The query, the query with changes, and the row that they lead to"

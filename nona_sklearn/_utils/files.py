@@ -60,9 +60,16 @@ def put_in_place(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             os.replace(each, path.with_name(each.name))
     except OSError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
+        raise OSError(f"{path} could not be written: {_reason(error, path)}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _reason(error: OSError, path: Path) -> str:
+    """What is wrong, without the name of the hidden folder that was to hold the new file."""
+    if not path.parent.is_dir():
+        return f"there is no folder {str(path.parent)!r}"
+    return str(error)
 
 
 @contextmanager

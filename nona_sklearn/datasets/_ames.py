@@ -4,6 +4,8 @@ from importlib.resources import files
 
 from sklearn.utils import Bunch
 
+from .._utils.validation import check_flag
+
 DESCRIPTION = """\
 Houses sold in Ames, Iowa, from 2006 to 2010: 2,413 ordinary sales of single houses, in the order
 of their dates, with 25 features and the price in US dollars.
@@ -76,6 +78,11 @@ def load_ames(*, return_X_y=False):
     (data, target) : tuple
         If `return_X_y`.
 
+    Raises
+    ------
+    ValueError
+        If `return_X_y` is neither True nor False.
+
     References
     ----------
     D. De Cock: Ames, Iowa: Alternative to the Boston Housing Data as an End of Semester Regression
@@ -90,6 +97,7 @@ def load_ames(*, return_X_y=False):
     """
     import pandas as pd
 
+    check_flag("return_X_y", return_X_y)
     path = files(__name__.rpartition(".")[0]) / "data" / "ames.csv.gz"
     with path.open("rb") as file:
         frame = pd.read_csv(
