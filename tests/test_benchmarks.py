@@ -50,7 +50,8 @@ def kept_files():
 
 LONG = (  # two seconds and more
     *("predict", "shards", "large", "saving", "memory", "synthetic", "pictures", "classes"),
-    *("uncertainty", "search", "fit", "onnx", "serving", "geometry"),
+    *("uncertainty", "search", "fit", "onnx", "serving", "geometry", "report", "charts"),
+    *("faster", "ablation"),
 )
 
 

@@ -286,6 +286,7 @@ def test_recalibration_leaves_it():
     np.testing.assert_array_equal(reg.predict(QUERIES), before)
 
 
+@pytest.mark.slow
 def test_noise_is_not_taken_for_a_trend():
     """Mean over tables of noise."""
     errors = []
