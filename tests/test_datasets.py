@@ -82,3 +82,15 @@ def test_houses_as_a_bunch():
 def test_houses_need_a_boolean():
     with pytest.raises(ValueError, match="return_X_y must be True or False, got 'yes'"):
         load_ames(return_X_y="yes")
+
+
+def test_columns_of_the_houses_hold_what_their_names_say():
+    X, y = load_ames(return_X_y=True)
+    assert (X["remodeled"] < X["year_built"]).sum() <= 1  # one of the source's own
+    assert y.corr(X["living_area"]) > 0.65
+    areas = ["lot_area", "living_area", "basement_area", "garage_area"]
+    assert X[areas].median().tolist() == [9360, 1431, 970, 472]
+    assert f"{len(X):,} ordinary" in load_ames().DESCR
+    assert f"DataFrame of shape {X.shape}" in load_ames.__doc__
+    share = (X["building"] != "single family").mean()
+    assert share == pytest.approx(1 / 6, abs=0.01)  # "a sixth"

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import zipfile
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import Pipeline
 
 from nona_sklearn import __main__ as demo
+from nona_sklearn._inspection.formatting import Unit
 from nona_sklearn.datasets import load_ames
 
 
@@ -259,6 +262,9 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     X, y = load_ames(return_X_y=True)
     assert values["price"] == [f"{price:,.0f}" for price in y[rows]]
     query = re.search(r"Row (house \d+): price predicted as", out)[1]
+    truth = f"{y[query]:,.0f}"
+    assert f", true {truth}." in out
+    assert f"True value: {truth}" in (tmp_path / "demo.html").read_text()
     shown = [name for name in X.select_dtypes("int") if name in values]
     assert shown
     for name in shown:
@@ -281,3 +287,45 @@ def test_rows_without_a_target_are_left_out_and_each_warning_is_printed_once(
     assert "79 rows, 3 features" in out
     assert out.count("'customer'") == 1
     assert "Warning: " in out
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_contestants_are_what_their_names_say(classes):
+    kinds = {"k-NN (k=5)": "KNeighbors", "logistic regression": "LogisticRegression"}
+    for name, model in demo.contestants(classes).items():
+        last = model[-1] if isinstance(model, Pipeline) else model
+        assert type(last).__name__.startswith(kinds.get(name, name))
+        if name in kinds:
+            assert "standardscaler" in model.named_steps
+        elif "random_state" in last.get_params():
+            assert last.random_state == 0
+    assert demo.contestants()["k-NN (k=5)"][-1].n_neighbors == 5
+    assert demo.contestants()["NONARegressor"].n_neighbors == 10
+
+
+def test_the_table_beside_the_query_on_paper():
+    """Two rows, the larger weight first, with the eight most important of ten features."""
+    table = np.arange(30).reshape(3, 10)
+    X = pd.DataFrame(table, index=["a", "b", "q"]).rename(columns="x{}".format)
+    rows = pd.DataFrame(
+        {
+            "neighbor": ["b", "a", "others"],
+            "weight": [0.6, 0.3, 0.1],
+            "target": [1.0, 2.0, 3.0],
+            "adjusted_target": [4.0, 5.0, 6.0],
+        }
+    )
+    model = SimpleNamespace(
+        feature_importances_=np.arange(10), explain=lambda X, n_neighbors: rows
+    )
+    shown, carried = demo.beside_the_query(model, X[2:], X[:2], Unit(1), "price")
+    assert carried == pytest.approx(0.9)
+    assert list(shown) == ["b", "a", "the query"]
+    features = [f"x{i}" for i in range(9, 1, -1)]
+    assert list(shown.index) == ["weight", "price", "price, adjusted", *features]
+    assert shown.iloc[:4].to_numpy().tolist() == [
+        ["60%", "30%", ""],
+        ["1.0", "2.0", ""],
+        ["4.0", "5.0", ""],
+        ["19", "9", "29"],
+    ]

@@ -207,3 +207,26 @@ def test_the_citation_is_of_the_last_version_and_its_date():
     assert headings[0] in (f"{version} ({date})", f"{version} (unreleased)") or (
         headings[0].endswith("(unreleased)") and headings[1] == f"{version} ({date})"
     )
+
+
+def test_it_finds_the_python_that_runs(repository, monkeypatch):
+    script = load(repository)
+    monkeypatch.setenv("PYENV_ROOT", str(repository))
+    for name, status in [("3.99.1", 1), ("3.99.2", 0), ("3.990.1", 0)]:
+        python = repository / "versions" / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\nexit {status}\n")
+        python.chmod(0o755)
+    assert script.find_python("3.99") == str(repository / "versions/3.99.2/bin/python")
+
+
+@pytest.mark.parametrize(
+    ("file", "page"),
+    [
+        ("notebooks/x.ipynb", "generated/notebooks/x.html"),
+        ("examples/README.rst", "generated/gallery/index.html"),
+        ("CONTRIBUTING.md", "contributing.html"),
+    ],
+)
+def test_where_the_site_has_what_the_readme_links_to(script, file, page):
+    assert script.link_to_site(f"[a]({file})", "1.2.0", site="s") == f"[a](s/v1.2.0/{page})"

@@ -7,8 +7,9 @@ from sklearn.utils import Bunch
 from .._utils.validation import check_flag
 
 DESCRIPTION = """\
-Houses sold in Ames, Iowa, from 2006 to 2010: 2,413 ordinary sales of single houses, in the order
-of their dates, with 25 features and the price in US dollars.
+Houses sold in Ames, Iowa, from 2006 to 2010: 2,413 ordinary sales, in the order of their dates,
+with 25 features and the price in US dollars. A sixth of them are duplexes, townhouses or
+conversions.
 
 ================= ==========================================================================
 feature           meaning

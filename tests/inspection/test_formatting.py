@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+
+from nona_sklearn._inspection.formatting import Unit, share
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "expected"),
+    [
+        ([1.23e-4], 2e-6, "0.000002"),  # as many decimals as the largest needs for three digits
+        ([np.inf, 12.0], 12.0, "12.0"),
+        ([12.0], np.nan, ""),
+        ([-1234.0], -1234.0, "\N{MINUS SIGN}1,234"),
+        ([0.0], 0.0, "0"),
+        ([155_000], 155_000, "155,000"),  # whole numbers as others
+        ([5e-12], 5e-12, "5e\N{MINUS SIGN}12"),
+    ],
+)
+def test_numbers_of_one_unit(values, value, expected):
+    assert Unit.of(values).show(value) == expected
+
+
+def test_amounts_have_signs():
+    assert Unit.of([1.23e-4]).signed(2e-6) == "+0.000002"
+    tiny = Unit.of([5e-12])
+    assert [tiny.signed(value) for value in (5e-12, -5e-12)] == [
+        "+5e\N{MINUS SIGN}12",
+        "\N{MINUS SIGN}5e\N{MINUS SIGN}12",
+    ]
+    assert Unit.of([100.0]).signed(0.2) == ""
+
+
+def test_labels_are_shown_as_they_are():
+    assert [Unit().show(label) for label in ("good", 3, 1.0)] == ["good", "3", "1"]
+
+
+def test_shares_have_two_digits():
+    assert [share(value) for value in (0.0, 0.094, 0.097, 1.0)] == ["0%", "9.4%", "10%", "100%"]
