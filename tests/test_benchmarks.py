@@ -288,3 +288,15 @@ def test_the_claims_about_geometry_hold_in_the_ledger():
     results = pd.read_csv(command.RESULTS / "geometry.csv")
     assert len(results) == len(geometry.SETS) * len(geometry.SEEDS) * len(geometry.HEADS)
     geometry.check(results)
+
+
+def test_the_ratios_of_a_chart_on_paper():
+    pd = pytest.importorskip("pandas")
+    from benchmarks import charts
+
+    errors = pd.DataFrame({"s": [1.0, 2.0, 4.0], "t": [2.0, 1.0, 2.0]}, index=["a", "b", "c"])
+    ratios = charts.relative(errors, ["a", "c"], baseline="b")
+    assert list(ratios.index) == ["a", "c"]
+    assert charts.overall(ratios).tolist() == pytest.approx([1, 2])  # geometric means
+    texts = [charts.percent(ratio) for ratio in (1.25, 0.8, 1.001)]
+    assert texts == ["+25", "\N{MINUS SIGN}20", "0"]

@@ -2,9 +2,12 @@
 
 import csv
 import itertools
+import json
 import math
 import os
 import re
+import runpy
+import shutil
 import statistics
 import subprocess
 import sys
@@ -13,6 +16,7 @@ import zipfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -421,6 +425,41 @@ def test_the_front_page_s_sentences_are_the_ledgers():
     assert [each for each in sentences_of_the_front_page() if each not in page] == []
 
 
+def test_the_benchmarks_page_begins_with_the_same_figures():
+    accuracy, seconds = means_of("accuracy", "nrmse"), means_of("accuracy", "seconds").values()
+    rest = geometric(accuracy, "NONA", "CatBoost")
+    ours, others, trees = (
+        statistics.median(each[name] for each in seconds) for name in ("NONA", "CatBoost", TREES)
+    )
+    page = words_of(BENCHMARKS)
+    assert (
+        f"NONARegressor has a {lower(geometric(accuracy, 'NONA'))} RMSE than HistGradientBoosting "
+        f"and a {lower(rest)} RMSE than CatBoost."
+    ) in page
+    assert (
+        f"A median fit takes {ours:.1f} seconds on one core, CatBoost's {others:.1f} and "
+        f"HistGradientBoosting's {trees:.1f}."
+    ) in page
+
+
+def test_the_gain_on_hard_tables_is_the_ledger_s():
+    """Means, and how much of them comes from few tables; errors are clipped, as in the table."""
+    synthetic = {"10 of 1,000", "400 levels", "skewed", "noise", "clean and noise"}
+    means = {
+        name: {model: max(error, 0.01) for model, error in models.items()}
+        for name, models in means_of("hard", "error").items()
+    }
+    real = {name: means[name] for name in means.keys() - synthetic}
+    assert (len(means), len(real)) == (17, 12)
+    median = statistics.median(each["NONA"] / each[TREES] for each in means.values())
+    few = {name: each for name, each in real.items() if name != "meats"}
+    page = words_of(BENCHMARKS)
+    assert f"the median is {100 * (1 - median):.0f} %" in page
+    expected = [100 * (1 - geometric(each, "NONA")) for each in (real, few)]
+    text = "the mean of the twelve real tables {:.0f} %, without meats {:.0f} %"
+    assert text.format(*expected) in page
+
+
 def test_the_sentence_about_heads_is_the_ledger_s():
     heads = means_of("finetune", "mse", "head", "task").values()
     assert len(heads) == 7
@@ -484,3 +523,58 @@ def test_the_code_of_the_front_page_prints_what_it_shows(page, tmp_path):
     for (name, found), (_, expected) in zip(printed, shown, strict=True):
         assert float(found) == pytest.approx(float(expected), abs=0.02), name
     assert "Prediction of price for house 1340" in (tmp_path / "house.html").read_text()
+
+
+# -- the site's own code -------------------------------------------------------------------
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    """What docs/conf.py defines, for an address, run in a folder of its own."""
+    pytest.importorskip("sphinx_gallery")
+    monkeypatch.setenv("READTHEDOCS_CANONICAL_URL", "https://example.org/en/v9.9.9/")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "docs").mkdir()
+    for file in ("docs/conf.py", "CHANGELOG.md"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    return runpy.run_path(str(tmp_path / "docs" / "conf.py"))
+
+
+def test_the_menu_of_versions_has_what_was_released(conf, tmp_path):
+    (tmp_path / "_static").mkdir()
+    conf["_write_switcher"](SimpleNamespace(outdir=tmp_path), None)
+    versions = json.loads((tmp_path / "_static" / "switcher.json").read_text())
+    news = (ROOT / "CHANGELOG.md").read_text()
+    assert [v["version"] for v in versions] == re.findall(r"^## (\S+) \(20", news, re.MULTILINE)
+    for each in versions:
+        assert each["url"] == f"https://example.org/en/v{each['version']}/"
+    switcher = conf["html_theme_options"]["switcher"]
+    assert switcher["json_url"] == "https://example.org/en/latest/_static/switcher.json"
+
+
+def test_names_become_links_and_links_to_internal_pages_text(conf):
+    text = "# `load`\n`load` [`load`](x)\n```\n`load`\n```\n"
+    linked = text.replace("\n`load`", "\n{py:obj}`load <nona_sklearn.load>`", 1)
+    assert conf["_link_names"](text) == linked
+    plain = conf["TO_INTERNAL"].sub(r"\1", "[a](internals.md#x) [b](tables.md)")
+    assert plain == "a [b](tables.md)"
+
+
+def test_keywords_of_the_search_are_of_pages():
+    keywords = runpy.run_path(str(ROOT / "docs" / "_ext" / "keywords.py"))["KEYWORDS"]
+    assert {*keywords} <= {page.stem for page in pages_of_site()}
+
+
+def anchors(page):
+    """Anchors of a page's headings, as a forge and the site make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#{1,3} (.*)$", text, re.MULTILINE):
+        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        yield re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
+
+
+def test_links_lead_to_headings():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([\w./]*\.md)?#([^)]+)\)", page.read_text()):
+            other = page.parent / target if target else page
+            assert anchor in anchors(other), (page.name, target, anchor)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from test_conventions import ESTIMATORS, public_objects
 
+import nona_sklearn
 from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
 
 ROOT = Path(__file__).parents[1]
@@ -142,3 +143,33 @@ def test_examples_of_docstrings_show_something():
 def test_examples_of_pages_show_something():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     assert [line for path in pages for line in empty_outputs(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [each for each in public_objects() if inspect.isfunction(each[1])]
+)
+def test_functions_document_what_they_return(name, function):
+    doc = inspect.getdoc(function)
+    if "as for :func:" not in doc and returns_something(function):
+        assert "Returns" in sections(doc), name
+
+
+def test_pages_list_what_is_public():
+    assert members_of(nona_sklearn.TableEncoder) == [
+        *("fit", "fit_transform", "get_feature_names_out", "transform"),
+    ]
+    assert "best_loss_" in members_of(nona_sklearn.NONARegressor)
+
+
+def test_grouped_parameters_keep_their_lines():
+    lines = [
+        *(":Parameters:", "", "    **max_iter** : int", "        Epochs.", ""),
+        *("    **adjust** : bool", "        Whether.", ""),
+        *(":Attributes:", "", "    **n_iter_** : int"),
+    ]
+    grouped = group_parameters(lines)
+    kept = [line for line in grouped if line and "rubric" not in line]
+    assert sorted(kept) == sorted(filter(None, lines))
+    assert grouped[grouped.index(":Attributes:") - 1] == ""
+    unknown = [line.replace("adjust", "other") for line in lines]
+    assert group_parameters(unknown) == unknown

@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 import pytest
 
 import nona_sklearn
+from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
 from nona_sklearn._utils.docs import page_template
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +62,7 @@ QUERIES = {
     "troubleshooting": "faq",
     "cite": "references",
     "benchmark": "benchmarks",
+    "neighbours": "method",  # as many times in lists of pages and in scripts
 }
 
 
@@ -134,7 +136,24 @@ def test_every_page_has_a_description_an_icon_and_contents(site):
         assert re.search(r'<meta name="description" content="[^"]{40,}"', page), name
         assert 'property="og:image" content="' in page, name
         assert 'rel="icon"' in page, name
+        assert "site.css" in page, name
         assert "pst-page-toc" in page or "page-toc" in page, name
+
+
+@pytest.mark.slow
+def test_parameters_of_an_estimator_are_grouped(site):
+    page = (site / "generated/api/nona_sklearn.NONARegressor.html").read_text()
+    for group in PARAMETER_GROUPS:
+        assert f'<p class="rubric">{group}</p>' in page, group
+
+
+@pytest.mark.slow
+def test_pictures_of_the_gallery_have_the_texts_of_their_figures(site):
+    for path in (ROOT / "examples").glob("*/plot_*.py"):
+        page = site / "generated" / "gallery" / path.parent.name / f"{path.stem}.html"
+        html = unescape(page.read_text())
+        for text in re.findall(r'set_label\(\s*"([^"]+)"', path.read_text()):
+            assert f'alt="{text}' in html, (path.stem, text)
 
 
 @pytest.mark.slow
