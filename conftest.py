@@ -20,9 +20,8 @@ STORED_FILES = Path(__file__).parent / "tests" / "stored"
 
 # Pages whose examples are slow.
 SLOW_PAGES = {
-    "saving.md",
-    "scaling.md",
-    "serving.md",
+    *("decision.md", "neighbors.md", "saving.md", "scaling.md", "serving.md", "tables.md"),
+    *("texts_images.md", "time.md", "tune.md"),
 }
 # Examples that start right after the tests that are marked `first`, in this order.
 FIRST_PAGES = ["/displays", "regressors.py", ".md"]

@@ -144,7 +144,10 @@ def test_of_equally_heavy_rows_the_first_are_listed_first(n_neighbors):
     [
         {},
         {"similarity": "l2", "softstep_on": "similarity"},
-        {"similarity": "l2", "softstep_on": "similarity", "softstep": "s2"},
+        pytest.param(
+            {"similarity": "l2", "softstep_on": "similarity", "softstep": "s2"},
+            marks=pytest.mark.slow,
+        ),
         {"similarity": "l2", "softstep_on": "similarity", "weighting": "uniform"},
     ],
     ids=str,

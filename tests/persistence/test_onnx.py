@@ -195,6 +195,7 @@ def test_bounds_are_kept(tmp_path):
     assert abs(wide.predict(QUERIES) - narrow.predict(QUERIES)).max() > 1  # they have an effect
 
 
+@pytest.mark.slow
 def test_an_export_changes_nothing(tmp_path):
     estimator = NONARegressor(**QUICK).fit(X, Y)
     before, level = estimator.predict(QUERIES), logging.getLogger("torch.onnx").level
@@ -500,6 +501,7 @@ def assert_quantiles_agree(reg, tmp_path, X, levels=LEVELS, **tolerance):
     np.testing.assert_allclose(found, expected, **({"rtol": 1e-5, "atol": 1e-5} | tolerance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "y", "weight"),
     [

@@ -212,6 +212,7 @@ def test_with_callbacks_one_network_after_another(plane):
     assert nets == (nets[0],) * 3 + (nets[3],) * 3
 
 
+@pytest.mark.slow
 def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
     X, _, y, _ = plane
     torch.set_num_threads(2)
