@@ -51,7 +51,7 @@ def kept_files():
 LONG = (  # two seconds and more
     *("predict", "shards", "large", "saving", "memory", "synthetic", "pictures", "classes"),
     *("uncertainty", "search", "fit", "onnx", "serving", "geometry", "report", "charts"),
-    *("faster", "ablation", "collapse", "as_softmax", "weightings", "raw", "limited"),
+    *("accuracy", "faster", "ablation", "collapse", "as_softmax", "weightings", "raw", "limited"),
 )
 
 
