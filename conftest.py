@@ -20,7 +20,8 @@ STORED_FILES = Path(__file__).parent / "tests" / "stored"
 
 # Pages whose examples are slow.
 SLOW_PAGES = {
-    *("decision.md", "neighbors.md", "saving.md", "scaling.md", "serving.md", "tables.md"),
+    *("check_data.md", "classes.md", "decision.md", "neighbors.md"),
+    *("saving.md", "scaling.md", "serving.md", "tables.md"),
     *("texts_images.md", "time.md", "tune.md"),
 }
 # Examples that start right after the tests that are marked `first`, in this order.
