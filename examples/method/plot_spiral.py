@@ -45,8 +45,8 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     )
     ax.set_title(f"{name}: R² {model.score(X_test, y_test):.2f}")
     ax.set_aspect("equal")
-for color_bar in figure.axes[3:-1]:  # one is enough
-    color_bar.remove()
+    if ax is not axes[-1]:
+        ax.collections[0].colorbar.remove()  # one is enough
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Predictions on the plane of three models, trained on 600 points of a spiral. k-NN draws the "
