@@ -107,8 +107,8 @@ def draw_ratios(ax, ratios, title, ticks, names=NAMES):
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(percent))
     ax.axvline(1, color="#BBBBBB", lw=1, zorder=0)
-    for i, (name, of_tables) in enumerate(ratios.iterrows()):
-        mean = np.exp(np.log(of_tables).mean())
+    for i, (name, mean) in enumerate(overall(ratios).items()):
+        of_tables = ratios.loc[name]
         ax.plot([low, high], [i, i], color="#F0F0F0", lw=1, zorder=-1)
         for within, x, marker in (
             (of_tables <= high, of_tables, "o"),

@@ -21,6 +21,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE / "_ext"))
 #: Where this version of the site is published, such as https://example.org/en/v0.3.0/, if it is.
 ADDRESS = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
+ALL_VERSIONS = ADDRESS.rstrip("/").rpartition("/")[0]
 #: Pages for those who develop the package. They are neither on the site nor in its search.
 INTERNAL = ("ablations", "decisions", "developing", "internals", "measurements")
 INVENTORIES = HERE / "generated" / "inventories"
@@ -105,7 +106,7 @@ html_theme_options = {
 }
 if ADDRESS:  # a menu of all versions, of which the newest site has the list
     html_theme_options["switcher"] = {
-        "json_url": f"{ADDRESS.rstrip('/').rpartition('/')[0]}/latest/_static/switcher.json",
+        "json_url": f"{ALL_VERSIONS}/latest/_static/switcher.json",
         "version_match": release,
     }
     html_theme_options["navbar_end"] = ["version-switcher", "theme-switcher"]
@@ -122,8 +123,6 @@ OUTSIDE = {"README": "index", "CHANGELOG": "changelog", "CONTRIBUTING": "contrib
 # A public name in a line of text, but not in a heading or in the text of a link.
 NAMES = "|".join(name for name in nona_sklearn.__all__ if not name.startswith("_"))
 NAMED = re.compile(rf"(?<![\[`])`({NAMES})`(?![\]`])")
-
-
 #: A link to a page that the site does not have, of which the text remains.
 TO_INTERNAL = re.compile(rf"\[([^\]]+)\]\((?:{'|'.join(INTERNAL)})\.md[^)]*\)")
 
@@ -157,7 +156,7 @@ def _copy_notebooks(app):
     """Copy the notebooks: Sphinx reads only what lies in its folder."""
     folder = HERE / "generated" / "notebooks"
     folder.mkdir(parents=True, exist_ok=True)
-    for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text = notebook.read_text().replace("](../docs/", "](../../")
         (folder / notebook.name).write_text(text.replace("](../README.md", "](../../index.md"))
 
@@ -177,9 +176,8 @@ def _write_switcher(app, error):
     """Write the list of versions that the menu shows, from the changelog's headings."""
     if not ADDRESS or error:
         return
-    root = ADDRESS.rstrip("/").rpartition("/")[0]
     released = re.findall(r"^## (\S+) \(\d", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    versions = [{"name": v, "version": v, "url": f"{root}/v{v}/"} for v in released]
+    versions = [{"name": v, "version": v, "url": f"{ALL_VERSIONS}/v{v}/"} for v in released]
     (Path(app.outdir) / "_static" / "switcher.json").write_text(json.dumps(versions, indent=1))
 
 

@@ -34,7 +34,7 @@ class SparseEncoder:
     """A sparse matrix of many columns, as coordinates along its leading singular vectors.
 
     Each row keeps its length, or has the one at which the mean square of its coordinates is 1:
-    the length of a text says little, and variances of components are information, which scaling
+    the length of a text carries little, and variances of components are information, which scaling
     each of them would lose. The estimators encode a sparse `X` of more than 300 columns with it,
     and keep it as ``features_``.
 

@@ -197,7 +197,7 @@ def count_features(extractor: nn.Module, rows: Rows) -> int:
 
 @contextmanager
 def failures_named(batch, n_rows: int) -> Iterator[None]:
-    """Name the rows on which an extractor fails; want of memory is no fault of theirs."""
+    """Name the rows on which an extractor fails, unless the cause is a lack of memory."""
     try:
         yield
     except Exception as error:

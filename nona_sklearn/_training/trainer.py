@@ -234,7 +234,7 @@ class Attempt(NamedTuple):
     def in_vain(self) -> bool:
         """Whether the mean of the training targets predicts the validation rows better.
 
-        A training that is as short as `max_iter` says is what it was to be.
+        A training of all `max_iter` epochs is as long as it was meant to be.
         """
         return self.relative_loss > 1 + LEAST_GAIN and self.stopped != "max_iter"
 

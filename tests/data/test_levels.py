@@ -84,7 +84,7 @@ def test_a_gap_is_a_level():
 
 
 def test_a_training_row_has_the_mean_of_others():
-    """Else its own target would be among its features: here, nothing else would tell."""
+    """Else its own target would be among its features: here, nothing else has information."""
     y = RNG.normal(size=N)
     level = np.arange(N) // 3  # three rows each
     columns = LevelEncoder().fit_transform(level[:, None].astype(object), y[:, None])

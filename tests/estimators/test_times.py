@@ -389,7 +389,7 @@ def test_each_pool_trains(data, pool):
 
 @pytest.mark.filterwarnings("ignore:Rows that are next to each other in X:UserWarning")
 def test_calibration_is_of_earlier_rows(data):
-    """Targets that only the same day tells: intervals are as wide as the days are apart."""
+    """Targets known from the same day only: intervals are as wide as the days are apart."""
     rng = np.random.RandomState(0)
     times = np.repeat(np.arange(60), 4)
     levels = rng.normal(size=60)[times]
