@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests and of the examples in the documentation."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from nona_sklearn._estimators import fitting
 from nona_sklearn.datasets import make_plane_regression
 
 pytest_plugins = ["pytester"]
@@ -28,6 +30,8 @@ SLOW_PAGES = {
 FIRST_PAGES = ["/displays", "regressors.py", ".md"]
 
 SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
+# The tests' tensors are too small to share; CI also computes with two.
+N_THREADS = int(os.environ.get("OMP_NUM_THREADS", 1))
 
 # The same examples on every machine, and no deadline, so that a slow CI is not flaky.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
@@ -36,6 +40,45 @@ hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max
 # Other examples each time, or from --hypothesis-seed.
 hypothesis.settings.register_profile("search", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("suite")
+
+
+# -- starts that differ in their last digits ------------------------------------------------------
+
+PERTURBATION = 1e-6  # of each initial weight: some roundings of float32, as another processor has
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--perturb",
+        type=int,
+        metavar="SEED",
+        help=f"multiply every initial weight by 1 + {PERTURBATION:g} * normal noise. A verdict "
+        "that this changes depends on the processor, too",
+    )
+
+
+def pytest_configure(config):
+    seed = config.getoption("--perturb")
+    if seed is not None:
+        perturb_starts(seed)
+
+
+def perturb_starts(seed):
+    """Perturb the initial weights of all later fits of this process: equal fits stay equal."""
+    train = fitting.train_networks
+
+    def train_perturbed(networks, *args, **kwargs):
+        for network in networks:
+            generator = torch.Generator().manual_seed(seed)
+            for weight in network.parameters():
+                noise = torch.randn(weight.shape, generator=generator)
+                weight.data *= 1 + PERTURBATION * noise.to(weight)
+        return train(networks, *args, **kwargs)
+
+    fitting.train_networks = train_perturbed
+
+
+# -- which tests run, and when --------------------------------------------------------------------
 
 
 def is_named(item, config):
@@ -59,9 +102,11 @@ def start_order(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Skip slow tests unless they are selected, and sort those that start first."""
+    """Mark pages and docstrings, skip slow tests unless they are selected, and sort."""
     selected = "slow" in config.getoption("markexpr")
     for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker(pytest.mark.numeric)
         if item.path.name in SLOW_PAGES:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow"):
@@ -72,9 +117,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    """Run torch on one thread, since the tests' tensors are too small to share."""
-    torch.set_num_threads(1)
+def number_of_threads():
+    """Run torch on one thread, unless the environment has another number."""
+    torch.set_num_threads(N_THREADS)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +127,7 @@ def torch_settings():
     """Seed torch, and put its number of threads back."""
     torch.manual_seed(0)
     yield
-    torch.set_num_threads(1)
+    torch.set_num_threads(N_THREADS)
 
 
 @pytest.fixture(autouse=True)
