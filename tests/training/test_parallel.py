@@ -260,7 +260,7 @@ table = pd.DataFrame({
     "note": rng.choice(["a view", "the harbour", "noise"], 120),
 })
 y = table["a"] + (table["note"] == "noise")
-params = {"max_iter": 2, "random_state": 0, "text_features": ["note"]}
+params = {"max_iter": 1, "random_state": 0, "text_features": ["note"]}
 networks = params | {"n_estimators": 2, "n_jobs": int(sys.argv[1])}
 found = [
     NONARegressor(**networks).fit(table, y, groups=table["level"]).predict(table),
@@ -282,6 +282,6 @@ def test_neither_hashes_of_strings_nor_jobs_change_a_result():
             text=True,
             check=True,
         ).stdout
-        for seed, n_jobs in (("0", "1"), ("1", "1"), ("2", "2"))
+        for seed, n_jobs in (("0", "1"), ("1", "2"))
     ]
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
