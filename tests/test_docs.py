@@ -507,7 +507,6 @@ def blocks(page, language):
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_code_of_the_front_page_prints_what_it_shows(page, tmp_path):
     """Other processors train other networks: the default kernels of torch had an R² of 0.90."""
-    pytest.importorskip("catboost")
     code = "\n".join(blocks(page, "python"))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import dummy as dummies
+from sklearn import tree as trees
 from sklearn.pipeline import Pipeline
 
 from nona_sklearn import __main__ as demo
@@ -69,7 +71,7 @@ def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
     assert [X[name].dtype.kind for name in ("size", "garden")] == ["f", "b"]
 
 
-@pytest.mark.parametrize("between", [";", "\t"])
+@pytest.mark.parametrize("between", [";", "\t", "|"])
 @pytest.mark.parametrize("decimal", [".", ","])
 def test_columns_apart_by_other_marks(table, tmp_path, decimal, between):
     table.to_csv(tmp_path / "t.csv", index=False)
@@ -109,7 +111,7 @@ def test_the_error_names_what_is_wrong_with_a_file(
         (b"", "cannot be read as CSV"),
         (b"a,price\n" + 40 * b"1,2,3\n", "rows with more fields than its header"),
         (b'a,b\n1,2\n"3', "cannot be read as CSV"),
-        (b"\xff\xfe\x00\x01", "cannot be read as CSV"),
+        (b"a,b\n\x81\x8d,1\n", "as CSV in utf-8, utf-16, cp1252: save it as UTF-8, or name its"),
     ],
 )
 def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
@@ -124,6 +126,26 @@ def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content
     ("change", "options", "message"),
     [
         (lambda t: t, ["--task", "numbers"], "column 'town' is not numeric"),
+        (
+            lambda t: t.assign(town=[f"{i % 30} rooms" for i in range(80)]),
+            [],
+            "has 30 values in 80 rows, such as '0 rooms': convert it to numbers, or --task ",
+        ),
+        (
+            lambda t: t.assign(town=[f"{i}.5 $" if i else "6 oops" for i in range(80)]),
+            [],
+            "holds '6 oops' among numbers or dates: correct it, or --task classes",
+        ),
+        (
+            lambda t: t.assign(town=pd.date_range("2020", periods=80).strftime("%d.%m.%Y")),
+            [],
+            "column 'town' holds dates: convert it to numbers, or --task classes",
+        ),
+        (
+            lambda t: t.assign(town=pd.date_range("2020", periods=80)),
+            [],
+            "column 'town' holds dates: convert it to numbers, or --task classes",
+        ),
         (lambda t: t.assign(town=t["price"]), ["--task", "classes"], "not whole: no classes"),
         (lambda t: t.assign(town="A"), [], "1 values in 80 rows: no two classes of at least 3"),
         (lambda t: t.assign(town=[f"{i} A" for i in range(80)]), [], "80 values in 80 rows"),
@@ -217,20 +239,134 @@ def test_the_error_names_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, 
     assert "cannot be read as CSV: " in capsys.readouterr().err
 
 
-def test_the_error_names_where_it_cannot_write(tmp_path, capsys):
-    assert demo.main(["--output", str(tmp_path / "missing" / "demo.html")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing/demo.html", "cannot be written: there is no folder '"),
+        ("folder.html", "cannot be written: it is a folder"),
+        ("kept.html", "exists: choose another name, or --force"),
+        ("demo.doc", "--output must end in .html"),
+        ("x" * 300 + ".html", "cannot be written: "),
+    ],
+)
+def test_the_error_names_where_it_cannot_write(name, message, tmp_path, capsys):
+    (tmp_path / "kept.html").write_text("kept")
+    (tmp_path / "folder.html").mkdir()
+    assert demo.main(["--output", str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "kept.html").read_text() == "kept"
 
 
-def test_writes_pages_only(tmp_path, capsys):
-    assert demo.main(["--output", str(tmp_path / "demo.doc")]) == 2
-    assert "--output must end in .html" in capsys.readouterr().err
+@pytest.mark.parametrize("existing", [None, "earlier"])
+def test_an_interrupted_demo_leaves_the_file_as_it_was(existing, tmp_path, monkeypatch):
+    def interrupt(X, y, classes):
+        raise KeyboardInterrupt
+
+    page = tmp_path / "demo.html"
+    if existing:
+        page.write_text(existing)
+    monkeypatch.setattr(demo, "compare", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        demo.main(["--output", str(page), "--force"])
+    assert [each.read_text() for each in tmp_path.iterdir()] == [existing] * bool(existing)
+
+
+def test_its_own_page_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    demo.PAGE.write_text("earlier")
+    demo.check_output(demo.PAGE)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([f"{i}.0 $" for i in range(80)], range(80)),
+        ([f"${1000 * i:,}" for i in range(80)], [1000 * i for i in range(80)]),
+        ([f"{i},5 %" for i in range(80)], np.arange(80) + 0.5),
+        ([f"1,{i:03}" if i else "999" for i in range(80)], [999, *range(1001, 1080)]),
+        (["n/a" if i < 40 else f"{i % 7} €" for i in range(80)], [i % 7 for i in range(40, 80)]),
+    ],
+)
+def test_a_target_of_numbers_as_strings_is_read_as_a_feature_is(
+    table, tmp_path, capsys, values, expected
+):
+    table.assign(price=values).to_csv(tmp_path / "t.csv", index=False)
+    _, y = demo.load_csv(tmp_path / "t.csv", "price")
+    np.testing.assert_array_equal(y, [*expected])
+    assert not demo.are_classes(y, "auto")
+    assert "column 'price' was read as numbers" in capsys.readouterr().out
+    _, y = demo.load_csv(tmp_path / "t.csv", "price", "classes")
+    assert y[79] == values[79]
+
+
+def test_classes_of_few_rows_each(tmp_path, capsys, monkeypatch):
+    """More classes than a fifth of the rows, if the user asks for them."""
+    monkeypatch.setattr(demo, "compare", lambda X, y, classes: "")
+    short = partial(demo.NONAClassifier, n_estimators=1, max_iter=2)
+    monkeypatch.setattr(demo, "NONAClassifier", short)
+    raw = pd.DataFrame({"a": range(69), "kind": [f"kind {i // 3}" for i in range(69)]})
+    raw.to_csv(tmp_path / "t.csv", index=False)
+    page = tmp_path / "t.html"
+    arguments = [str(tmp_path / "t.csv"), "kind", "--task", "classes", "--output", str(page)]
+    assert demo.main(arguments) == 0
+    assert "69 rows, 1 features, target 'kind': 23 classes" in capsys.readouterr().out
+    assert "Prediction of kind for" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "note"), [("utf-8-sig", ""), ("utf-16", ""), ("cp1252", "was read as cp1252")]
+)
+def test_other_encodings_are_read(table, tmp_path, capsys, encoding, note):
+    raw = table.rename(columns={"size": "Größe"}).assign(town="Köln – West")
+    raw.to_csv(tmp_path / "t.csv", index=False, encoding=encoding)
+    names, read = demo.read_table(tmp_path / "t.csv")
+    assert [*names] == [*read] == [*raw]
+    assert (read["town"] == "Köln – West").all()
+    assert note in capsys.readouterr().out
+    raw.assign(town="Łódź").to_csv(tmp_path / "t.csv", index=False, encoding="cp1250")
+    _, read = demo.read_table(tmp_path / "t.csv", "cp1250")
+    assert read["town"][0] == "Łódź"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("Town", "no column 'Town' in 't.csv': did you mean 'town'?"),
+        ("pryce", "no column 'pryce' in 't.csv': did you mean 'price'?"),
+    ],
+)
+def test_the_error_names_a_similar_column(table, tmp_path, capsys, monkeypatch, target, message):
+    monkeypatch.chdir(tmp_path)
+    table.to_csv("t.csv", index=False)
+    assert demo.main(["t.csv", target]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv", [["t.csv", "y"], ["--csv", "t.csv", "--target", "y"], ["t.csv", "--target", "y"]]
+)
+def test_file_and_column_by_their_places_or_names(argv):
+    args = demo.parse_arguments(argv)
+    assert (str(args.csv), args.target) == ("t.csv", "y")
+
+
+@pytest.mark.parametrize(("classes", "best"), [(False, "Highest R²: sure"), (True, "Lowest log")])
+def test_the_comparison_ends_with_the_best(classes, best, monkeypatch, capsys):
+    kind = "Classifier" if classes else "Regressor"
+    tree, dummy = f"DecisionTree{kind}", f"Dummy{kind}"
+    models = {"poor": getattr(dummies, dummy)(), "sure": getattr(trees, tree)()}
+    monkeypatch.setattr(demo, "contestants", lambda classes: models)
+    X = pd.DataFrame({"a": [*range(30), *range(100, 130)]})
+    found = demo.compare(X, X["a"] >= 100 if classes else X["a"], classes)
+    assert found.startswith(best)
+    assert "sure" in found
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [*models]
 
 
 def test_csv_and_target_go_together(capsys):
     with pytest.raises(SystemExit):
         demo.main(["--csv", "t.csv"])
-    assert "--csv and --target go together" in capsys.readouterr().err
+    assert "FILE and COLUMN go together" in capsys.readouterr().err
 
 
 def test_runs_as_a_module():
@@ -249,7 +385,7 @@ def test_the_error_names_missing_libraries(monkeypatch, capsys):
 
 def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     """Three rows behind the prediction stand beside the query, with values of their columns."""
-    monkeypatch.setattr(demo, "compare", lambda X, y, classes: None)
+    monkeypatch.setattr(demo, "compare", lambda X, y, classes: "")
     short = partial(demo.NONARegressor, n_estimators=1, max_iter=2)
     monkeypatch.setattr(demo, "NONARegressor", short)
     assert demo.main(["--output", str(tmp_path / "demo.html")]) == 0

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .._utils.storable import CHOICES, CLASSES, CODECS, MODULE_FACTORIES, RENAMED, UPGRADES
 from .._utils.validation import check_choice
+from .compiled import check_object
 from .memory import MemoryBudget
 from .values import check_hashes, read_dtype
 
@@ -145,4 +146,5 @@ def _fill(kind: type, state: dict[str, Any]) -> Any:
         made.__setstate__(state)
     else:
         vars(made).update(state)
+    check_object(made)
     return made

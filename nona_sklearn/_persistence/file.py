@@ -28,6 +28,15 @@ from .models import holds_model, is_model, read_model, write_model
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
+MANIFEST = "shards.json"  # of a folder of save_shards
+#: How pickles start, and those that joblib has compressed.
+PICKLES = (
+    *(bytes([0x80, protocol]) for protocol in range(2, 6)),
+    b"x\x01",
+    b"x^",
+    b"x\x9c",
+    b"x\xda",
+)
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
@@ -154,8 +163,8 @@ def load(path, *, verify=True, **external):
         module that is passed does not fit the weights in it.
     TypeError
         If other parameters are passed than the file needs.
-    FileNotFoundError
-        If there is no such file.
+    FileNotFoundError, IsADirectoryError
+        If there is no such file, or a folder.
 
     See Also
     --------
@@ -196,6 +205,11 @@ def read(
     checksum: str | None = None,
 ) -> Any:
     """Read what :func:`write` wrote; it must have the checksum, if one is given."""
+    if path.is_dir():
+        remedy = ": ShardedNeighbors(path) reads it" * (path / MANIFEST).is_file()
+        raise IsADirectoryError(
+            f"path must be a file that save wrote, and {path} is a folder{remedy}"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"path must be a file that save wrote, there is none at {path}")
     metadata, tensors = _read(path)
@@ -279,6 +293,11 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except Exception as error:
         if not path.exists():  # any more: torch opens it once more, and has no error of its own
             raise FileNotFoundError(f"{path} was deleted while it was read") from error
+        if _starts_as_pickle(path):
+            raise ValueError(
+                f"{path} is no file that save wrote, and looks like a pickle: joblib.load reads "
+                "it, and runs the code in it"
+            ) from error
         raise ValueError(f"{path} is damaged, or not a file that save wrote: {error}") from error
     missing = {"format", "handed", "versions", "sha256"} - metadata.keys()
     if missing := missing | ({CONTENT} - tensors.keys()):
@@ -289,3 +308,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             f"reads up to {FORMAT}: it was written by a newer one"
         )
     return metadata, tensors
+
+
+def _starts_as_pickle(path: Path) -> bool:
+    """Whether a file starts as a pickle does; one of safetensors has zeros after its length."""
+    with open(path, "rb") as file:
+        head = file.read(8)
+    return head.startswith(PICKLES) and any(head[3:])

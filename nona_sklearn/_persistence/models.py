@@ -10,6 +10,8 @@ from sklearn.base import BaseEstimator
 
 from .._utils.files import put_in_place
 from .._utils.storable import CLASSES, FUNCTIONS
+from .compiled import check_objects
+from .memory import MemoryBudget
 
 #: Beside what skops trusts: scikit-learn's estimators, NumPy's and SciPy's arrays and functions.
 OF_OTHERS = {"numpy.dtype"}
@@ -27,13 +29,16 @@ def holds_model(path: Path) -> bool:
 
 
 def write_model(model: BaseEstimator, path: Path) -> None:
-    """Write a model of types that :func:`read_model` trusts."""
+    """Write a model that :func:`read_model` reads."""
     io = _skops()
     try:
         content = io.dumps(model)
+        types = io.get_untrusted_types(data=content)
+        if not _untrusted(types):
+            _construct(io, content, types)
     except Exception as error:  # skops has no error of its own
-        raise TypeError(f"{MADE_OF}, and skops cannot write it: {error!r:.200}") from error
-    if unknown := _untrusted(io.get_untrusted_types(data=content)):
+        raise TypeError(f"{MADE_OF}, and skops cannot hold it: {error!r:.200}") from error
+    if unknown := _untrusted(types):
         raise TypeError(
             f"{MADE_OF}, got {unknown[0]}: use skops.io.dump, or save the best_estimator_ of a "
             "search"
@@ -46,9 +51,11 @@ def read_model(path: Path) -> Any:
     """Read a model; a ValueError, if the file is damaged or holds other types."""
     io = _skops()
     try:
-        types = io.get_untrusted_types(file=path)
+        _check_sizes(path)
+        content = path.read_bytes()
+        types = io.get_untrusted_types(data=content)
         if not (unknown := _untrusted(types)):
-            return io.load(path, trusted=types)
+            return _construct(io, content, types)
     except Exception as error:  # a forged file may cause any
         raise ValueError(
             f"{path} is damaged, or not a file that save wrote: {error!r:.200}"
@@ -57,6 +64,25 @@ def read_model(path: Path) -> Any:
         f"{path} holds {unknown[0]}, which is no part of scikit-learn or of this package: read "
         "what it is, and use skops.io.load"
     )
+
+
+def _construct(io: Any, content: bytes, types: list[str]) -> Any:
+    model = io.loads(content, trusted=types)
+    check_objects(model)
+    return model
+
+
+def _check_sizes(path: Path) -> None:
+    """Refuse an archive with entries that skops does not write, and that are larger in memory."""
+    memory = MemoryBudget(path.stat().st_size)
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{entry.filename:.50} is compressed")
+            memory.charge(1, entry.file_size)  # several entries may share their bytes
+            with archive.open(entry) as opened:
+                if opened.read(2) == b"PK":  # of NumPy's and SciPy's, which may be compressed
+                    raise ValueError(f"{entry.filename:.50} is an archive")
 
 
 def _untrusted(types: list[str]) -> list[str]:

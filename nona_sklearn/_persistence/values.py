@@ -22,7 +22,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler, TargetEncoder
 
 from .._utils.storable import CODECS, FUNCTIONS, MAX_CHARACTERS, Codec, name_of, storable
-from .._utils.validation import is_whole
+from .compiled import check_positions
 
 MAX_COLLISIONS = 100  # keys of a dict, or entries of a set, that may share a hash
 DTYPE = re.compile(r"[<>=|][biufcOSUmMV][0-9]{0,10}(\[[0-9]{0,10}[A-Za-z]{1,2}\])?")
@@ -74,9 +74,7 @@ def _read_scalar(written: list) -> np.generic:
 
 
 def _read_random_state(state: dict) -> np.random.RandomState:
-    position = state["state"]["pos"]
-    if not is_whole(position, 0, 624):  # numpy reads there without a check
-        raise ValueError(f"a RandomState has 624 words, and no position {position!r:.50}")
+    check_positions(state)
     random_state = np.random.RandomState()
     random_state.set_state(state)
     return random_state

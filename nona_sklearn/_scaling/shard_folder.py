@@ -16,12 +16,12 @@ from typing import Any
 from filelock import FileLock
 
 from .._inference.bank import NeighborBank
-from .._persistence.file import decoding, read, write
+from .._persistence.file import MANIFEST, decoding, read, write
 from .._utils.files import put_in_place
 from .._utils.threads import ForkSafeLock
 from .._utils.validation import is_whole
 
-ESTIMATOR, MANIFEST = "estimator.safetensors", "shards.json"
+ESTIMATOR = "estimator.safetensors"
 LOCK = "edits.lock"  # held during an edit; released if its process ends
 MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
 VERIFIED = 2**14  # files that a process does not verify again

@@ -1,6 +1,9 @@
 """Whole models of scikit-learn as files, without code."""
 
+import io
 import pickle
+import re
+import tracemalloc
 import warnings
 import zipfile
 
@@ -9,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.pipeline import FunctionTransformer, make_pipeline
@@ -84,12 +88,19 @@ def halve(table):
     return table / 2
 
 
+class KeptState(StandardScaler):
+    def halve(self, table):
+        return table / 2
+
+
 def test_parts_of_others_are_refused(tmp_path):
+    rows = X[["area"]].to_numpy(dtype=np.float32)
     of_others = [
         make_pipeline(FunctionTransformer(halve), NONARegressor(**QUICK)),
         make_pipeline(NONARegressor(torch.nn.Linear(1, 2), **QUICK)),
+        make_pipeline(FunctionTransformer(StandardScaler().fit(rows).transform), Ridge()),
+        make_pipeline(FunctionTransformer(KeptState().halve), Ridge()),
     ]
-    rows = X[["area"]].to_numpy(dtype=np.float32)
     for model in of_others:
         model.fit(rows, Y)
         with pytest.raises(TypeError, match="made of parts of scikit-learn and of this package"):
@@ -109,8 +120,93 @@ def test_files_from_others_run_no_code(tmp_path):
     with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
         nona_sklearn.load(path)
     path.write_bytes(pickle.dumps(make_pipeline(Ridge())))
+    with pytest.raises(ValueError, match="looks like a pickle"):
+        nona_sklearn.load(path)
+
+
+def test_a_model_that_load_would_refuse_is_not_saved(tmp_path):
+    with pytest.raises(TypeError, match="made of parts of scikit-learn and of this package"):
+        nona_sklearn.save(make_pipeline(FunctionTransformer(NONARegressor().fit)), tmp_path / "m")
+    assert [*tmp_path.iterdir()] == []
+
+
+def forge(path, change, name="schema.json", **compressed):
+    """Change the content of a file in an archive."""
+    with zipfile.ZipFile(path) as file:
+        parts = {each: file.read(each) for each in file.namelist()}
+    parts |= {each: change(parts[each]) for each in parts if each.endswith(name)}
+    with zipfile.ZipFile(path, "w", **compressed) as file:
+        for each, content in parts.items():
+            file.writestr(each, content)
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return lambda _: file.getvalue()
+
+
+def set_number(key, value):
+    """Change a number of the schema, or the first one of a list."""
+
+    def change(content):
+        pattern = rf'("{key}": {{[^}}]*?"content": (\[\s*{{[^}}]*?"content": )?")-?\d+'
+        new, n_changed = re.subn(pattern, rf"\g<1>{value}", content.decode())
+        assert n_changed == 1
+        return new.encode()
+
+    return change
+
+
+def drawn(bits):
+    """A generator whose position is no number that another part of its state has, too."""
+    rng = np.random.default_rng(bits)
+    rng.random(3)
+    return rng
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "name"),
+    [
+        (np.random.RandomState(0), set_number("pos", 2**30), "schema.json"),
+        (np.random.RandomState(0), set_number("pos", -1), "schema.json"),
+        (np.random.Generator(np.random.MT19937(0)), set_number("pos", 2**30), "schema.json"),
+        (drawn(np.random.Philox(0)), set_number("buffer_pos", -(2**30)), ".json"),
+        (np.eye(3), lambda npy: npy.replace(b"(3, 3)", b"(9, 9)"), ".npy"),
+        (np.eye(3), lambda npy: npy.replace(b"<f8", b"|O8"), ".npy"),
+        (CountVectorizer().fit(["a word", "or more"]), set_number("word", 2**30), "schema.json"),
+        (OneHotEncoder().fit([[1], [2], [3]]), set_number("_n_features_outs", 1), "schema.json"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_forged_positions_are_refused(part, change, name, tmp_path):
+    """Compiled code reads there without a check."""
+    path = tmp_path / "model.skops"
+    model = make_pipeline(StandardScaler(), NONARegressor())
+    model[0].mean_ = {"deep": [(part,)]}
+    nona_sklearn.save(model, path)
+    nona_sklearn.load(path)
+    forge(path, change, name)
     with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
         nona_sklearn.load(path)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_archive_that_needs_more_memory_than_it_may_is_refused_before(nested, tmp_path):
+    path = tmp_path / "model.skops"
+    model = make_pipeline(StandardScaler(), NONARegressor())
+    model[0].mean_ = np.eye(3)
+    nona_sklearn.save(model, path)
+    if nested:
+        forge(path, npz(data=np.zeros(2**21)), ".npy")
+    else:
+        forge(path, lambda npy: npy + bytes(2**24), ".npy", compression=zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
+        nona_sklearn.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
 
 
 def test_without_skops(tmp_path, monkeypatch):

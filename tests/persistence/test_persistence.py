@@ -20,6 +20,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import dateutil.tz
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +31,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.neighbors import KNeighborsTransformer
 from torch import nn
 
@@ -590,9 +592,11 @@ def test_other_files_are_refused(tmp_path):
     path = tmp_path / "other"
     with pytest.raises(FileNotFoundError, match="path must be a file that save wrote"):
         nona_sklearn.load(path)
-    with pytest.raises(FileNotFoundError, match="path must be a file that save wrote"):
+    with pytest.raises(IsADirectoryError, match=r"and .* is a folder$"):
         nona_sklearn.load(tmp_path)
-    path.write_bytes(pickle.dumps(NONARegressor()))
+    with pytest.raises(IsADirectoryError, match=r"is a folder: ShardedNeighbors\(path\) reads"):
+        nona_sklearn.load(STORED.parent / "version_0_2_0" / "shards")
+    path.write_bytes(b"neither of the formats")
     with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
         nona_sklearn.load(path)
     safetensors.torch.save_file({"weight": torch.ones(2)}, path)
@@ -612,6 +616,30 @@ def rewrite(path, change=lambda content: content, more=(), **metadata):
         path,
         stored | {"sha256": file_module._checksum(stored, tensors)},
     )
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        *(partial(pickle.dump, protocol=protocol) for protocol in (2, 3, 4, 5)),
+        joblib.dump,
+        *(partial(joblib.dump, compress=level) for level in (1, 3, 6, 9)),
+    ],
+    ids=lambda write: str(getattr(write, "keywords", "joblib")),
+)
+def test_a_pickle_is_called_one(write, tmp_path):
+    with open(tmp_path / "model", "wb") as file:
+        write(NONARegressor(), file)
+    with pytest.raises(ValueError, match=r"looks like a pickle: joblib\.load reads it"):
+        nona_sklearn.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("n_bytes", [0x280, 0x480, 0x178])
+def test_a_cut_file_whose_length_looks_like_a_pickle_is_damaged(n_bytes, tmp_path):
+    """A file of safetensors starts with the length of its header."""
+    (tmp_path / "model").write_bytes(n_bytes.to_bytes(8, "little") + b'{"a":')
+    with pytest.raises(ValueError, match="is damaged, or not a file that save wrote"):
+        nona_sklearn.load(tmp_path / "model")
 
 
 def test_newer_formats_are_refused(saved, tmp_path):
@@ -698,6 +726,30 @@ def test_a_forged_random_state_is_refused(saved, state, tmp_path):
     rewrite(path, lambda _: [{"numpy.RandomState": forged}], encoder.tensors)
     with pytest.raises(ValueError, match=r"model\.safetensors .* cannot read"):
         nona_sklearn.load(path)
+
+
+def test_a_forged_vocabulary_is_refused(tmp_path):
+    """Compiled code reads the component of a word wherever its place is."""
+    texts = [f"word{i % 7} and{i % 5} more{i}" for i in range(40)]
+    encoder = TableEncoder(text_features={"text": CountVectorizer()})
+    encoder.fit(pd.DataFrame({"text": texts}))
+    nona_sklearn.save(encoder, tmp_path / "encoder")
+    assert nona_sklearn.load(tmp_path / "encoder").transform(pd.DataFrame({"text": texts})).any()
+    for place in (2**30, -1, 0.5):
+        rewrite(tmp_path / "encoder", partial(replace_value, "more3", place))
+        with pytest.raises(ValueError, match="holds what this version cannot read"):
+            nona_sklearn.load(tmp_path / "encoder")
+
+
+def replace_value(name, value, content):
+    """Replace the value of a key in every dict that is written."""
+    if isinstance(content, dict):
+        return {key: replace_value(name, value, each) for key, each in content.items()}
+    if isinstance(content, list) and len(content) == 2 and content[0] == name:
+        return [name, value]
+    if isinstance(content, list):
+        return [replace_value(name, value, each) for each in content]
+    return content
 
 
 @pytest.mark.parametrize("n_draws", [0, 1, 3, 1247, 1248])

@@ -1,6 +1,9 @@
 """Networks that train at the same time: the same results, in turns, and nothing left behind."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -241,3 +244,44 @@ def test_tables_of_epochs_do_not_mix(plane, capsys):
     NONARegressor(n_estimators=2, verbose=2, **SHORT).fit(plane[0], plane[2])
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.split()]
     assert [int(word) for word in rows if word.isdigit()] == [1, 2, 3, 1, 2, 3]
+
+
+FIT = """
+import hashlib, sys, warnings
+import numpy as np, pandas as pd
+from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+table = pd.DataFrame({
+    "a": rng.normal(size=120),
+    "level": rng.choice([f"level {i}" for i in range(9)], 120),
+    "street": [f"street {i % 70}" for i in range(120)],
+    "note": rng.choice(["a view", "the harbour", "noise"], 120),
+})
+y = table["a"] + (table["note"] == "noise")
+params = {"max_iter": 1, "random_state": 0, "text_features": ["note"]}
+networks = params | {"n_estimators": 2, "n_jobs": int(sys.argv[1])}
+found = [
+    NONARegressor(**networks).fit(table, y, groups=table["level"]).predict(table),
+    NONAClassifier(**networks).fit(table, table["level"]).predict_proba(table),
+    SoftStepKNeighborsRegressor(**params).fit(table, y).predict(table),
+]
+print(hashlib.sha256(b"".join(each.tobytes() for each in found)).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_neither_hashes_of_strings_nor_jobs_change_a_result():
+    """Python's hash of a string, and so the order of a set, differs between processes."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", FIT, n_jobs],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, n_jobs in (("0", "1"), ("1", "2"))
+    ]
+    assert found[0] == found[1]
