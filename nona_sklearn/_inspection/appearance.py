@@ -81,6 +81,14 @@ class Appearance:
         ends = float(np.nanmin(self.things)), float(np.nanmax(self.things))
         return {"picture": object_array([_picture(thing, *ends) for thing in things])}
 
+    def incomplete(self, positions: np.ndarray, n_rows: int) -> np.ndarray:
+        """Whether rows of the bank, and then all queries, have more gaps than values."""
+        gaps = np.zeros(n_rows)
+        for row, query in zip(self.rows, self.queries, strict=True):
+            values = np.concatenate([row.categories[positions], query.categories])
+            gaps += np.equal(values, None)
+        return gaps > len(self.rows) / 2
+
 
 def _kind_of(X: Any) -> str:
     """What is to be shown of rows."""

@@ -21,7 +21,9 @@ from .._estimators.side_by_side import (
     largest_differences,
     rows_of_bank,
 )
+from .._estimators.stored_rows import about_stored_row
 from .._inference.explanation import Explanation
+from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_coverage, check_integer, is_missing
 from .._version import __version__
@@ -29,20 +31,39 @@ from .cells import Cells
 from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
 from .displays.base import target_name
 from .displays.neighbors import check_class, check_number
-from .formatting import Unit, share, show, signed_share
+from .dots import dots
+from .formatting import Unit, share, show, show_value, signed_share
 from .outcomes import make_outcome
-from .page import Element, as_html, details, element, style, table, whole_page, write_page
+from .page import (
+    Element,
+    as_html,
+    details,
+    element,
+    own_text,
+    style,
+    table,
+    whole_page,
+    write_page,
+)
 from .unwrap import Unwrapped, unwrap_one_output
 
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are
+MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
 UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
-ADJUSTMENTS = "By how much each column adjusts the target of a row to the query."
+SMALL = 0.05  # of the largest adjustment by a column: columns below it are put together
+LEAST_CLASS = 0.01  # probability of a class that has a line of its own
+LONG, LONGEST = 40, 150  # characters of a text: it is set as a text, and its rest is hidden
+REQUESTS = {"y": "To become ", "at_least": "To reach at least ", "at_most": "To be at most "}
+ADJUSTMENTS = (
+    "By how much each column adjusts the target of a row to the query. The split depends on the "
+    "other differences of the two rows."
+)
 OTHER = (
-    " The last line is the part that no column explains: a target that is unusual for its "
-    "features counts in part."
+    ' "other" is the sum of small parts, and of what no column explains: an unusual target counts '
+    "only in part."
 )
 
 
@@ -125,18 +146,24 @@ class NeighborsReport:
             both = "neither" if X is None else "both"
             raise ValueError(f"exactly one of X and row must be given, got {both}")
         if row is not None:
-            model, X, y_true = _without(model, row, features, y_true)
+            model, X, y_true, row = _without(model, row, features, y_true)
         elif y_true is not None:
             _check_truth(model, y_true)
         limits = {"y": y, "at_least": at_least, "at_most": at_most}
-        case = _Case.of(model, X, features, n_neighbors, y_true)
-        self.title = f"Prediction of {case.target_name} for {show(case.name)}"
+        case = _Case.of(model, X, features, n_neighbors, y_true, coverage, row)
+        self.title = f"Prediction of {case.target_name} for {case.called}"
+        self._heading = [
+            "Prediction of ",
+            own_text(case.target_name),
+            " for ",
+            own_text(case.called),
+        ]
         contrasts, moves = _find_contrasts(case, limits, fixed), _find_moves(case)
         self._parts = [
             _headline(case, coverage),
             _rows_section(case, moves),
             _adjustments_section(case, moves),
-            _contrasts_section(case, contrasts),
+            _contrasts_section(case, contrasts, limits),
             footer(case.model),
         ]
 
@@ -153,7 +180,7 @@ class NeighborsReport:
         Parameters
         ----------
         path : str or path-like
-            The file, such as "decision.html".
+            The file, such as "decision.html". A name without an ending gets ".html".
         overwrite : bool, default=False
             Whether to replace an existing file.
 
@@ -172,13 +199,13 @@ class NeighborsReport:
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
         >>> report = NeighborsReport(knn.fit(X, y), [[84]], features=X)
         >>> report
-        <NeighborsReport: Prediction of target for 0>
+        <NeighborsReport: Prediction of target for the query>
         >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
         """
         write_page(whole_page(self.title, self._article(), head=[style(SHEET)]), path, overwrite)
 
     def _article(self) -> Element:
-        return element("article", element("h1", self.title), self._parts, class_="nona-report")
+        return element("article", element("h1", self._heading), self._parts, class_="nona-report")
 
 
 # -- what is shown -----------------------------------------------------------------------------
@@ -206,6 +233,8 @@ class _Case:
         Of the prediction.
     unit : Unit
         How targets are written.
+    interval : ndarray of shape (2,), optional
+        The ends of the prediction interval of a number.
     """
 
     model: Any
@@ -217,11 +246,23 @@ class _Case:
     y_true: Any
     found: Explanation
     unit: Unit
+    interval: np.ndarray | None = None
 
     @classmethod
-    def of(cls, model: Any, X: Any, features: Any, n_neighbors: int, y_true: Any) -> _Case:
-        """Predict a query, and explain the prediction."""
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        features: Any,
+        n_neighbors: int,
+        y_true: Any,
+        coverage: float,
+        name: Any = None,
+    ) -> _Case:
+        """Predict a query, which may have another name, and explain the prediction."""
         query = model.embed(X)
+        if name is not None and len(query) == 1:
+            query = replace(query, labels=object_array([name]))
         prediction = model.predict(query)
         if len(prediction) != 1:
             raise ValueError(f"X must be one row, got {len(prediction)}")
@@ -229,14 +270,21 @@ class _Case:
         if not found.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         cells = None if features is None else Cells.of(model, X, features)
-        of_numbers = not is_classifier(model.estimator)
-        unit = Unit.of([prediction[0], *found.targets.ravel()]) if of_numbers else Unit()
-        return cls(model, X, query, features, cells, prediction[0], y_true, found, unit)
+        if is_classifier(model.estimator):
+            return cls(model, X, query, features, cells, prediction[0], y_true, found, Unit())
+        ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
+        unit = Unit.of([prediction[0], *found.targets.ravel()], ends[1] - ends[0])
+        return cls(model, X, query, features, cells, prediction[0], y_true, found, unit, ends)
 
     @property
-    def name(self) -> Any:
-        """Name of the query."""
-        return self.found.queries[0]
+    def called(self) -> str:
+        """What the query is called in a sentence."""
+        return "the query" if self.query.labels is None else show(self.query.labels[0])
+
+    @property
+    def name(self) -> str:
+        """What its column is called."""
+        return self.called.removeprefix("the ") if self.query.labels is None else self.called
 
     @property
     def target_name(self) -> str:
@@ -249,8 +297,8 @@ class _Case:
         return is_classifier(self.model.estimator)
 
 
-def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple[Any, Any, Any]:
-    """A model without a row of its bank, the row as a query, and its target."""
+def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
+    """A model without a row of its bank, the row as a query, its target and its name."""
     if y_true is not None:
         raise ValueError(f"y_true must be None with row, whose target is known, got {y_true!r}")
     if features is None:
@@ -260,14 +308,13 @@ def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple[An
         raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
     if len(bank) < 2:
         raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-    ids = own_row(model.estimator, row).ids
-    assert ids is not None
-    (position,) = bank.positions(ids.cpu().numpy())
+    (position,) = bank.positions_of_names([own_row(model.estimator, row).labels[0]])
     places = rows_of_bank(bank, checked_table("features", features))
     others = snapshot(model.estimator)
     others.bank_ = bank.keep(np.delete(np.arange(len(bank)), position))
     query = _safe_indexing(features, places[[position]])
-    return replace(model, estimator=others), query, model.neighbor_targets()[position]
+    name = bank.names_of(position)
+    return replace(model, estimator=others), query, model.neighbor_targets()[position], name
 
 
 def _check_truth(model: Any, y_true: Any) -> None:
@@ -315,20 +362,32 @@ def _headline(case: _Case, coverage: float) -> Element:
     """The prediction, its interval or probabilities, and how unusual the query is."""
     truth = None
     if case.y_true is not None:
-        truth = element("p", f"True value: {case.unit.show(case.y_true)}")
+        truth = element("p", "True value: ", own_text(case.unit.show(case.y_true)))
     return element(
         "section",
-        element("p", case.unit.show(case.prediction), class_="value"),
+        element("p", own_text(case.unit.show(case.prediction)), class_="value"),
         _probabilities(case) if case.of_classes else _interval(case, coverage),
         truth,
+        _stored_row(case),
         element("p", _usualness(case)),
     )
 
 
+def _stored_row(case: _Case) -> Element | None:
+    """That the query is a stored row, if it is one."""
+    own = case.found.own_rows
+    if own is None or own[0] < 0:
+        return None
+    name = case.model.estimator.bank_.names_of(own)[0]
+    query = "The query" if case.query.labels is None else repr(case.query.labels[0])
+    text = f"{about_stored_row(query, name)}. A report with row={name!r:.100} leaves it out."
+    return element("p", own_text(text), class_="warning")
+
+
 def _interval(case: _Case, coverage: float) -> Element:
     """The interval that has a probability."""
-    ends = case.model.predict_quantiles(case.query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
-    low, high = map(case.unit.show, ends)
+    assert case.interval is not None
+    low, high = map(case.unit.show, case.interval)
     return element("p", f"{coverage:.0%} interval: {low} to {high}")
 
 
@@ -336,17 +395,21 @@ def _probabilities(case: _Case) -> Element:
     """The probable classes, and how much of each are votes of rows."""
     classes, probabilities = case.model.classes_, case.model.predict_proba(case.query)[0]
     votes = case.found.contributions[case.found.weights > 0].sum(axis=0)
-    lines = [
-        [
-            show(classes[i]),
-            share(probabilities[i]),
-            share(votes[i]),
-            signed_share(probabilities[i] - votes[i]),
-        ]
-        for i in np.argsort(-probabilities, kind="stable")[:MOST_COLUMNS]
-    ]
+    order = np.argsort(-probabilities, kind="stable")
+    n_shown = min(MOST_COLUMNS, max(2, int((probabilities >= LEAST_CLASS).sum())))
+    n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # one more has the same line
+    lines = [_class_line(show(classes[i]), probabilities[i], votes[i]) for i in order[:n_shown]]
+    if len(rest := order[n_shown:]):
+        name = f"{len(rest)} other classes"
+        lines.append(_class_line(name, probabilities[rest].sum(), votes[rest].sum()))
     head = ["class", "probability", "votes of rows", "added by the network"]
     return table(f"Probabilities of {case.target_name}", head, lines)
+
+
+def _class_line(name: str, probability: float, votes: float) -> list[str]:
+    """Name, probability, votes and what the network adds; nothing in place of 0."""
+    shares = [share(value) if value > 0 else "" for value in (probability, votes)]
+    return [name, *shares, signed_share(probability - votes)]
 
 
 def _usualness(case: _Case) -> str:
@@ -360,31 +423,43 @@ def _usualness(case: _Case) -> str:
     some = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
     usual = nearest.kneighbors(stored[some])[0][:, 1]  # the first is the row itself
     nearer = np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0])
-    text = f"Its distance to the nearest row is larger than for {nearer:.0%} of the stored rows"
     if nearer > UNUSUAL:
-        return f"{text}: the query is unlike them, and its prediction is less certain."
-    return f"{text}, within the usual range."
+        return (
+            f"An unusual case: {nearer:.0%} of the stored rows are nearer to their nearest row. "
+            "The prediction is less certain."
+        )
+    return (
+        f"A typical case: {1 - nearer:.0%} of the stored rows are farther from their nearest row."
+    )
 
 
 def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
     """The rows with the largest weights, side by side with the query."""
     found = case.found
     shown = np.flatnonzero(found.weights > 0)  # rows, and perhaps all others together
-    head = ["", show(case.name), *(show(found.names[i]) for i in shown)]
+    head = ["", case.name, *(show(found.names[i]) for i in shown)]
     lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
     features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
-    rows = (
-        "One row carries" if n_rows == 1 else f"The {n_rows} rows with the largest weights carry"
-    )
-    marked = " Values in which a row differs most from the query are marked." if features else ""
+    rows = "One row makes" if n_rows == 1 else f"These {n_rows} rows make"
+    marked = " Yellow: the largest differences of each row." if features else ""
     return element(
         "section",
         element("h2", "The rows behind it"),
-        element("p", f"{rows} {carried} of the weight.{marked}"),
+        element("p", f"{rows} up {carried} of the prediction.{marked}"),
+        _picture(case),
         table("The query and the rows behind its prediction", head, lines + features, query=True),
         _further(head, rest, query=True),
     )
+
+
+def _picture(case: _Case) -> Element | None:
+    """Targets and adjusted targets as dots, of numbers."""
+    if case.interval is None:
+        return None
+    truth = None if case.y_true is None else float(case.y_true)
+    own = case.prediction, case.interval, truth
+    return dots(case.found, *own, case.unit, case.target_name)
 
 
 def _split(lines: list, most: int) -> tuple[list, list]:
@@ -435,7 +510,7 @@ def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
         range(len(rows)), key=lambda j: (places.get(rows[j].name, len(places)), -often[j])
     )
     return [
-        [rows[j].name, show(queries[j].shown[0])]
+        [rows[j].name, _feature(queries[j].shown[0])]
         + [_beside(rows[j], found.positions[i], j in marked[i]) for i in range(len(marked))]
         + [""] * (n_shown - len(marked))
         for j in order
@@ -444,19 +519,38 @@ def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
 
 def _beside(feature: Feature, position: int, differs: bool) -> Element:
     """A cell with a feature of a row, marked where it differs most from the query's."""
-    text = show(feature.shown[position])
-    if not differs:
-        return element("td", text)
-    return element("td", text, element("span", " (differs)", class_="unseen"), class_="differs")
+    cell = _feature(feature.shown[position])
+    if differs:
+        cell.append(element("span", " (differs)", class_="unseen"))
+        cell.set("class", f"{cell.get('class', '')} differs".strip())
+    return cell
+
+
+def _feature(value: Any) -> Element:
+    """A cell with a feature; of a long text, the end is shown on demand."""
+    text = show_value(value)
+    if len(text) <= LONG:
+        return element("td", own_text(text))
+    if len(text) <= LONGEST:
+        return element("td", own_text(text), class_="text")
+    whole = details(own_text(f"{text[:LONGEST]}…"), own_text(f"…{text[LONGEST:]}"))
+    return element("td", whole, class_="text")
 
 
 def _adjustments_section(case: _Case, moves: dict[str, np.ndarray]) -> Element | None:
     """How much each column adjusts the rows of the report."""
-    written = {name: [case.unit.signed(move) for move in own] for name, own in moves.items()}
+    if not moves:
+        return None
+    *names, last = moves
+    largest = max(abs(own).max() for own in moves.values())
+    small = [name for name in names if abs(moves[name]).max() < SMALL * largest]
+    parts = {name: moves[name] for name in names if name not in small}
+    parts[last] = np.sum([moves[last], *(moves[name] for name in small)], axis=0)
+    written = {name: [case.unit.signed(move) for move in own] for name, own in parts.items()}
     lines = [[name, *map(_move, own)] for name, own in written.items() if any(own)]
     if not lines:
         return None
-    other = [lines.pop()] if any([*written.values()][-1]) else []
+    other = [lines.pop()] if any(written[last]) else []
     head = ["", *map(show, case.found.of_single_rows().names)]
     lines, rest = _split(lines, MOST_ADJUSTMENTS)
     return element(
@@ -473,7 +567,7 @@ def _move(text: str) -> Element:
     return element("td", text, class_="up" if text.startswith("+") else "down")
 
 
-def _contrasts_section(case: _Case, found: Any) -> Element | None:
+def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Element | None:
     """What would have to be different for another outcome."""
     if found is None:
         return None
@@ -491,14 +585,37 @@ def _contrasts_section(case: _Case, found: Any) -> Element | None:
     for column in [*found][5:]:  # features
         cells = [found[column][i] for i in range(3)]
         if cells[0] != cells[1] and not (is_missing(cells[0]) and is_missing(cells[1])):
-            lines.append([column, *map(show, cells)])
-    text = (
-        f"With these values, between the query and the stored row {name}, the prediction is "
-        f"{after} instead of {before}. This describes the model, not the effect of a real change."
+            lines.append([column, *map(_feature, cells)])
+    given = [name for name, value in limits.items() if value is not None]
+    request: list = [REQUESTS[name] for name in given] or ["For another class"]
+    request += [own_text(_wanted(case, limits[name])) for name in given]
+    changes = [[", " if i else ": ", *_change(line)] for i, line in enumerate(lines[2:])]
+    text = element(
+        "p",
+        request,
+        changes if len(changes) <= MOST_CHANGES else ": the changes below",
+        ". Then the prediction is ",
+        own_text(after),
+        " instead of ",
+        own_text(before),
+        ". ",
+        own_text(name),
+        ", a real row, showed the way. This describes the model, not the effect of a real change.",
     )
-    head = ["", show(case.name), "changed", name]
-    caption = "The query, the query with changes, and the row that they lead to"
-    return element("section", title, element("p", text), table(caption, head, lines, query=True))
+    head = ["", case.name, "changed", name]
+    caption = "Now, changed, and the real row nearby"
+    return element("section", title, text, table(caption, head, lines, query=True))
+
+
+def _wanted(case: _Case, value: Any) -> str:
+    """A wanted outcome: a threshold as it was given, or a class."""
+    return show(value) if case.of_classes else show_value(value)
+
+
+def _change(line: list) -> list:
+    """A column of a counterfactual, its value and the present one, in a sentence."""
+    now, then = (own_text("".join(cell.itertext())) for cell in line[1:3])
+    return [own_text(line[0]), " ", then, " instead of ", now]
 
 
 def footer(model: Unwrapped) -> Element:
