@@ -122,7 +122,7 @@ def _line(cells: list) -> Element:
 def _cell(tag: str, content: Any, **attributes: Any) -> Element:
     """A cell of some content; numbers stay on one line."""
     own = content if isinstance(content, Element) else element("span", own_text(content))
-    text = "".join(own.itertext())
+    text = own.findtext("bdi") or own.text or ""
     names = [own.get("class", ""), "number" if text[-1:].isdigit() or text[-1:] == "%" else ""]
     attributes["class_"] = " ".join(filter(None, names)) or None
     given = {name: value for name, value in attributes.items() if value is not None}

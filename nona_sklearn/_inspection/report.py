@@ -27,12 +27,13 @@ from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_coverage, check_integer, is_missing
 from .._version import __version__
+from .appearance import IMAGES, TABLE, Appearance, kind_of
 from .cells import Cells
 from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
-from .displays.base import target_name
 from .displays.neighbors import check_class, check_number
 from .dots import dots
 from .formatting import Unit, share, show, show_value, signed_share
+from .one_output import OneOutput, one_output
 from .outcomes import make_outcome
 from .page import (
     Element,
@@ -45,7 +46,7 @@ from .page import (
     whole_page,
     write_page,
 )
-from .unwrap import Unwrapped, unwrap_one_output
+from .unwrap import Unwrapped, unwrap
 
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are
@@ -78,17 +79,23 @@ class NeighborsReport:
     Parameters
     ----------
     model : estimator
-        Fitted, of one output, as :func:`unwrap` takes it.
+        Fitted, as :func:`unwrap` takes it.
     X : {DataFrame, array-like} of shape (1, n_features), optional
         The query.
-    features : {DataFrame, array-like} of shape (n_samples, n_features), optional
+    features : DataFrame, array or list, optional
         The rows given to fit, followed by those of `add_neighbors`: the bank does not store
-        features. None: the report names rows without their features, and has no counterfactuals.
+        features. They may also be images (n, height, width), optionally with channels, or texts,
+        which are shown only. None: the report names rows without their features, and has no
+        counterfactuals.
+    query_features : DataFrame, array or list, optional
+        The query in the form of `features`, if they are images or texts. None: `X`.
     row : label, optional
         Instead of `X`: a row of the bank, which is predicted without itself, by its name, or by
         its id if rows have no names. It needs `features`.
     y_true : float or label, optional
         The true target, if it is known, in the units of the targets; that of a `row` is known.
+    output : int or str, optional
+        The output to report, by its number or its name in `y`; needed if there are several.
     n_neighbors : int, default=6
         Largest number of rows to show.
     coverage : float, default=0.9
@@ -131,6 +138,8 @@ class NeighborsReport:
         features=None,
         *,
         row=None,
+        query_features=None,
+        output=None,
         y_true=None,
         n_neighbors=6,
         coverage=0.9,
@@ -141,16 +150,33 @@ class NeighborsReport:
     ):
         check_coverage(coverage)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
-        model = unwrap_one_output("NeighborsReport", model)
+        model = unwrap(model).snapshot()
         if (X is None) == (row is None):
             both = "neither" if X is None else "both"
             raise ValueError(f"exactly one of X and row must be given, got {both}")
+        if query_features is not None and (features is None or row is not None):
+            needed = "features" if features is None else "X"
+            raise ValueError(f"query_features needs {needed}, got it without")
+        called = None
         if row is not None:
-            model, X, y_true, row = _without(model, row, features, y_true)
+            model, X, y_true, called = _without(model, row, features, y_true)
+        model, target = one_output(model, output)
+        if row is not None:
+            y_true = np.ravel(y_true)[model.number if isinstance(model, OneOutput) else 0]
         elif y_true is not None:
             _check_truth(model, y_true)
+        look = Appearance()
+        if features is not None and kind_of(features) != TABLE:
+            of_query = X if query_features is None else query_features
+            look, features = Appearance.of(model.estimator.bank_, features, of_query, 1), None
         limits = {"y": y, "at_least": at_least, "at_most": at_most}
-        case = _Case.of(model, X, features, n_neighbors, y_true, coverage, row)
+        case = _Case.of(
+            *(model, X, features, n_neighbors, coverage),
+            y_true=y_true,
+            called=called,
+            target_name=target,
+            look=look,
+        )
         self.title = f"Prediction of {case.target_name} for {case.called}"
         self._heading = [
             "Prediction of ",
@@ -221,10 +247,10 @@ class _Case:
         The fitted model.
     X : table of one row
         The query.
-    query : Embedded
-        The same.
     features : table, optional
         Features of the bank's rows.
+    query : Embedded
+        The query.
     cells : Cells, optional
         Those of the bank's rows and of the query, if there are features.
     prediction, y_true : float or label
@@ -233,19 +259,25 @@ class _Case:
         Of the prediction.
     unit : Unit
         How targets are written.
+    target_name : str
+        Name of the target.
+    look : Appearance
+        Texts or images of the bank's rows and of the query, if they are given.
     interval : ndarray of shape (2,), optional
         The ends of the prediction interval of a number.
     """
 
     model: Any
     X: Any
-    query: Embedded
     features: Any
+    query: Embedded
     cells: Cells | None
     prediction: Any
     y_true: Any
     found: Explanation
     unit: Unit
+    target_name: str
+    look: Appearance
     interval: np.ndarray | None = None
 
     @classmethod
@@ -255,14 +287,14 @@ class _Case:
         X: Any,
         features: Any,
         n_neighbors: int,
-        y_true: Any,
         coverage: float,
-        name: Any = None,
+        called: Any,
+        **known: Any,
     ) -> _Case:
-        """Predict a query, which may have another name, and explain the prediction."""
+        """Predict a query, which may be called otherwise, and explain the prediction."""
         query = model.embed(X)
-        if name is not None and len(query) == 1:
-            query = replace(query, labels=object_array([name]))
+        if called is not None and len(query) == 1:
+            query = replace(query, labels=object_array([called]))
         prediction = model.predict(query)
         if len(prediction) != 1:
             raise ValueError(f"X must be one row, got {len(prediction)}")
@@ -270,11 +302,12 @@ class _Case:
         if not found.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         cells = None if features is None else Cells.of(model, X, features)
+        known |= {"query": query, "cells": cells, "prediction": prediction[0], "found": found}
         if is_classifier(model.estimator):
-            return cls(model, X, query, features, cells, prediction[0], y_true, found, Unit())
+            return cls(model, X, features, unit=Unit(), **known)
         ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
         unit = Unit.of([prediction[0], *found.targets.ravel()], ends[1] - ends[0])
-        return cls(model, X, query, features, cells, prediction[0], y_true, found, unit, ends)
+        return cls(model, X, features, unit=unit, interval=ends, **known)
 
     @property
     def called(self) -> str:
@@ -285,11 +318,6 @@ class _Case:
     def name(self) -> str:
         """What its column is called."""
         return self.called.removeprefix("the ") if self.query.labels is None else self.called
-
-    @property
-    def target_name(self) -> str:
-        """Name of the target."""
-        return target_name(self.model)
 
     @property
     def of_classes(self) -> bool:
@@ -442,7 +470,7 @@ def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
     features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
     rows = "One row makes" if n_rows == 1 else f"These {n_rows} rows make"
-    marked = " Yellow: the largest differences of each row." if features else ""
+    marked = " Yellow: the largest differences of each row." if case.cells else ""
     return element(
         "section",
         element("h2", "The rows behind it"),
@@ -500,7 +528,7 @@ def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:
 def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
     """The features of the query and of the rows, those first that matter most."""
     if case.cells is None:
-        return []
+        return _thing_lines(case, n_shown)
     rows, queries, found = case.cells.rows, case.cells.queries, case.found.of_single_rows()
     differences = [differences_of(found, *pair) for pair in zip(rows, queries, strict=True)]
     marked = largest_differences(differences)
@@ -515,6 +543,21 @@ def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
         + [""] * (n_shown - len(marked))
         for j in order
     ]
+
+
+def _thing_lines(case: _Case, n_shown: int) -> list[list]:
+    """A line of texts or pictures of the query and of the rows, if there are any."""
+    if case.look.kind == TABLE:
+        return []
+    positions = case.found.of_single_rows().positions
+    ((name, values),) = case.look.shown(positions, np.arange(0)).items()
+    cells = [_picture_cell(v) if case.look.kind == IMAGES else _feature(v) for v in values]
+    return [[name, cells[-1], *cells[:-1], *[""] * (n_shown - len(positions))]]
+
+
+def _picture_cell(address: str) -> Element:
+    """A cell with a picture."""
+    return element("td", element("img", src=address, alt=""))
 
 
 def _beside(feature: Feature, position: int, differs: bool) -> Element:

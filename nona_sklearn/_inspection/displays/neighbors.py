@@ -137,7 +137,7 @@ class NeighborsDisplay(Display):
         predictions = model.predict(X)
         if len(predictions) != 1:
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
-        number, name = _choose_output(model, predictions.size, output)
+        number, name = choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
         wanted = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
         found = model.explanation(X, min(wanted, len(bank) - (row is not None)))
@@ -268,14 +268,14 @@ def _decimals(values):
     return max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0
 
 
-def _choose_output(model, n_outputs, output):
+def choose_output(model, n_outputs, output):
     """Number and name of the output to draw, given by either of them."""
     names = model.target_names_ or ()
     choices = [*range(n_outputs), *names]
     if output is None and n_outputs == 1:
         output = 0
     if output not in choices:
-        raise ValueError(f"output must be one of {choices}, got {output!r}")
+        raise ValueError(f"output must be one of {choices}, got {output!r:.100}")
     number = names.index(output) if output in names else output
     plain = "target" if n_outputs == 1 else f"target_{number}"
     return number, names[number] if names else plain
