@@ -44,8 +44,9 @@ def stored_rows(
 def _equal(
     evaluation: Evaluation, bank: NeighborBank, of_query: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
-    """Whether queries and rows of the bank have the same embedding, bool (m,)."""
-    queries, stored = (z.detach().cpu().numpy() for z in (evaluation.query, bank.embeddings))
+    """Whether queries and rows of the bank are at the same place, bool (m,)."""
+    parts = map(evaluation.head.metric_part, (evaluation.query, bank.embeddings))
+    queries, stored = (z.detach().cpu().numpy() for z in parts)
     bound = ROUNDING * abs(queries).max(axis=1)
     same = np.ones(len(rows), dtype=bool)
     for column in range(queries.shape[1]):  # few pairs are left after the first ones

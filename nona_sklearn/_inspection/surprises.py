@@ -42,13 +42,13 @@ def surprising_numbers(distances: np.ndarray) -> Surprises:
     known = np.flatnonzero(~np.isnan(distances))
     order = known[np.argsort(-distances[known], kind="stable")]
     ranked = distances[order]
-    if not len(order) or not 0 < np.quantile(ranked, MIDDLE) < np.quantile(ranked, UPPER):
+    middle, upper = np.quantile(ranked, [MIDDLE, UPPER]) if len(order) else (0.0, 0.0)
+    steepness = np.log(upper / middle) if middle > 0 else 0.0
+    if steepness <= 0:  # most are exact: no tail is known
         return Surprises(order[ranked > LEAST], 0.0)
-    logs = np.log(-np.log1p([-MIDDLE, -UPPER]))
-    places = np.log(np.quantile(ranked, [MIDDLE, UPPER]))
-    power = np.diff(logs) / np.diff(places)
-    with np.errstate(divide="ignore"):
-        chances = np.exp(-np.exp(logs[0] + power * (np.log(ranked) - places[0])))
+    exponents = np.log(-np.log1p([-MIDDLE, -UPPER]))
+    power = (exponents[1] - exponents[0]) / steepness
+    chances = np.exp(np.log1p(-MIDDLE) * (ranked / middle) ** power)
     ranks = np.arange(1, len(order) + 1)
     allowed = np.flatnonzero(chances * len(order) <= BY_CHANCE * ranks)
     n_listed = min(allowed[-1] + 1 if len(allowed) else 0, (ranked > LEAST).sum())

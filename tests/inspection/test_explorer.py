@@ -143,20 +143,23 @@ def test_classes(flats, classifier):
     np.testing.assert_allclose(found.answers.details[150:], classifier.predict_proba(queries))
     assert [*found.classes] == ["cheap", "dear", "unseen"]
     assert found.answers.errors[150] == 1
-    assert 150 in found.to_check
-    wrong = set(np.flatnonzero(found.answers.predictions != found.targets))
-    assert set(found.to_check) == wrong
+    assert found.to_check.rows[0] == 150
+    unlikely = found.answers.predictions != found.targets
+    assert unlikely[found.to_check.rows].all()
     unknown = explored(classifier, queries, None, X)
     assert np.isnan(unknown.answers.errors[150:]).all()
-    assert (unknown.to_check < 150).all()
+    assert (unknown.to_check.rows < 150).all()
 
 
 def test_wrong_targets_and_equal_rows_are_listed(flats, regressor):
     found = explored(regressor, features=flats[0])
     assert len(found.names) == found.n_stored == 150
-    assert found.to_check[0] in (3, 7)
-    targets, (low, high) = found.targets[found.to_check], found.answers.details[found.to_check].T
-    assert ((targets < low) | (targets > high)).all()
+    assert {*found.to_check.rows[:2]} == {3, 7}
+    mean, std = regressor.predict(None, return_std=True)
+    distances = abs(found.targets - mean) / std
+    np.testing.assert_allclose(found.answers.surprises, distances)
+    n_rows = len(found.to_check.rows)
+    np.testing.assert_array_equal(found.to_check.rows, np.argsort(-distances)[:n_rows])
     assert [[*rows] for rows in found.equal] == [[3, 7]]
 
 
@@ -170,13 +173,13 @@ def test_gaps_of_targets_are_not_known(flats, classifier, regressor):
         assert [target is None for target in targets] == [True] * 4 + [False] * 6
     found = explored(regressor, queries, [np.nan] * 4 + [*truth[4:]], X)
     assert np.isnan(found.answers.errors[150:154]).all()
-    assert not set(found.to_check) & {150, 151, 152, 153}
+    assert not set(found.to_check.rows) & {150, 151, 152, 153}
 
 
 def test_rounding_is_no_contradiction(flats):
     X, _, _, _ = flats
     reg = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.full(150, 1 / 3))
-    assert len(explored(reg).to_check) == 0
+    assert len(explored(reg).to_check.rows) == 0
 
 
 def test_of_two_stored_rows_a_query_has_both(flats, regressor):
@@ -210,12 +213,14 @@ def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
 def test_lists_have_their_numbers_and_small_numbers_their_decimals(flats, monkeypatch, regressor):
     X, _, _, _ = flats
     found = explored(regressor, features=X.assign(tiny=1e-14 * X["area <m²>"]))
-    n_rows = len(found.to_check)
-    assert f"Targets to check ({n_rows})" in as_html(_to_check(found))
-    monkeypatch.setattr("nona_sklearn._inspection.explorer_page.MOST_LISTED", 2)
+    n_rows = len(found.to_check.rows)
     html = as_html(_to_check(found))
-    assert f"Targets to check (the first 2 of {n_rows})" in html
-    assert html.count("<button") == 2
+    assert f"Targets to check ({n_rows})" in html
+    assert "expected by chance" in html
+    monkeypatch.setattr("nona_sklearn._inspection.explorer_page.MOST_LISTED", 1)
+    html = as_html(_to_check(found))
+    assert f"Targets to check (the first 1 of {n_rows})" in html
+    assert html.count("<button") == 1
     assert _digits(found.columns["tiny"]) > 12  # written with an exponent
     assert [len({*_palette(n)}) for n in (2, 10, 20, 30)] == [2, 10, 20, 30]
 
