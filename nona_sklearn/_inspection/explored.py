@@ -72,7 +72,10 @@ class Explored:
     @cached_property
     def unit(self) -> Unit:
         """How targets are written."""
-        return Unit() if self.classes is not None else Unit.of(self.targets)
+        if self.classes is not None:
+            return Unit()
+        widths = np.diff(self.answers.details, axis=1)
+        return Unit.of(self.targets, float(np.nan_to_num(np.nanmedian(widths))))
 
     @cached_property
     def to_check(self) -> Surprises:

@@ -25,6 +25,7 @@ MORE_DIGITS = 2  # decimals of features beyond those of amounts
 QUERY_LINE = "#111111"  # around queries
 SHAPES = "Circles are stored rows, diamonds are queries. "
 AXES = "Near rows are alike for the model; the directions have no meaning."
+WORTH = "The NeighborsReport of a row adds what each difference is worth."
 MOST_SHOWN = 6  # features of a group of equal rows
 FAR = (
     "These targets are farther from the prediction than chance explains, in standard deviations: "
@@ -267,6 +268,7 @@ def _body(found: Explored, footer: Element) -> Element:
             element("div", element("div", id="tip", hidden=""), id=MAP),
             element("article", id="report", aria_live="polite"),
         ),
+        element("p", WORTH, class_="soft"),
         _to_check(found),
         _equal(found),
         footer,

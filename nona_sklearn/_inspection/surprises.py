@@ -48,7 +48,8 @@ def surprising_numbers(distances: np.ndarray) -> Surprises:
         return Surprises(order[ranked > LEAST], 0.0)
     exponents = np.log(-np.log1p([-MIDDLE, -UPPER]))
     power = (exponents[1] - exponents[0]) / steepness
-    chances = np.exp(np.log1p(-MIDDLE) * (ranked / middle) ** power)
+    with np.errstate(over="ignore"):  # no chance at all
+        chances = np.exp(np.log1p(-MIDDLE) * (ranked / middle) ** power)
     ranks = np.arange(1, len(order) + 1)
     allowed = np.flatnonzero(chances * len(order) <= BY_CHANCE * ranks)
     n_listed = min(allowed[-1] + 1 if len(allowed) else 0, (ranked > LEAST).sum())

@@ -93,7 +93,8 @@ class NeighborsDisplay(Display):
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (1, n_features), optional
-            The query. A row of the bank is its own nearest neighbour: use `row` instead.
+            The query. A row of the bank would be its own nearest neighbour, and is warned of: use
+            `row` instead.
         y_true : float or label, optional
             Its true target; of classes, one that was in the `y` given to fit.
         row : int or label, optional
