@@ -35,6 +35,7 @@ IMPROBABLE = (
     f"The predicted class is at least {ODDS:.0f} times as probable as the label of the row, which "
     "may be wrong."
 )
+EXPECTED = "expected by chance, if the probabilities are right"
 MOST_LISTED = 50  # rows to check, and groups of equal rows
 MOST_EQUAL = 20  # rows of a group in the list
 RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}
@@ -290,9 +291,10 @@ def _to_check(found: Explored) -> Element | None:
     """A list of the rows whose target contradicts their prediction."""
     rows, by_chance = found.to_check.rows, found.to_check.by_chance
     what = FAR if found.classes is None else IMPROBABLE
+    expected = "expected by chance" if found.classes is None else EXPECTED
     about = f"about {by_chance:,.0f}" if by_chance >= 0.5 else "less than one"
     lines = [element("li", _button(found, row)) for row in rows[:MOST_LISTED]]
-    text = element("p", f"{what} The most surprising are first; {about} expected by chance.")
+    text = element("p", f"{what} The most surprising are first; {about} {expected}.")
     title = f"Targets to check ({_shown_of(len(rows))})"
     return details(title, text, element("ol", lines)) if lines else None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 LEAST = 3.0  # distance of a number that surprises at all, in standard deviations
 BY_CHANCE = 0.1  # most of the listed numbers that may be there by chance, as a share
-ODDS = 50.0  # by which a surprising label is less probable than the predicted one
+ODDS = 100.0  # by which a surprising label is less probable than the predicted one
 MIDDLE, UPPER = 0.5, 0.9  # quantiles of usual distances, which few errors hardly change
 
 
@@ -21,7 +21,8 @@ class Surprises:
     rows : int ndarray of shape (m,)
         Their numbers.
     by_chance : float
-        About how many there would be without any error.
+        About how many there would be without any error; of labels, if the probabilities are
+        right, which know how frequent errors are.
     """
 
     rows: np.ndarray

@@ -35,9 +35,9 @@ def test_exact_predictions_have_no_tail():
 
 
 def test_labels_that_are_much_less_probable_than_the_predicted():
-    probabilities = np.array([[0.99, 0.01], [0.6, 0.4], [0.999, 0.001], [0.5, 0.5]])
-    odds = np.array([99.0, 1.5, 999.0, np.nan])  # of the second class; one is not known
+    probabilities = np.array([[0.991, 0.009], [0.6, 0.4], [0.999, 0.001], [0.5, 0.5]])
+    odds = np.array([110.1, 1.5, 999.0, np.nan])  # of the second class; one is not known
     found = surprising_labels(odds, probabilities)
     assert found.rows.tolist() == [2, 0]
-    assert found.by_chance == pytest.approx(0.011)
+    assert found.by_chance == pytest.approx(0.01)
     assert found.without(np.array([False, False, True, False])).rows.tolist() == [0]
