@@ -86,7 +86,7 @@ class Appearance:
         gaps = np.zeros(n_rows)
         for row, query in zip(self.rows, self.queries, strict=True):
             values = np.concatenate([row.categories[positions], query.categories])
-            gaps += np.equal(values, None)
+            gaps += [value is None for value in values]
         return gaps > len(self.rows) / 2
 
 

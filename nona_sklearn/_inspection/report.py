@@ -336,7 +336,9 @@ def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
         raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
     if len(bank) < 2:
         raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-    (position,) = bank.positions_of_names([own_row(model.estimator, row).labels[0]])
+    own = own_row(model.estimator, row)
+    assert own.labels is not None
+    (position,) = bank.positions_of_names(own.labels.tolist())
     places = rows_of_bank(bank, checked_table("features", features))
     others = snapshot(model.estimator)
     others.bank_ = bank.keep(np.delete(np.arange(len(bank)), position))
@@ -632,11 +634,14 @@ def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Eleme
     given = [name for name, value in limits.items() if value is not None]
     request: list = [REQUESTS[name] for name in given] or ["For another class"]
     request += [own_text(_wanted(case, limits[name])) for name in given]
-    changes = [[", " if i else ": ", *_change(line)] for i, line in enumerate(lines[2:])]
-    text = element(
+    changes: list = [": the changes below"]
+    if len(lines) <= 2 + MOST_CHANGES:
+        parts = [[", " if i else ": ", *_change(line)] for i, line in enumerate(lines[2:])]
+        changes = [each for part in parts for each in part]
+    sentences = element(
         "p",
         request,
-        changes if len(changes) <= MOST_CHANGES else ": the changes below",
+        changes,
         ". Then the prediction is ",
         own_text(after),
         " instead of ",
@@ -647,7 +652,7 @@ def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Eleme
     )
     head = ["", case.name, "changed", name]
     caption = "Now, changed, and the real row nearby"
-    return element("section", title, text, table(caption, head, lines, query=True))
+    return element("section", title, sentences, table(caption, head, lines, query=True))
 
 
 def _wanted(case: _Case, value: Any) -> str:
