@@ -6,6 +6,7 @@ Each function reads a snapshot of the estimator: another thread may edit the ban
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -28,6 +29,7 @@ from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors
 from .fitting import embed_queries
 from .inputs import RowsInput, TableInput
+from .stored_rows import stored_rows, warn_of_stored_rows
 
 
 def fitted_snapshot(estimator: Any) -> Any:
@@ -181,9 +183,18 @@ def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, 
 
 
 def explanation(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
-    """What predictions consist of: `n_neighbors` rows each, or all that have weight."""
+    """What predictions consist of: `n_neighbors` rows each, or all that have weight.
+
+    Warns of queries that are rows of the bank.
+    """
     fitted, evaluation = evaluate(estimator, X)
-    return explanation_of(fitted, evaluation, X, n_neighbors)
+    found = explanation_of(fitted, evaluation, X, n_neighbors)
+    if X is None or (isinstance(X, Embedded) and X.ids is not None):
+        return found
+    labels = labels_of(X)
+    found = replace(found, own_rows=stored_rows(fitted, evaluation, found, labels))
+    warn_of_stored_rows(fitted, found, labels)
+    return found
 
 
 def explanation_of(

@@ -119,8 +119,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself (leave-one-out).
+            Queries. Of a row of the bank, its own target would be part of the prediction: a
+            warning names it. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, optional
             Largest number of neighbours to list for a query, those with the largest weights. One
             more line, "others", is the sum of the other rows, if they have weight. None: all rows

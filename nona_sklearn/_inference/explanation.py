@@ -45,6 +45,8 @@ class Explanation:
         Names of the bank's rows, which no other line may have.
     target_names : tuple of str, optional
         Names of the outputs.
+    own_rows : int ndarray of shape (q,), optional
+        Positions of the rows of the bank that the queries are; -1: it is none.
     """
 
     of_query: np.ndarray
@@ -58,6 +60,7 @@ class Explanation:
     queries: np.ndarray
     taken: Collection[Hashable] = ()
     target_names: tuple[str, ...] | None = None
+    own_rows: np.ndarray | None = None
 
     @classmethod
     def of(

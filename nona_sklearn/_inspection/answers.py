@@ -31,8 +31,9 @@ class Answers:
         Prediction minus target or, of classes, one minus the probability of the true one; NaN
         where the target is not known.
     surprises : ndarray of shape (q,)
-        How far a target is from the middle of the interval, in halves of its width; of classes,
-        the error, and 1 more where another one is predicted.
+        How far a target is from its prediction, in standard deviations: ``abs(y - mean) / std``.
+        Of classes, the probability of the predicted one, over that of the true one. NaN where the
+        target is not known.
     positions : int ndarray of shape (q, k)
         Positions of rows in the bank, those with the largest weights first; -1: no row.
     weights, adjusted : ndarray of shape (q, k)
@@ -110,18 +111,20 @@ def _numbers(
     predictions = found.totals(found.contributions)[:, 0]
     predictions[np.setdiff1d(np.arange(len(query)), found.of_query)] = np.nan
     ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])
-    half = np.maximum(np.diff(ends, axis=1)[:, 0] / 2, ROUNDING * abs(ends).max(axis=1))
-    half = np.maximum(half, np.finfo(float).tiny)
-    return predictions, ends, predictions - targets, abs(targets - ends.mean(axis=1)) / half
+    spread = np.ravel(model.predict(query, return_std=True)[1])
+    spread = np.maximum(spread, ROUNDING * abs(predictions))
+    errors = predictions - targets
+    return predictions, ends, errors, abs(errors) / np.maximum(spread, np.finfo(float).tiny)
 
 
 def _classes(model: Any, query: Embedded, targets: np.ndarray) -> Predicted:
     """Predictions, probabilities, errors and surprises of classes."""
     predictions, probabilities = model.predict(query), model.predict_proba(query)
     true = targets[:, None] == model.classes_  # nowhere, if the target is not known
-    errors = 1 - np.where(true, probabilities, 0).sum(axis=1)
-    errors[[target is None for target in targets]] = np.nan
-    return predictions, probabilities, errors, errors + (predictions != targets)
+    own = np.where(true, probabilities, 0).sum(axis=1)
+    own[[target is None for target in targets]] = np.nan
+    odds = probabilities.max(axis=1) / np.maximum(own, np.finfo(float).tiny)
+    return predictions, probabilities, 1 - own, odds
 
 
 def _filled(place: tuple, values: np.ndarray, array: np.ndarray) -> np.ndarray:

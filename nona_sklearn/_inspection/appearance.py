@@ -49,11 +49,11 @@ class Appearance:
         """Read what is shown of the bank's rows, if anything is, and of queries or None."""
         if features is None:
             return cls()
-        kind = _kind_of(features)
-        if X is not None and _kind_of(X) != kind:
+        kind = kind_of(features)
+        if X is not None and kind_of(X) != kind:
             raise ValueError(
                 "features and query_features, which are X by default, must be of one kind, got "
-                f"{kind} and {_kind_of(X)}"
+                f"{kind} and {kind_of(X)}"
             )
         if X is not None and _num_samples(X) != n_queries:
             raise ValueError(
@@ -81,8 +81,16 @@ class Appearance:
         ends = float(np.nanmin(self.things)), float(np.nanmax(self.things))
         return {"picture": object_array([_picture(thing, *ends) for thing in things])}
 
+    def incomplete(self, positions: np.ndarray, n_rows: int) -> np.ndarray:
+        """Whether rows of the bank, and then all queries, have more gaps than values."""
+        gaps = np.zeros(n_rows)
+        for row, query in zip(self.rows, self.queries, strict=True):
+            values = np.concatenate([row.categories[positions], query.categories])
+            gaps += [value is None for value in values]
+        return gaps > len(self.rows) / 2
 
-def _kind_of(X: Any) -> str:
+
+def kind_of(X: Any) -> str:
     """What is to be shown of rows."""
     if is_frame(X):
         return TABLE

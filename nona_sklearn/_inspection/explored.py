@@ -18,6 +18,7 @@ from .answers import Answers
 from .appearance import IMAGES, Appearance
 from .displays.base import target_name
 from .formatting import Unit
+from .surprises import Surprises, surprising_labels, surprising_numbers
 from .unwrap import Unwrapped
 
 MOST_COLUMNS = 30  # of more, those in which rows differ most often
@@ -41,6 +42,8 @@ class Explored:
         Where they are on the map.
     columns : dict of str to ndarray of shape (n,)
         What is shown of each.
+    incomplete : bool ndarray of shape (n,)
+        Whether more features are missing than known.
     pictures : bool
         Whether these are addresses of pictures.
     target_name : str
@@ -56,6 +59,7 @@ class Explored:
     embeddings: np.ndarray
     xy: np.ndarray
     columns: dict[str, np.ndarray]
+    incomplete: np.ndarray
     pictures: bool
     target_name: str
     classes: np.ndarray | None
@@ -68,13 +72,20 @@ class Explored:
     @cached_property
     def unit(self) -> Unit:
         """How targets are written."""
-        return Unit() if self.classes is not None else Unit.of(self.targets)
+        if self.classes is not None:
+            return Unit()
+        widths = np.diff(self.answers.details, axis=1)
+        return Unit.of(self.targets, float(np.nan_to_num(np.nanmedian(widths))))
 
-    @property
-    def to_check(self) -> np.ndarray:
-        """Rows whose target contradicts their prediction, those first that do so most."""
-        order = np.argsort(-self.answers.surprises, kind="stable")  # unknown ones come last
-        return order[self.answers.surprises[order] > 1]
+    @cached_property
+    def to_check(self) -> Surprises:
+        """Rows whose target contradicts their prediction more than chance does."""
+        surprises = self.answers.surprises
+        if self.classes is None:
+            found = surprising_numbers(surprises)
+        else:
+            found = surprising_labels(surprises, self.answers.details)
+        return found.without(self.incomplete)
 
     @property
     def equal(self) -> list[np.ndarray]:
@@ -127,6 +138,7 @@ def look_around(
         embeddings=embeddings,
         xy=_on_a_map(embeddings, reducer),
         columns=appearance.shown(stored, chosen),
+        incomplete=appearance.incomplete(stored, len(targets)),
         pictures=appearance.kind == IMAGES,
         target_name=target_name(model),
         classes=_labels(model, targets),

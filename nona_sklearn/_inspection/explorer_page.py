@@ -10,8 +10,9 @@ import numpy as np
 
 from .._utils.validation import is_missing
 from .explored import Explored
-from .formatting import Unit, share, show
-from .page import Element, details, element, style, whole_page
+from .formatting import Unit, share, show, show_value
+from .page import Element, details, element, own_text, style, whole_page
+from .surprises import ODDS
 
 SHEETS = "report.css", "explorer.css"
 PROGRAM = "explorer.mjs"
@@ -21,7 +22,20 @@ UNKNOWN = "#8a8f98"  # colour of rows without a value
 LINK = "#d6006c"  # colour of what leads to the rows behind a prediction
 FEW, LARGE, SMALL = 5_000, 7, 4  # rows, and sizes of dots of at most so many, and of more
 MORE_DIGITS = 2  # decimals of features beyond those of amounts
-SHAPES = "Circles are stored rows, diamonds are queries."
+QUERY_LINE = "#111111"  # around queries
+SHAPES = "Circles are stored rows, diamonds are queries. "
+AXES = "Near rows are alike for the model; the directions have no meaning."
+WORTH = "The NeighborsReport of a row adds what each difference is worth."
+MOST_SHOWN = 6  # features of a group of equal rows
+FAR = (
+    "These targets are farther from the prediction than chance explains, in standard deviations: "
+    "they may be wrong."
+)
+IMPROBABLE = (
+    f"The predicted class is at least {ODDS:.0f} times as probable as the label of the row, which "
+    "may be wrong."
+)
+EXPECTED = "expected by chance, if the probabilities are right"
 MOST_LISTED = 50  # rows to check, and groups of equal rows
 MOST_EQUAL = 20  # rows of a group in the list
 RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}
@@ -64,7 +78,7 @@ def explorer_page(found: Explored, coverage: float, footer: Element) -> str:
     }
     colors = {mode: _color(found, mode) for mode in _modes(found)}
     plot, dots = _draw(found, sources, colors["target"])
-    arguments = {"dots": dots, "colors": colors, "about": _about(found, coverage)}
+    arguments = dots | {"colors": colors, "about": _about(found, coverage)}
     code = (files(__package__) / PROGRAM).read_text(encoding="utf-8")
     document = Document()
     document.add_root(plot)
@@ -77,6 +91,7 @@ def explorer_page(found: Explored, coverage: float, footer: Element) -> str:
         element("script", data, type="application/json", id=DATA),
         element("script", f"Bokeh.embed.embed_item(JSON.parse({DATA}.textContent))"),
         head=[*map(style, SHEETS), *(element("script", part) for part in library)],
+        scripts=True,
     )
 
 
@@ -89,7 +104,7 @@ def _rows(found: Explored) -> dict[str, Any]:
     is_query = np.arange(len(found.names)) >= found.n_stored
     size = LARGE if len(found.names) <= FEW else SMALL
     columns = dict(zip("xy", found.xy.T, strict=True)) | {
-        "size": np.where(is_query, size + 3, size).astype(np.uint8),
+        "size": np.where(is_query, LARGE + 3, size).astype(np.uint8),
         "marker": np.where(is_query, "diamond", "circle").tolist(),
         "name": [show(name) for name in found.names],
         "target": _coded(found, found.targets),
@@ -182,9 +197,9 @@ def _palette(n_classes: int) -> list[str]:
     return list(interp_palette(Turbo256, n_classes))
 
 
-def _draw(found: Explored, sources: dict[str, Any], color: Any) -> tuple[Any, Any]:
-    """The map, and its dots."""
-    from bokeh.models import HoverTool, TapTool
+def _draw(found: Explored, sources: dict[str, Any], color: Any) -> tuple[Any, dict[str, Any]]:
+    """The map, and its dots, of stored rows and of queries."""
+    from bokeh.models import BooleanFilter, CDSView, HoverTool, TapTool
     from bokeh.plotting import figure
 
     plot = figure(tools="pan,wheel_zoom,box_zoom,reset", active_scroll="wheel_zoom", **FRAME)
@@ -192,22 +207,28 @@ def _draw(found: Explored, sources: dict[str, Any], color: Any) -> tuple[Any, An
     plot.toolbar.logo = None
     links = sources["links"]
     plot.segment("x0", "y0", "x1", "y1", source=links, line_width="width", line_color=LINK)
-    dots = plot.scatter(
-        "x",
-        "y",
-        source=sources["rows"],
-        size="size",
-        marker="marker",
-        fill_color={"field": "target", "transform": color},
-        line_color=UNKNOWN,
-        line_width=0.5,
-        nonselection_alpha=0.6,
-        selection_line_color=LINK,
-    )
+    is_stored = np.arange(len(found.names)) < found.n_stored
+    looks = {"stored": (UNKNOWN, is_stored), "queries": (QUERY_LINE, ~is_stored)}
+    dots = {  # queries are drawn last
+        name: plot.scatter(
+            "x",
+            "y",
+            source=sources["rows"],
+            view=CDSView(filter=BooleanFilter(which.tolist())),
+            size="size",
+            marker="marker",
+            fill_color={"field": "target", "transform": color},
+            line_color=line,
+            line_width=0.5 if name == "stored" else 1.5,
+            nonselection_alpha=0.6 if name == "stored" else 1,
+            selection_line_color=LINK,
+        )
+        for name, (line, which) in looks.items()
+    }
     plot.scatter("x1", "y1", source=links, size=14, line_width=2, **RING)
     plot.scatter("x0", "y0", source=links, size=18, line_width=3, **RING)
-    hover = HoverTool(renderers=[dots], tooltips=None, callback=_announce("hover"))
-    plot.add_tools(hover, TapTool(renderers=[dots]))
+    hover = HoverTool(renderers=[*dots.values()], tooltips=None, callback=_announce("hover"))
+    plot.add_tools(hover, TapTool(renderers=[*dots.values()]))
     sources["rows"].selected.js_on_change("indices", _announce("tap"))
     return plot, dots
 
@@ -227,10 +248,12 @@ def _body(found: Explored, footer: Element) -> Element:
     """Choices, the map, the report of a row and the two lists."""
     count = len(found.names) - found.first_in_order
     modes = [element("option", label, value=mode) for mode, label in _modes(found).items()]
+    has_queries = found.n_stored < len(found.names)
+    switch = element("input", id="stored", type="checkbox", checked="")
     slider = element("input", id="slider", type="range", min=1, max=count, value=1)
     return element(
         "div",
-        element("h1", title_of(found)),
+        element("h1", own_text(title_of(found))),
         element(
             "form",
             element("label", "Colour ", element("select", modes, id="color")),
@@ -238,13 +261,15 @@ def _body(found: Explored, footer: Element) -> Element:
             element("label", _slider_name(found), slider),
             element("output", id="place", for_="slider"),
             element("label", "Name ", element("input", id="name", type="search")),
+            element("label", switch, " Stored rows") if has_queries else None,
         ),
-        element("p", SHAPES, class_="soft") if found.n_stored < len(found.names) else None,
+        element("p", f"{SHAPES if has_queries else ''}{AXES}", class_="soft"),
         element(
             "main",
             element("div", element("div", id="tip", hidden=""), id=MAP),
             element("article", id="report", aria_live="polite"),
         ),
+        element("p", WORTH, class_="soft"),
         _to_check(found),
         _equal(found),
         footer,
@@ -264,10 +289,12 @@ def _modes(found: Explored) -> dict[str, str]:
 
 def _to_check(found: Explored) -> Element | None:
     """A list of the rows whose target contradicts their prediction."""
-    rows = found.to_check
-    what = "Another class is predicted" if found.classes is not None else "Outside the interval"
+    rows, by_chance = found.to_check.rows, found.to_check.by_chance
+    what = FAR if found.classes is None else IMPROBABLE
+    expected = "expected by chance" if found.classes is None else EXPECTED
+    about = f"about {by_chance:,.0f}" if by_chance >= 0.5 else "less than one"
     lines = [element("li", _button(found, row)) for row in rows[:MOST_LISTED]]
-    text = element("p", f"{what}: the target of such a row may be wrong.")
+    text = element("p", f"{what} The most surprising are first; {about} {expected}.")
     title = f"Targets to check ({_shown_of(len(rows))})"
     return details(title, text, element("ol", lines)) if lines else None
 
@@ -276,12 +303,25 @@ def _equal(found: Explored) -> Element | None:
     """A list of the groups of rows that are equal in the learned space."""
     groups = found.equal
     lines = [
-        element("li", [_button(found, row) for row in rows[:MOST_EQUAL]])
+        element(
+            "li", [_button(found, row) for row in rows[:MOST_EQUAL]], _features(found, rows[0])
+        )
         for rows in groups[:MOST_LISTED]
     ]
-    text = element("p", "Rows at the same place, the groups first whose targets differ most.")
+    text = element("p", "Identical features; the groups whose targets differ most are first.")
     title = f"Equal rows (groups: {_shown_of(len(groups))})"
     return details(title, text, element("ol", lines)) if lines else None
+
+
+def _features(found: Explored, row: int) -> Element | None:
+    """The first features of a row, in a line."""
+    if found.pictures or not found.columns:
+        return None
+    shown = [
+        f"{name}: {show_value(values[row])}"
+        for name, values in [*found.columns.items()][:MOST_SHOWN]
+    ]
+    return element("div", own_text(", ".join(shown)), class_="soft")
 
 
 def _shown_of(number: int) -> str:
@@ -293,4 +333,5 @@ def _button(found: Explored, row: int) -> Element:
     """A button that shows a row."""
     target = found.targets[row]
     known = "" if is_missing(target) else f": {found.unit.show(target)}"
-    return element("button", f"{show(found.names[row])}{known}", type="button", data_row=row)
+    text = own_text(f"{show(found.names[row])}{known}")
+    return element("button", text, type="button", data_row=row)

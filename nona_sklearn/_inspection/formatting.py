@@ -15,11 +15,17 @@ from .._utils.validation import is_missing
 
 MINUS = "\N{MINUS SIGN}"
 MOST_DECIMALS = 6  # beyond, with an exponent
+DIGITS = 6  # of a feature, and of the largest amount
+LEAST_DECIMALS = 2  # of a feature that is not whole
+SEPARATED = 10_000  # from here on, thousands are separated: years are below
+LEAST_SHARE = 0.0005  # is not written as 0
 
 
 @dataclass(frozen=True)
 class Unit:
     """Numbers of one unit, with as many decimals as the largest needs for three digits.
+
+    Where the width of an interval is known, it has three digits instead.
 
     Without `decimals`, they are labels of classes.
     """
@@ -27,11 +33,17 @@ class Unit:
     decimals: int | None = None
 
     @classmethod
-    def of(cls, values: Iterable[Any]) -> Unit:
-        """Choose the decimals for some values; labels have none."""
+    def of(cls, values: Iterable[Any], width: float = 0.0) -> Unit:
+        """Choose the decimals for some values, with an interval of a width; labels have none."""
         given = [abs(float(v)) for v in values if isinstance(v, Real)]
         largest = max((value for value in given if math.isfinite(value)), default=0.0)
-        return cls(max(0, 2 - math.floor(math.log10(largest))) if largest else 0)
+        if not largest:
+            return cls(0)
+        place = math.floor(math.log10(largest))
+        decimals = 2 - place
+        if width > 0:
+            decimals = max(decimals, min(2 - math.floor(math.log10(width)), DIGITS - 1 - place))
+        return cls(max(0, decimals))
 
     def show(self, value: Any) -> str:
         """A number, a label or, of NaN, nothing."""
@@ -52,12 +64,33 @@ class Unit:
 
 def share(value: float) -> str:
     """A share, in percent."""
+    if 0 < value < LEAST_SHARE:
+        return "<0.1%"
     return f"{value:.0%}" if value >= 0.095 or not value else f"{value:.1%}"
 
 
 def signed_share(value: float) -> str:
-    """A share that is added or taken away, in percent."""
-    return f"{value:+.0%}".replace("-", MINUS)
+    """A share that is added or taken away, in percent; empty, if it is 0."""
+    text = f"{value:+.0%}".replace("-", MINUS)
+    return "" if text[1:] == "0%" else text
+
+
+def show_value(value: Any) -> str:
+    """A feature: numbers have some digits, and large ones separated thousands."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or is_missing(value):
+        return show(value)
+    number = float(value)
+    if not math.isfinite(number) or abs(number) >= 1e15:
+        return show(value)
+    whole = number == round(number)
+    place = 0 if whole else math.floor(math.log10(abs(number)))
+    decimals = 0 if whole else max(LEAST_DECIMALS, DIGITS - 1 - place)
+    if decimals > 2 * MOST_DECIMALS:
+        text = f"{number:.{DIGITS - 1}g}"
+    else:
+        text = f"{number:{',' if abs(number) >= SEPARATED else ''}.{decimals}f}"
+        text = text.rstrip("0").rstrip(".") if decimals else text
+    return text.replace("-", MINUS)
 
 
 def show(value: Any) -> str:

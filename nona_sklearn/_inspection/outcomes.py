@@ -102,7 +102,7 @@ def make_outcome(model: Unwrapped, y: Any, at_least: Any, at_most: Any) -> Outco
     given = [name for name, (value, _) in limits.items() if value is not None]
     if is_classifier(model.estimator):
         return _class(model, y, {name: limits[name][0] for name in given})
-    if model.estimator.bank_.neighbors.columns.shape[1] > 1:
+    if model.neighbor_targets().ndim > 1:
         raise ValueError("counterfactuals needs a model of one output, got several")
     if y is not None:
         raise ValueError(f"y needs a classifier, got {y!r:.100}: use at_least or at_most")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
@@ -12,6 +13,12 @@ from .._utils.validation import check_flag
 
 Element = ElementTree.Element
 Child = str | Element | None
+#: What a page may load: only what is in it. A page with scripts is drawn by Bokeh, which makes
+#: functions and modules of texts.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+SCRIPTS = "; script-src 'unsafe-inline' 'unsafe-eval' blob:"
+#: Characters that change the direction of the text after them.
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def element(tag: str, *children: Child | Iterable[Child], **attributes: Any) -> Element:
@@ -43,6 +50,11 @@ def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[str | Element
             yield from _flat(child)
 
 
+def own_text(text: str) -> Element:
+    """A text of a user, whose direction does not change that of the text around it."""
+    return element("bdi", text)
+
+
 def as_html(*parts: Element) -> str:
     """The text of elements."""
     return "".join(ElementTree.tostring(part, encoding="unicode", method="html") for part in parts)
@@ -53,15 +65,19 @@ def style(name: str) -> Element:
     return element("style", (files(__package__) / name).read_text(encoding="utf-8"))
 
 
-def whole_page(title: str, *body: Element, head: Iterable[Element] = ()) -> str:
-    """A page that needs no other file."""
+def whole_page(
+    title: str, *body: Element, head: Iterable[Element] = (), scripts: bool = False
+) -> str:
+    """A page that needs no other file, and that can load none."""
+    policy = POLICY + (SCRIPTS if scripts else "")
     page = element(
         "html",
         element(
             "head",
             element("meta", charset="utf-8"),
+            element("meta", http_equiv="Content-Security-Policy", content=policy),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", title),
+            element("title", DIRECTIONS.sub("", title)),
             head,
         ),
         element("body", body),
@@ -71,9 +87,15 @@ def whole_page(title: str, *body: Element, head: Iterable[Element] = ()) -> str:
 
 
 def write_page(page: str, path: Any, overwrite: Any) -> None:
-    """Write a page as a file, where none is unless `overwrite` is True."""
+    """Write a page as a file, where none is unless `overwrite` is True.
+
+    A name without an ending gets ".html", without which no browser would open it.
+    """
     check_flag("overwrite", overwrite)
-    with put_in_place(destination(as_path("path", path), overwrite)) as place:
+    path = as_path("path", path)
+    if not (path.suffix or path.exists()):
+        path = path.with_name(f"{path.name}.html")
+    with put_in_place(destination(path, overwrite)) as place:
         place.write_text(page, encoding="utf-8")
 
 
@@ -99,14 +121,14 @@ def _line(cells: list) -> Element:
 
 def _cell(tag: str, content: Any, **attributes: Any) -> Element:
     """A cell of some content; numbers stay on one line."""
-    own = content if isinstance(content, Element) else element("span", content)
-    text = own.text or ""
+    own = content if isinstance(content, Element) else element("span", own_text(content))
+    text = own.findtext("bdi") or own.text or ""
     names = [own.get("class", ""), "number" if text[-1:].isdigit() or text[-1:] == "%" else ""]
     attributes["class_"] = " ".join(filter(None, names)) or None
     given = {name: value for name, value in attributes.items() if value is not None}
     return element(tag, own.text or "", list(own), **given)
 
 
-def details(summary: str, *content: Child) -> Element:
+def details(summary: Child, *content: Child) -> Element:
     """What is shown on demand."""
     return element("details", element("summary", summary), content)

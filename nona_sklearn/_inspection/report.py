@@ -21,28 +21,50 @@ from .._estimators.side_by_side import (
     largest_differences,
     rows_of_bank,
 )
+from .._estimators.stored_rows import about_stored_row
 from .._inference.explanation import Explanation
+from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_coverage, check_integer, is_missing
 from .._version import __version__
+from .appearance import IMAGES, TABLE, Appearance, kind_of
 from .cells import Cells
 from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
-from .displays.base import target_name
 from .displays.neighbors import check_class, check_number
-from .formatting import Unit, share, show, signed_share
+from .dots import dots
+from .formatting import Unit, share, show, show_value, signed_share
+from .one_output import OneOutput, one_output
 from .outcomes import make_outcome
-from .page import Element, as_html, details, element, style, table, whole_page, write_page
-from .unwrap import Unwrapped, unwrap_one_output
+from .page import (
+    Element,
+    as_html,
+    details,
+    element,
+    own_text,
+    style,
+    table,
+    whole_page,
+    write_page,
+)
+from .unwrap import Unwrapped, unwrap
 
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are
+MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
 UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
-ADJUSTMENTS = "By how much each column adjusts the target of a row to the query."
+SMALL = 0.05  # of the largest adjustment by a column: columns below it are put together
+LEAST_CLASS = 0.01  # probability of a class that has a line of its own
+LONG, LONGEST = 40, 150  # characters of a text: it is set as a text, and its rest is hidden
+REQUESTS = {"y": "To become ", "at_least": "To reach at least ", "at_most": "To be at most "}
+ADJUSTMENTS = (
+    "By how much each column adjusts the target of a row to the query. The split depends on the "
+    "other differences of the two rows."
+)
 OTHER = (
-    " The last line is the part that no column explains: a target that is unusual for its "
-    "features counts in part."
+    ' "other" is the sum of small parts, and of what no column explains: an unusual target counts '
+    "only in part."
 )
 
 
@@ -57,17 +79,23 @@ class NeighborsReport:
     Parameters
     ----------
     model : estimator
-        Fitted, of one output, as :func:`unwrap` takes it.
+        Fitted, as :func:`unwrap` takes it.
     X : {DataFrame, array-like} of shape (1, n_features), optional
         The query.
-    features : {DataFrame, array-like} of shape (n_samples, n_features), optional
+    features : DataFrame, array or list, optional
         The rows given to fit, followed by those of `add_neighbors`: the bank does not store
-        features. None: the report names rows without their features, and has no counterfactuals.
+        features. They may also be images (n, height, width), optionally with channels, or texts,
+        which are shown only. None: the report names rows without their features, and has no
+        counterfactuals.
+    query_features : DataFrame, array or list, optional
+        The query in the form of `features`, if they are images or texts. None: `X`.
     row : label, optional
         Instead of `X`: a row of the bank, which is predicted without itself, by its name, or by
         its id if rows have no names. It needs `features`.
     y_true : float or label, optional
         The true target, if it is known, in the units of the targets; that of a `row` is known.
+    output : int or str, optional
+        The output to report, by its number or its name in `y`; needed if there are several.
     n_neighbors : int, default=6
         Largest number of rows to show.
     coverage : float, default=0.9
@@ -110,6 +138,8 @@ class NeighborsReport:
         features=None,
         *,
         row=None,
+        query_features=None,
+        output=None,
         y_true=None,
         n_neighbors=6,
         coverage=0.9,
@@ -120,23 +150,46 @@ class NeighborsReport:
     ):
         check_coverage(coverage)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
-        model = unwrap_one_output("NeighborsReport", model)
+        model = unwrap(model).snapshot()
         if (X is None) == (row is None):
             both = "neither" if X is None else "both"
             raise ValueError(f"exactly one of X and row must be given, got {both}")
+        if query_features is not None and (features is None or row is not None):
+            needed = "features" if features is None else "X"
+            raise ValueError(f"query_features needs {needed}, got it without")
+        called = None
         if row is not None:
-            model, X, y_true = _without(model, row, features, y_true)
+            model, X, y_true, called = _without(model, row, features, y_true)
+        model, target = one_output(model, output)
+        if row is not None:
+            y_true = np.ravel(y_true)[model.number if isinstance(model, OneOutput) else 0]
         elif y_true is not None:
             _check_truth(model, y_true)
+        look = Appearance()
+        if features is not None and kind_of(features) != TABLE:
+            of_query = X if query_features is None else query_features
+            look, features = Appearance.of(model.estimator.bank_, features, of_query, 1), None
         limits = {"y": y, "at_least": at_least, "at_most": at_most}
-        case = _Case.of(model, X, features, n_neighbors, y_true)
-        self.title = f"Prediction of {case.target_name} for {show(case.name)}"
+        case = _Case.of(
+            *(model, X, features, n_neighbors, coverage),
+            y_true=y_true,
+            called=called,
+            target_name=target,
+            look=look,
+        )
+        self.title = f"Prediction of {case.target_name} for {case.called}"
+        self._heading = [
+            "Prediction of ",
+            own_text(case.target_name),
+            " for ",
+            own_text(case.called),
+        ]
         contrasts, moves = _find_contrasts(case, limits, fixed), _find_moves(case)
         self._parts = [
             _headline(case, coverage),
             _rows_section(case, moves),
             _adjustments_section(case, moves),
-            _contrasts_section(case, contrasts),
+            _contrasts_section(case, contrasts, limits),
             footer(case.model),
         ]
 
@@ -153,7 +206,7 @@ class NeighborsReport:
         Parameters
         ----------
         path : str or path-like
-            The file, such as "decision.html".
+            The file, such as "decision.html". A name without an ending gets ".html".
         overwrite : bool, default=False
             Whether to replace an existing file.
 
@@ -172,13 +225,13 @@ class NeighborsReport:
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
         >>> report = NeighborsReport(knn.fit(X, y), [[84]], features=X)
         >>> report
-        <NeighborsReport: Prediction of target for 0>
+        <NeighborsReport: Prediction of target for the query>
         >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
         """
         write_page(whole_page(self.title, self._article(), head=[style(SHEET)]), path, overwrite)
 
     def _article(self) -> Element:
-        return element("article", element("h1", self.title), self._parts, class_="nona-report")
+        return element("article", element("h1", self._heading), self._parts, class_="nona-report")
 
 
 # -- what is shown -----------------------------------------------------------------------------
@@ -194,10 +247,10 @@ class _Case:
         The fitted model.
     X : table of one row
         The query.
-    query : Embedded
-        The same.
     features : table, optional
         Features of the bank's rows.
+    query : Embedded
+        The query.
     cells : Cells, optional
         Those of the bank's rows and of the query, if there are features.
     prediction, y_true : float or label
@@ -206,22 +259,42 @@ class _Case:
         Of the prediction.
     unit : Unit
         How targets are written.
+    target_name : str
+        Name of the target.
+    look : Appearance
+        Texts or images of the bank's rows and of the query, if they are given.
+    interval : ndarray of shape (2,), optional
+        The ends of the prediction interval of a number.
     """
 
     model: Any
     X: Any
-    query: Embedded
     features: Any
+    query: Embedded
     cells: Cells | None
     prediction: Any
     y_true: Any
     found: Explanation
     unit: Unit
+    target_name: str
+    look: Appearance
+    interval: np.ndarray | None = None
 
     @classmethod
-    def of(cls, model: Any, X: Any, features: Any, n_neighbors: int, y_true: Any) -> _Case:
-        """Predict a query, and explain the prediction."""
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        features: Any,
+        n_neighbors: int,
+        coverage: float,
+        called: Any,
+        **known: Any,
+    ) -> _Case:
+        """Predict a query, which may be called otherwise, and explain the prediction."""
         query = model.embed(X)
+        if called is not None and len(query) == 1:
+            query = replace(query, labels=object_array([called]))
         prediction = model.predict(query)
         if len(prediction) != 1:
             raise ValueError(f"X must be one row, got {len(prediction)}")
@@ -229,19 +302,22 @@ class _Case:
         if not found.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         cells = None if features is None else Cells.of(model, X, features)
-        of_numbers = not is_classifier(model.estimator)
-        unit = Unit.of([prediction[0], *found.targets.ravel()]) if of_numbers else Unit()
-        return cls(model, X, query, features, cells, prediction[0], y_true, found, unit)
+        known |= {"query": query, "cells": cells, "prediction": prediction[0], "found": found}
+        if is_classifier(model.estimator):
+            return cls(model, X, features, unit=Unit(), **known)
+        ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
+        unit = Unit.of([prediction[0], *found.targets.ravel()], ends[1] - ends[0])
+        return cls(model, X, features, unit=unit, interval=ends, **known)
 
     @property
-    def name(self) -> Any:
-        """Name of the query."""
-        return self.found.queries[0]
+    def called(self) -> str:
+        """What the query is called in a sentence."""
+        return "the query" if self.query.labels is None else show(self.query.labels[0])
 
     @property
-    def target_name(self) -> str:
-        """Name of the target."""
-        return target_name(self.model)
+    def name(self) -> str:
+        """What its column is called."""
+        return self.called.removeprefix("the ") if self.query.labels is None else self.called
 
     @property
     def of_classes(self) -> bool:
@@ -249,8 +325,8 @@ class _Case:
         return is_classifier(self.model.estimator)
 
 
-def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple[Any, Any, Any]:
-    """A model without a row of its bank, the row as a query, and its target."""
+def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
+    """A model without a row of its bank, the row as a query, its target and its name."""
     if y_true is not None:
         raise ValueError(f"y_true must be None with row, whose target is known, got {y_true!r}")
     if features is None:
@@ -260,14 +336,15 @@ def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple[An
         raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
     if len(bank) < 2:
         raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-    ids = own_row(model.estimator, row).ids
-    assert ids is not None
-    (position,) = bank.positions(ids.cpu().numpy())
+    own = own_row(model.estimator, row)
+    assert own.labels is not None
+    (position,) = bank.positions_of_names(own.labels.tolist())
     places = rows_of_bank(bank, checked_table("features", features))
     others = snapshot(model.estimator)
     others.bank_ = bank.keep(np.delete(np.arange(len(bank)), position))
     query = _safe_indexing(features, places[[position]])
-    return replace(model, estimator=others), query, model.neighbor_targets()[position]
+    name = bank.names_of(position)
+    return replace(model, estimator=others), query, model.neighbor_targets()[position], name
 
 
 def _check_truth(model: Any, y_true: Any) -> None:
@@ -315,20 +392,32 @@ def _headline(case: _Case, coverage: float) -> Element:
     """The prediction, its interval or probabilities, and how unusual the query is."""
     truth = None
     if case.y_true is not None:
-        truth = element("p", f"True value: {case.unit.show(case.y_true)}")
+        truth = element("p", "True value: ", own_text(case.unit.show(case.y_true)))
     return element(
         "section",
-        element("p", case.unit.show(case.prediction), class_="value"),
+        element("p", own_text(case.unit.show(case.prediction)), class_="value"),
         _probabilities(case) if case.of_classes else _interval(case, coverage),
         truth,
+        _stored_row(case),
         element("p", _usualness(case)),
     )
 
 
+def _stored_row(case: _Case) -> Element | None:
+    """That the query is a stored row, if it is one."""
+    own = case.found.own_rows
+    if own is None or own[0] < 0:
+        return None
+    name = case.model.estimator.bank_.names_of(own)[0]
+    query = "The query" if case.query.labels is None else repr(case.query.labels[0])
+    text = f"{about_stored_row(query, name)}. A report with row={name!r:.100} leaves it out."
+    return element("p", own_text(text), class_="warning")
+
+
 def _interval(case: _Case, coverage: float) -> Element:
     """The interval that has a probability."""
-    ends = case.model.predict_quantiles(case.query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
-    low, high = map(case.unit.show, ends)
+    assert case.interval is not None
+    low, high = map(case.unit.show, case.interval)
     return element("p", f"{coverage:.0%} interval: {low} to {high}")
 
 
@@ -336,17 +425,21 @@ def _probabilities(case: _Case) -> Element:
     """The probable classes, and how much of each are votes of rows."""
     classes, probabilities = case.model.classes_, case.model.predict_proba(case.query)[0]
     votes = case.found.contributions[case.found.weights > 0].sum(axis=0)
-    lines = [
-        [
-            show(classes[i]),
-            share(probabilities[i]),
-            share(votes[i]),
-            signed_share(probabilities[i] - votes[i]),
-        ]
-        for i in np.argsort(-probabilities, kind="stable")[:MOST_COLUMNS]
-    ]
+    order = np.argsort(-probabilities, kind="stable")
+    n_shown = min(MOST_COLUMNS, max(2, int((probabilities >= LEAST_CLASS).sum())))
+    n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # one more has the same line
+    lines = [_class_line(show(classes[i]), probabilities[i], votes[i]) for i in order[:n_shown]]
+    if len(rest := order[n_shown:]):
+        name = f"{len(rest)} other classes"
+        lines.append(_class_line(name, probabilities[rest].sum(), votes[rest].sum()))
     head = ["class", "probability", "votes of rows", "added by the network"]
     return table(f"Probabilities of {case.target_name}", head, lines)
+
+
+def _class_line(name: str, probability: float, votes: float) -> list[str]:
+    """Name, probability, votes and what the network adds; nothing in place of 0."""
+    shares = [share(value) if value > 0 else "" for value in (probability, votes)]
+    return [name, *shares, signed_share(probability - votes)]
 
 
 def _usualness(case: _Case) -> str:
@@ -360,31 +453,43 @@ def _usualness(case: _Case) -> str:
     some = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
     usual = nearest.kneighbors(stored[some])[0][:, 1]  # the first is the row itself
     nearer = np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0])
-    text = f"Its distance to the nearest row is larger than for {nearer:.0%} of the stored rows"
     if nearer > UNUSUAL:
-        return f"{text}: the query is unlike them, and its prediction is less certain."
-    return f"{text}, within the usual range."
+        return (
+            f"An unusual case: {nearer:.0%} of the stored rows are nearer to their nearest row. "
+            "The prediction is less certain."
+        )
+    return (
+        f"A typical case: {1 - nearer:.0%} of the stored rows are farther from their nearest row."
+    )
 
 
 def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
     """The rows with the largest weights, side by side with the query."""
     found = case.found
     shown = np.flatnonzero(found.weights > 0)  # rows, and perhaps all others together
-    head = ["", show(case.name), *(show(found.names[i]) for i in shown)]
+    head = ["", case.name, *(show(found.names[i]) for i in shown)]
     lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
     features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
-    rows = (
-        "One row carries" if n_rows == 1 else f"The {n_rows} rows with the largest weights carry"
-    )
-    marked = " Values in which a row differs most from the query are marked." if features else ""
+    rows = "One row makes" if n_rows == 1 else f"These {n_rows} rows make"
+    marked = " Yellow: the largest differences of each row." if case.cells else ""
     return element(
         "section",
         element("h2", "The rows behind it"),
-        element("p", f"{rows} {carried} of the weight.{marked}"),
+        element("p", f"{rows} up {carried} of the prediction.{marked}"),
+        _picture(case),
         table("The query and the rows behind its prediction", head, lines + features, query=True),
         _further(head, rest, query=True),
     )
+
+
+def _picture(case: _Case) -> Element | None:
+    """Targets and adjusted targets as dots, of numbers."""
+    if case.interval is None:
+        return None
+    truth = None if case.y_true is None else float(case.y_true)
+    own = case.prediction, case.interval, truth
+    return dots(case.found, *own, case.unit, case.target_name)
 
 
 def _split(lines: list, most: int) -> tuple[list, list]:
@@ -425,7 +530,7 @@ def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:
 def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
     """The features of the query and of the rows, those first that matter most."""
     if case.cells is None:
-        return []
+        return _thing_lines(case, n_shown)
     rows, queries, found = case.cells.rows, case.cells.queries, case.found.of_single_rows()
     differences = [differences_of(found, *pair) for pair in zip(rows, queries, strict=True)]
     marked = largest_differences(differences)
@@ -435,28 +540,62 @@ def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
         range(len(rows)), key=lambda j: (places.get(rows[j].name, len(places)), -often[j])
     )
     return [
-        [rows[j].name, show(queries[j].shown[0])]
+        [rows[j].name, _feature(queries[j].shown[0])]
         + [_beside(rows[j], found.positions[i], j in marked[i]) for i in range(len(marked))]
         + [""] * (n_shown - len(marked))
         for j in order
     ]
 
 
+def _thing_lines(case: _Case, n_shown: int) -> list[list]:
+    """A line of texts or pictures of the query and of the rows, if there are any."""
+    if case.look.kind == TABLE:
+        return []
+    positions = case.found.of_single_rows().positions
+    ((name, values),) = case.look.shown(positions, np.arange(0)).items()
+    cells = [_picture_cell(v) if case.look.kind == IMAGES else _feature(v) for v in values]
+    return [[name, cells[-1], *cells[:-1], *[""] * (n_shown - len(positions))]]
+
+
+def _picture_cell(address: str) -> Element:
+    """A cell with a picture."""
+    return element("td", element("img", src=address, alt=""))
+
+
 def _beside(feature: Feature, position: int, differs: bool) -> Element:
     """A cell with a feature of a row, marked where it differs most from the query's."""
-    text = show(feature.shown[position])
-    if not differs:
-        return element("td", text)
-    return element("td", text, element("span", " (differs)", class_="unseen"), class_="differs")
+    cell = _feature(feature.shown[position])
+    if differs:
+        cell.append(element("span", " (differs)", class_="unseen"))
+        cell.set("class", f"{cell.get('class', '')} differs".strip())
+    return cell
+
+
+def _feature(value: Any) -> Element:
+    """A cell with a feature; of a long text, the end is shown on demand."""
+    text = show_value(value)
+    if len(text) <= LONG:
+        return element("td", own_text(text))
+    if len(text) <= LONGEST:
+        return element("td", own_text(text), class_="text")
+    whole = details(own_text(f"{text[:LONGEST]}…"), own_text(f"…{text[LONGEST:]}"))
+    return element("td", whole, class_="text")
 
 
 def _adjustments_section(case: _Case, moves: dict[str, np.ndarray]) -> Element | None:
     """How much each column adjusts the rows of the report."""
-    written = {name: [case.unit.signed(move) for move in own] for name, own in moves.items()}
+    if not moves:
+        return None
+    *names, last = moves
+    largest = max(abs(own).max() for own in moves.values())
+    small = [name for name in names if abs(moves[name]).max() < SMALL * largest]
+    parts = {name: moves[name] for name in names if name not in small}
+    parts[last] = np.sum([moves[last], *(moves[name] for name in small)], axis=0)
+    written = {name: [case.unit.signed(move) for move in own] for name, own in parts.items()}
     lines = [[name, *map(_move, own)] for name, own in written.items() if any(own)]
     if not lines:
         return None
-    other = [lines.pop()] if any([*written.values()][-1]) else []
+    other = [lines.pop()] if any(written[last]) else []
     head = ["", *map(show, case.found.of_single_rows().names)]
     lines, rest = _split(lines, MOST_ADJUSTMENTS)
     return element(
@@ -473,7 +612,7 @@ def _move(text: str) -> Element:
     return element("td", text, class_="up" if text.startswith("+") else "down")
 
 
-def _contrasts_section(case: _Case, found: Any) -> Element | None:
+def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Element | None:
     """What would have to be different for another outcome."""
     if found is None:
         return None
@@ -491,14 +630,40 @@ def _contrasts_section(case: _Case, found: Any) -> Element | None:
     for column in [*found][5:]:  # features
         cells = [found[column][i] for i in range(3)]
         if cells[0] != cells[1] and not (is_missing(cells[0]) and is_missing(cells[1])):
-            lines.append([column, *map(show, cells)])
-    text = (
-        f"With these values, between the query and the stored row {name}, the prediction is "
-        f"{after} instead of {before}. This describes the model, not the effect of a real change."
+            lines.append([column, *map(_feature, cells)])
+    given = [name for name, value in limits.items() if value is not None]
+    request: list = [REQUESTS[name] for name in given] or ["For another class"]
+    request += [own_text(_wanted(case, limits[name])) for name in given]
+    changes: list = [": the changes below"]
+    if len(lines) <= 2 + MOST_CHANGES:
+        parts = [[", " if i else ": ", *_change(line)] for i, line in enumerate(lines[2:])]
+        changes = [each for part in parts for each in part]
+    sentences = element(
+        "p",
+        request,
+        changes,
+        ". Then the prediction is ",
+        own_text(after),
+        " instead of ",
+        own_text(before),
+        ". ",
+        own_text(name),
+        ", a real row, showed the way. This describes the model, not the effect of a real change.",
     )
-    head = ["", show(case.name), "changed", name]
-    caption = "The query, the query with changes, and the row that they lead to"
-    return element("section", title, element("p", text), table(caption, head, lines, query=True))
+    head = ["", case.name, "changed", name]
+    caption = "Now, changed, and the real row nearby"
+    return element("section", title, sentences, table(caption, head, lines, query=True))
+
+
+def _wanted(case: _Case, value: Any) -> str:
+    """A wanted outcome: a threshold as it was given, or a class."""
+    return show(value) if case.of_classes else show_value(value)
+
+
+def _change(line: list) -> list:
+    """A column of a counterfactual, its value and the present one, in a sentence."""
+    now, then = (own_text("".join(cell.itertext())) for cell in line[1:3])
+    return [own_text(line[0]), " ", then, " instead of ", now]
 
 
 def footer(model: Unwrapped) -> Element:

@@ -205,6 +205,7 @@ def test_influence_is_the_difference_to_a_bank_without_the_row():
 # -- the estimator ----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 @pytest.mark.parametrize("n_estimators", [1, 2])
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_a_prediction_is_the_sum_of_weights_times_adjusted_targets(plane, n_estimators, outputs):
@@ -397,6 +398,7 @@ def test_every_row_with_weight_is_listed_unless_fewer_are_wanted(plane):
     assert few.groupby("query").size().tolist() == np.minimum(sizes, k + 1).tolist()
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_rows_go_by_the_names_in_their_index(plane):
     pd = pytest.importorskip("pandas")
     X, X_test, y, _ = plane

@@ -170,6 +170,7 @@ def test_groups_of_any_size_are_left_out(algorithm):
     assert ((weights > 0).sum(axis=1) <= 6).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_a_graph_is_built_once_for_many_queries_and_anew_after_an_edit(monkeypatch):
     faiss = pytest.importorskip("faiss")
     X, y = data(NONARegressor)

@@ -295,6 +295,7 @@ def test_without_labels_there_is_no_error(all_fitted, animals):
 # -- edits --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_rows_come_and_go(fitted, animals):
     X, _, X_test, truth = animals
     model = copy.deepcopy(fitted)

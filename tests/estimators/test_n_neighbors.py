@@ -221,6 +221,7 @@ def test_leaving_a_row_out_is_removing_it(reg):
     np.testing.assert_allclose(reg.predict(None)[5], without.predict(X[5:6])[0], rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_contributions_sum_to_predictions(reg):
     X, _ = data(NONARegressor, n_outputs=2)
     table = reg.explain(X[:4], 30)

@@ -118,6 +118,7 @@ def test_columns_that_differ_most():
     }
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_gaps_and_dates():
     X = pd.DataFrame(
         {
@@ -139,6 +140,7 @@ def test_gaps_and_dates():
     assert table["when"].dtype.kind == "M"
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_names_of_columns_that_the_table_has():
     X = pd.DataFrame(
         np.random.RandomState(0).rand(N, 3), columns=["weight", "differs", "differs'"]
@@ -199,6 +201,7 @@ def test_rows_are_found_by_name_or_by_id(reg):
         check_features(split.explain(whole[N:], 3, features=features), whole, whole[N:])
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_rows_that_came_and_went():
     X, y = flats(names=False)
     reg = NONARegressor(n_estimators=1, **QUICK).fit(X[:N], y[:N])

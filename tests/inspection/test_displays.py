@@ -178,6 +178,7 @@ def test_names_survive_the_removal_of_rows(reg, plane, ax):
     np.testing.assert_array_equal(display.targets, plane[2][display.names])
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 @pytest.mark.parametrize("n_named", [0, 120, 121, 122])
 def test_added_rows_without_a_name_keep_theirs(dense, plane, ax, n_named):
     edited = copy.deepcopy(dense)
@@ -192,6 +193,7 @@ def test_added_rows_without_a_name_keep_theirs(dense, plane, ax, n_named):
     assert display.names.tolist() == [names[i] if i < n_named else i for i in ids]
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_a_training_row_is_drawn_without_itself(reg, dense, plane, ax):
     X, _, y, _ = plane
     display = NeighborsDisplay.from_estimator(reg, row=5, n_neighbors=4, ax=ax)

@@ -21,7 +21,15 @@ from nona_sklearn import NONAClassifier, NONARegressor, explore, unwrap
 from nona_sklearn._inspection.appearance import Appearance
 from nona_sklearn._inspection.explored import look_around
 from nona_sklearn._inspection.explorer import _truth
-from nona_sklearn._inspection.explorer_page import _digits, _lines, _palette, _rows, _to_check
+from nona_sklearn._inspection.explorer_page import (
+    _digits,
+    _equal,
+    _lines,
+    _palette,
+    _rows,
+    _to_check,
+)
+from nona_sklearn._inspection.formatting import show_value
 from nona_sklearn._inspection.page import as_html
 
 try:
@@ -143,21 +151,49 @@ def test_classes(flats, classifier):
     np.testing.assert_allclose(found.answers.details[150:], classifier.predict_proba(queries))
     assert [*found.classes] == ["cheap", "dear", "unseen"]
     assert found.answers.errors[150] == 1
-    assert 150 in found.to_check
-    wrong = set(np.flatnonzero(found.answers.predictions != found.targets))
-    assert set(found.to_check) == wrong
+    assert found.to_check.rows[0] == 150
+    unlikely = found.answers.predictions != found.targets
+    assert unlikely[found.to_check.rows].all()
     unknown = explored(classifier, queries, None, X)
     assert np.isnan(unknown.answers.errors[150:]).all()
-    assert (unknown.to_check < 150).all()
+    assert (unknown.to_check.rows < 150).all()
 
 
 def test_wrong_targets_and_equal_rows_are_listed(flats, regressor):
     found = explored(regressor, features=flats[0])
     assert len(found.names) == found.n_stored == 150
-    assert found.to_check[0] in (3, 7)
-    targets, (low, high) = found.targets[found.to_check], found.answers.details[found.to_check].T
-    assert ((targets < low) | (targets > high)).all()
+    assert found.to_check.rows[0] in (3, 7)
+    mean, std = regressor.predict(None, return_std=True)
+    distances = abs(found.targets - mean) / std
+    np.testing.assert_allclose(found.answers.surprises, distances)
+    n_rows = len(found.to_check.rows)
+    np.testing.assert_array_equal(found.to_check.rows, np.argsort(-distances)[:n_rows])
     assert [[*rows] for rows in found.equal] == [[3, 7]]
+
+
+def test_a_row_of_gaps_is_no_error(flats, regressor):
+    X = flats[0].copy()
+    first = explored(regressor, features=X).to_check.rows[0]
+    X.iloc[first, 1:] = None  # more features are missing than known
+    found = explored(regressor, features=X)
+    assert found.incomplete.nonzero()[0].tolist() == [first]
+    assert first not in found.to_check.rows
+
+
+def test_equal_rows_are_listed_with_their_features(flats, regressor):
+    X, _, _, _ = flats
+    html = as_html(_equal(explored(regressor, features=X)))
+    assert f"floor: {show_value(X.floor.iloc[3])}" in html
+    assert "district: " in html
+
+
+def test_queries_are_drawn_last_and_stored_rows_can_be_hidden(flats, regressor):
+    X, _, queries, truth = flats
+    found = explored(regressor, queries, truth, X)
+    sizes = _rows(found)["size"]
+    assert sizes[150:].min() > sizes[:150].max()
+    assert 'id="stored"' in explore(regressor, queries)._page
+    assert 'id="stored"' not in explore(regressor)._page
 
 
 def test_gaps_of_targets_are_not_known(flats, classifier, regressor):
@@ -170,13 +206,13 @@ def test_gaps_of_targets_are_not_known(flats, classifier, regressor):
         assert [target is None for target in targets] == [True] * 4 + [False] * 6
     found = explored(regressor, queries, [np.nan] * 4 + [*truth[4:]], X)
     assert np.isnan(found.answers.errors[150:154]).all()
-    assert not set(found.to_check) & {150, 151, 152, 153}
+    assert not set(found.to_check.rows) & {150, 151, 152, 153}
 
 
 def test_rounding_is_no_contradiction(flats):
     X, _, _, _ = flats
     reg = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.full(150, 1 / 3))
-    assert len(explored(reg).to_check) == 0
+    assert len(explored(reg).to_check.rows) == 0
 
 
 def test_of_two_stored_rows_a_query_has_both(flats, regressor):
@@ -210,8 +246,12 @@ def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
 def test_lists_have_their_numbers_and_small_numbers_their_decimals(flats, monkeypatch, regressor):
     X, _, _, _ = flats
     found = explored(regressor, features=X.assign(tiny=1e-14 * X["area <m²>"]))
-    n_rows = len(found.to_check)
-    assert f"Targets to check ({n_rows})" in as_html(_to_check(found))
+    found.answers.surprises[[5, 8, 9]] = 99.0
+    n_rows = len(found.to_check.rows)
+    assert n_rows > 2
+    html = as_html(_to_check(found))
+    assert f"Targets to check ({n_rows})" in html
+    assert "expected by chance" in html
     monkeypatch.setattr("nona_sklearn._inspection.explorer_page.MOST_LISTED", 2)
     html = as_html(_to_check(found))
     assert f"Targets to check (the first 2 of {n_rows})" in html
@@ -315,6 +355,13 @@ def test_the_page_needs_no_other_file_and_texts_are_escaped(flats, regressor, tm
     whole.feed(html)
     assert not any({"src", "href"} & attributes.keys() for _, attributes in whole.found)
     assert EVIL not in html
+    (policy,) = [
+        each["content"]
+        for _, each in whole.found
+        if each.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy  # Bokeh names a network of its own, which cannot be reached
     plain.feed(explore(regressor)._page)
     n_scripts = [sum(tag == "script" for tag, _ in each.found) for each in (whole, plain)]
     assert n_scripts[0] == n_scripts[1]
@@ -441,17 +488,21 @@ def test_a_reader_looks_around(flats, regressor, reader, tmp_path):
     reader.move_to(20)
     tip = reader.text("tip")
     assert "flat <i>20</i>" in tip
-    assert f"rent: {y.iloc[20]:,.0f}" in tip
+    assert f"rent: {y.iloc[20]:,.0f}".partition(".")[0][:-1] in tip
     reader.move_to(155, click=True)
     lines = reader.lines()
     found = explored(regressor, queries, truth, X, n_neighbors=6)
     (behind,) = np.flatnonzero(found.answers.weights[155]).reshape(1, -1)
     neighbors = found.answers.positions[155][behind]
-    assert lines[""][1:] == [*found.names[neighbors]]
-    assert lines["rent"] == [f"{x:,.0f}" for x in found.targets[[155, *neighbors]]]
-    adjusted = [regressor.predict(queries)[5], *found.answers.adjusted[155][behind]]
-    assert lines["adjusted to the query"] == [f"{x:,.0f}" for x in adjusted]
-    assert lines["district"] == [*found.columns["district"][[155, *neighbors]]]
+    assert lines[""][1 : 1 + len(neighbors)] == [*found.names[neighbors]]
+    n_shown = 1 + len(neighbors)  # and perhaps the others
+    show = found.unit.show
+    true, *targets = [show(x) for x in found.targets[[155, *neighbors]]]
+    assert lines["rent"][:n_shown] == [f"true\n{true}", *targets]
+    adjusted = [show(x) for x in found.answers.adjusted[155][behind]]
+    predicted = f"predicted\n{show(regressor.predict(queries)[5])}"
+    assert lines["adjusted to the query"][:n_shown] == [predicted, *adjusted]
+    assert lines["district"][:n_shown] == [*found.columns["district"][[155, *neighbors]]]
     marked = [
         [name for name in lines if (name, i) in reader.marked()] for i in range(1, len(behind) + 1)
     ]

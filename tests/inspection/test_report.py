@@ -13,11 +13,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NeighborsReport, NONAClassifier, NONARegressor, counterfactuals
-from nona_sklearn._inspection.formatting import Unit, show
+from nona_sklearn._inspection.formatting import Unit, show, show_value
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
 EVIL = '<script>alert("&")</script>'
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "img"}
 
 
 class Page(HTMLParser):
@@ -96,9 +96,10 @@ def test_the_numbers_are_those_of_the_model(flats, regressor):
     report = NeighborsReport(regressor, query, X, n_neighbors=4)
     page = Page(report._repr_html_())
     (prediction,) = regressor.predict(query)
-    assert f"{prediction:,.0f}" in page.texts
     low, high = regressor.predict_quantiles(query, [0.05, 0.95])[0]
-    assert f"90% interval: {low:,.0f} to {high:,.0f}" in page.texts
+    unit = Unit.of([prediction, *regressor.explain(query, 4)["target"]], high - low)
+    assert unit.show(prediction) in page.texts
+    assert f"90% interval: {unit.show(low)} to {unit.show(high)}" in page.texts
     table = regressor.explain(query, n_neighbors=4)
     lines = page.lines("The query and the rows")
     assert lines[""] == [query.index[0], *table["neighbor"]]
@@ -134,7 +135,7 @@ def test_the_features_are_beside_the_query_s_and_marked(flats, regressor):
             elif column == "district":
                 assert shown == value
             else:
-                assert float(shown) == pytest.approx(value)
+                assert float(shown) == pytest.approx(value, rel=1e-5)
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8])
@@ -142,7 +143,9 @@ def test_the_interval_has_the_coverage(flats, regressor, coverage):
     _, _, query = flats
     low, high = regressor.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
     texts = Page(NeighborsReport(regressor, query, coverage=coverage)._repr_html_()).texts
-    assert f"{coverage:.0%} interval: {low:,.0f} to {high:,.0f}" in texts
+    (text,) = [text for text in texts if text.startswith(f"{coverage:.0%} interval: ")]
+    ends = [number(end) for end in text.partition(": ")[2].split(" to ")]
+    np.testing.assert_allclose(ends, [low, high], atol=0.51)
 
 
 def test_values_as_people_read_them():
@@ -181,12 +184,13 @@ def test_the_columns_that_adjust_most_come_first_and_the_rest_last(flats, regres
     table = regressor.attribute_adjustments(query, X, n_neighbors=4)
     page = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_())
     names = [name for name in page.lines("Adjustments by column") if name]
-    others = "The last line is the part that no column explains" in " ".join(page.texts)
-    assert others == ("other" in names) == bool(table["other"].round().any())
+    assert ('"other" is the sum of small parts' in " ".join(page.texts)) == ("other" in names)
     assert "other" not in names[:-1]
     names = [name for name in names if name != "other"]
     sizes = [table[name].abs().sum() for name in names]
     assert sizes == sorted(sizes, reverse=True)
+    small = [name for name in X.columns if name not in names]  # they are put together
+    assert table[small].abs().max().max() < 0.051 * table[X.columns].abs().max().max()
     features = [name for name in page.lines("The query and the rows") if name in X.columns]
     assert features[: len(names)] == names
 
@@ -210,13 +214,13 @@ def test_texts_are_escaped(flats, classifier, tmp_path):
     for html in (report._repr_html_(), saved):
         page = Page(html)
         assert not {"script", "b", "i"} & {*page.tags}
-        assert f"True value: {EVIL}" in page.texts
+        assert EVIL in page.texts[page.texts.index("True value: ") :]
         assert page.addresses == []
         assert "@import" not in html
         assert "url(" not in html
     assert len(saved) < 300_000
     assert saved.startswith("<!DOCTYPE html>")
-    assert Page(saved).texts.count(report.title) == 2  # title and heading
+    assert report.title in "".join(Page(saved).texts).split("<!")[0]
 
 
 def test_probabilities_and_votes(flats, classifier):
@@ -227,7 +231,9 @@ def test_probabilities_and_votes(flats, classifier):
     found = classifier.explain(query)
     probabilities = classifier.predict_proba(query)[0]
     for label, probability in zip(classifier.classes_, probabilities, strict=True):
-        shown, votes, added = (number(text.rstrip("%")) / 100 for text in lines[label])
+        shown, votes, added = (
+            number(text.lstrip("<").rstrip("%") or "0") / 100 for text in lines[label]
+        )
         assert shown == pytest.approx(probability, abs=0.0051)
         own = found.loc[found["target"].notna(), f"contribution_{label}"].sum()
         assert votes == pytest.approx(own, abs=0.0051)
@@ -236,7 +242,7 @@ def test_probabilities_and_votes(flats, classifier):
 
 def test_the_contrast_is_a_counterfactual(flats, classifier, regressor):
     X, _, query = flats
-    caption = "The query, the query with changes"
+    caption = "Now, changed, and the real row nearby"
     found = counterfactuals(classifier, query, X, fixed=["built"])
     lines = Page(NeighborsReport(classifier, query, X, fixed=["built"])._repr_html_()).lines(
         caption
@@ -248,6 +254,8 @@ def test_the_contrast_is_a_counterfactual(flats, classifier, regressor):
     }
     at_least = regressor.predict(query)[0] + 50
     page = Page(NeighborsReport(regressor, query, X, at_least=at_least)._repr_html_())
+    assert "To reach at least " in page.texts  # what was asked for
+    assert show_value(at_least) in page.texts
     assert number(page.lines(caption)["prediction"][1]) >= np.floor(at_least)
     assert caption not in NeighborsReport(regressor, query, X)._repr_html_()
 
@@ -261,16 +269,18 @@ def test_a_row_is_predicted_without_itself(flats, regressor):
     assert name not in lines[""][1:]
     (alone,) = regressor.predict(None)[[7]]
     assert number(lines["contribution"][0]) == pytest.approx(alone, abs=0.51)
-    assert f"True value: {y.iloc[7]:,.0f}" in page.texts
+    assert number(page.texts[page.texts.index("True value: ") + 1]) == pytest.approx(
+        y.iloc[7], abs=1
+    )
 
 
 def test_unusual_queries(flats, regressor):
     X, _, query = flats
     far = query.assign(**{"area <m²>": 900.0})
-    assert "the query is unlike them" in NeighborsReport(regressor, far)._repr_html_()
+    assert "An unusual case: " in NeighborsReport(regressor, far)._repr_html_()
     near = X.iloc[:1].assign(**{"area <m²>": X.iloc[0, 0] + 1e-3}).set_axis(["new"])
     texts = " ".join(Page(NeighborsReport(regressor, near)._repr_html_()).texts)
-    assert int(re.search(r"(\d+)% of the stored rows, within the usual range", texts)[1]) < 50
+    assert int(re.search(r"A typical case: (\d+)% of the stored rows are", texts)[1]) > 50
 
 
 def test_models_around_an_estimator(flats):
@@ -316,7 +326,7 @@ def test_bad_parameters(flats, regressor, classifier, tmp_path):
     with pytest.raises(ValueError, match="row needs another row in the bank"):
         NeighborsReport(alone, row=X.index[0], features=X)
     both = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match="a model of one output, got several"):
+    with pytest.raises(ValueError, match=re.escape("output must be one of [0, 1], got None")):
         NeighborsReport(both, query)
     report = NeighborsReport(classifier, query)
     report.save(tmp_path / "here.html")
@@ -329,3 +339,74 @@ def test_bad_parameters(flats, regressor, classifier, tmp_path):
         report.save(tmp_path / "here.html", overwrite=1)
     with pytest.raises(TypeError, match="path must be a str or path-like, got 3"):
         report.save(3)
+
+
+class Blocked(HTMLParser):
+    """The policy of a page."""
+
+    policy = ""
+
+    def handle_starttag(self, tag, attrs):
+        if dict(attrs).get("http-equiv") == "Content-Security-Policy":
+            self.policy = dict(attrs)["content"]
+
+
+def test_a_page_can_load_nothing_and_names_turn_no_text_around(flats, regressor, tmp_path):
+    X, _, query = flats
+    turned = "flat \N{RIGHT-TO-LEFT OVERRIDE}new"
+    report = NeighborsReport(regressor, query.set_axis([turned]), X, n_neighbors=2)
+    report.save(tmp_path / "report")  # a browser opens files of this ending only
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    blocked = Blocked()
+    blocked.feed(html)
+    assert blocked.policy.startswith("default-src 'none';")
+    assert "script-src" not in blocked.policy
+    assert html.count(turned) == html.count(f"<bdi>{turned}</bdi>") > 0
+    assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in re.search("<title>.*?</title>", html)[0]
+
+
+@pytest.mark.parametrize("output", ["size", 1])
+def test_one_of_several_outputs(flats, output):
+    X, y, query = flats
+    both = pd.DataFrame({"rent": y, "size": X["area <m²>"]})
+    model = NONARegressor(**QUICK | {"max_iter": 3}).fit(X, both)
+    prediction = model.predict(query)[0, 1]
+    report = NeighborsReport(model, query, X, output=output, at_least=prediction + 1)
+    assert report.title.startswith("Prediction of size for")
+    lines = Page(report._repr_html_()).lines("The query and the rows")
+    table = model.explain(query, 6)
+    for name, column in [("size", "target"), ("contribution", "contribution")]:
+        shown = [number(text) for text in lines[name][1:]]
+        np.testing.assert_allclose(shown, table[f"{column}_size"], atol=0.051)
+    moves = Page(report._repr_html_()).lines("Adjustments by column")
+    assert {*moves} <= {"", "other", *X.columns}
+    row = NeighborsReport(model, row=X.index[3], features=X, output=output)
+    texts = Page(row._repr_html_()).texts
+    true = number(texts[texts.index("True value: ") + 1])
+    assert true == pytest.approx(X.iloc[3, 0], abs=0.051)
+
+
+def test_texts_and_pictures_of_the_rows(flats, regressor):
+    _, _, query = flats
+    texts = ["short", *["many words " * 40] * 119]
+    html = NeighborsReport(regressor, query, texts, query_features=["mine"])._repr_html_()
+    line = Page(html).lines("The query and the rows")["text"]
+    assert line[0] == "mine"
+    assert all(cell == "short" or cell.count("many words") > 10 for cell in line[1:] if cell)
+    images = np.random.RandomState(0).rand(120, 4, 4)
+    page = Page(NeighborsReport(regressor, query, images, query_features=images[:1])._repr_html_())
+    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    with pytest.raises(ValueError, match="query_features needs features"):
+        NeighborsReport(regressor, query, query_features=["mine"])
+
+
+def test_classes_that_are_improbable_share_a_line(flats):
+    X, _, query = flats
+    labels = np.arange(120) % 8
+    labels[:100] = 0
+    model = NONAClassifier(**QUICK | {"max_iter": 2}).fit(X, labels)
+    lines = Page(NeighborsReport(model, query)._repr_html_()).lines("Probabilities of")
+    probabilities = np.sort(model.predict_proba(query)[0])
+    n_shown = max(2, (probabilities >= 0.01).sum())
+    assert len(lines) - 1 == (8 if n_shown >= 7 else n_shown + 1)
+    assert not any("0%" in (votes, added) for _, votes, added in [*lines.values()][1:])

@@ -133,6 +133,7 @@ def test_new_texts_are_embedded_alone():
         reg.add_neighbors(["good", "bad"], [1.0])
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_queries_may_be_embedded_once():
     texts, y = make_texts()
     reg = texts_regressor(max_iter=1).fit(texts, y)
@@ -169,6 +170,7 @@ def test_features_are_found_and_embedded():
     assert layers[0].weight.dtype == torch.float64
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_targets_are_adjusted_only_if_adjust_is_true():
     X, y = make_images(30)
     for adjust in ("auto", False, True):

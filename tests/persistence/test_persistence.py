@@ -62,6 +62,9 @@ from nona_sklearn.weighting import (
     Weighting,
 )
 
+# Predictions of stored rows are explained on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:.* whose own target")
+
 STORED = STORED_FILES / "format_1.safetensors"
 QUICK = {"max_iter": 2, "random_state": 0}
 ONE = {"n_estimators": 1, **QUICK}

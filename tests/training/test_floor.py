@@ -142,6 +142,7 @@ def test_what_stays_in_vain_predicts_frequencies(attempts):
     np.testing.assert_allclose(clf.predict_proba(QUERIES), np.tile(frequencies, (6, 1)), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 @IN_VAIN
 def test_all_rows_are_behind_a_mean(attempts):
     attempts(1.5, 1.2)

@@ -93,7 +93,8 @@ class NeighborsDisplay(Display):
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (1, n_features), optional
-            The query. A row of the bank is its own nearest neighbour: use `row` instead.
+            The query. A row of the bank would be its own nearest neighbour, and is warned of: use
+            `row` instead.
         y_true : float or label, optional
             Its true target; of classes, one that was in the `y` given to fit.
         row : int or label, optional
@@ -137,7 +138,7 @@ class NeighborsDisplay(Display):
         predictions = model.predict(X)
         if len(predictions) != 1:
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
-        number, name = _choose_output(model, predictions.size, output)
+        number, name = choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
         wanted = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
         found = model.explanation(X, min(wanted, len(bank) - (row is not None)))
@@ -268,14 +269,14 @@ def _decimals(values):
     return max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0
 
 
-def _choose_output(model, n_outputs, output):
+def choose_output(model, n_outputs, output):
     """Number and name of the output to draw, given by either of them."""
     names = model.target_names_ or ()
     choices = [*range(n_outputs), *names]
     if output is None and n_outputs == 1:
         output = 0
     if output not in choices:
-        raise ValueError(f"output must be one of {choices}, got {output!r}")
+        raise ValueError(f"output must be one of {choices}, got {output!r:.100}")
     number = names.index(output) if output in names else output
     plain = "target" if n_outputs == 1 else f"target_{number}"
     return number, names[number] if names else plain
