@@ -17,6 +17,7 @@ import numpy as np
 
 from .._utils.storable import storable
 from .._utils.validation import is_missing
+from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
 INEXACT = 2.0**53  # from here on float64 does not represent all integers
@@ -130,8 +131,8 @@ def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
     series = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         return _of_series(name, series, time_zone)
-    array = np.asarray(values)
-    return _of_array(name, array.astype(object) if array.dtype.kind in "UST" else array, time_zone)
+    array = row_values(name, values)
+    return _of_array(name, array.astype(object) if array.dtype.kind in "US" else array, time_zone)
 
 
 def plain_values(X: Any) -> Iterator[np.ndarray]:

@@ -12,7 +12,8 @@ from sklearn.utils import _safe_indexing, check_array, indexable
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.validation import check_lengths, unmasked
+from .._utils.validation import check_lengths
+from .row_values import row_numbers
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
         sample_weight = np.full(n_rows, sample_weight)
     try:
         weights = check_array(
-            unmasked(sample_weight),
+            row_numbers("sample_weight", sample_weight),
             ensure_2d=False,
             dtype=np.float64,
             order="C",

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._utils.validation import unmasked
 from .names import refuse_repeated
+from .row_values import as_array
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:
@@ -81,14 +81,6 @@ def check_table(
                 f"{minimum} is required by {type(estimator).__name__}."
             )
     return X
-
-
-def as_array(X: Any) -> np.ndarray:
-    """An array of an array-like, where numbers beside strings stay numbers."""
-    X = unmasked(X)
-    array = np.asarray(X)
-    converted = not (hasattr(X, "__array__") or hasattr(X, "__array_interface__"))
-    return np.asarray(X, dtype=object) if converted and array.dtype.kind in "US" else array
 
 
 def _refuse_gaps(X: csr_array) -> None:

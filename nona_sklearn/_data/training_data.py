@@ -181,6 +181,7 @@ class TrainingData:
         """
         names = Names.of(X, y)
         X, y = source.accept(X, y)
+        given = y
         moments, time = None, None
         if times is not None:
             moments, time = read_times(times, X, _num_samples(X))
@@ -199,7 +200,7 @@ class TrainingData:
         X, n_rows = source.check(X), _num_samples(X)
         selection = selection or RowSelection(n_rows, np.arange(n_rows))
         y = targets.check(y, selection.numbers) if labels is None else y
-        targets.fit_checked(y, selection.weights)
+        targets.fit_checked(y, selection.weights, given)
         values = targets.to_values(y)
         encoded = targets.encode(values)
         # Of a later row, or of one of its group, a level's mean target would be known.

@@ -186,12 +186,12 @@ def neg_log_loss(classifier, X, y):
     probabilities, classes = classifier.predict_proba(X), classifier.classes_
     if not isinstance(classes, list):
         probabilities, classes = [probabilities], [classes]
-    losses = [
-        log_loss(labels, proba, labels=known)
-        for labels, proba, known in zip(
-            y.reshape(len(y), -1).T, probabilities, classes, strict=True
-        )
-    ]
+    losses = []
+    for labels, proba, known in zip(
+        y.reshape(len(y), -1).T, probabilities, classes, strict=True
+    ):
+        order = known.argsort()  # log_loss takes columns of sorted labels
+        losses.append(log_loss(labels, proba[:, order], labels=known[order]))
     return -np.mean(losses)
 
 
