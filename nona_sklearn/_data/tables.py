@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, MappingView, Sequence, Set
 from typing import Any
 
 import narwhals as nw
@@ -10,8 +11,9 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from .._utils.validation import is_missing
 from .names import refuse_repeated
-from .row_values import as_array
+from .row_values import as_array, refuse_fields
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:
@@ -40,21 +42,23 @@ def check_table(
 ) -> Any:
     """Validate a table: a frame with the columns of fit in their order, or an array.
 
-    With ``reset=True``, in fit, the estimator stores the columns' names and number; later, they
+    With ``reset=True``, in fit, the estimator stores the columns' labels and number; later, they
     are compared with these. A sparse matrix becomes one of rows (CSR), if it is accepted.
     """
+    refuse_no_table(X, reset)
     if issparse(X) and not accept_sparse:
         raise TypeError(
             "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
             "sparse_output=False in a OneHotEncoder and the like"
         )
-    if nw.dependencies.is_into_series(X):
-        raise ValueError(
-            f"Expected 2D array, got a Series of {len(X)} values instead: one row of a "
-            "pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
-        )
     if issparse(X) or not is_frame(X):
         X = X if issparse(X) else as_array(X)
+        if isinstance(X, np.ndarray):
+            refuse_fields("X", X)
+        if reset:
+            vars(estimator).pop("_column_labels", None)
+        else:
+            _refuse_order_unknown(estimator)
         numbers = issparse(X) or X.dtype.kind not in "OUSTmM"
         checked = validate_data(
             estimator,
@@ -69,10 +73,18 @@ def check_table(
             _refuse_gaps(checked)
         return checked
     frame = nw.from_native(X, eager_only=True)
-    seen = getattr(estimator, "feature_names_in_", ())
-    if not reset and set(seen) == set(frame.columns):
-        X = select_columns(X, list(seen))
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    labels = _labels_of(frame)
+    if reset:
+        vars(estimator).pop("_column_labels", None)
+    else:
+        X = _in_order_of_fit(estimator, X, labels)
+    if all(isinstance(label, str) for label in labels):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    else:  # scikit-learn knows no other names than strings: to it these are an array's
+        shape = np.broadcast_to(0.0, frame.shape)
+        validate_data(estimator, shape, reset=reset, skip_check_array=True)
+        if reset:
+            vars(estimator)["_column_labels"] = labels
     least = (ensure_min_samples, 1)
     for what, n, minimum in zip(("sample", "feature"), frame.shape, least, strict=True):
         if n < minimum:
@@ -81,6 +93,70 @@ def check_table(
                 f"{minimum} is required by {type(estimator).__name__}."
             )
     return X
+
+
+def refuse_no_table(X: Any, in_fit: bool) -> None:
+    """Refuse a Series, and what only pandas makes a table of."""
+    if nw.dependencies.is_into_series(X):
+        remedy = "one row of a pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
+        if in_fit:
+            remedy = (
+                f"one column of a DataFrame is X[[{X.name or 'name'!r}]]. If these are the "
+                "targets, X and y are swapped: it is fit(X, y)"
+            )
+        raise ValueError(f"Expected 2D array, got a Series of {len(X)} values instead: {remedy}")
+    of_mappings = isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping)
+    if of_mappings or isinstance(X, Mapping | Iterator | Set | MappingView):
+        kind = f"list of {type(X[0]).__name__}s" if of_mappings else type(X).__name__
+        raise ValueError(f"X must be a table, got a {kind}: pass pandas.DataFrame(X)")
+
+
+def _labels_of(frame: nw.DataFrame) -> tuple:
+    """Labels of columns, in a form in which gaps equal each other."""
+    return tuple(None if is_missing(label) else label for label in frame.columns)
+
+
+def labels_of_fit(estimator: Any) -> tuple | None:
+    """Labels of the columns of the frame that fit was given; None, if it was an array."""
+    return tuple(getattr(estimator, "feature_names_in_", ())) or getattr(
+        estimator, "_column_labels", None
+    )
+
+
+def _in_order_of_fit(estimator: Any, X: Any, labels: tuple) -> Any:
+    """A frame with its columns in the order of fit; those of an array are called by number."""
+    seen = labels_of_fit(estimator)
+    order = tuple(range(getattr(estimator, "n_features_in_", 0))) if seen is None else seen
+    if {*order} == {*labels}:
+        places = {label: place for place, label in enumerate(labels)}
+        if labels == order:
+            return X
+        return nw.from_native(X, eager_only=True)[:, [places[each] for each in order]].to_native()
+    if seen is not None and not all(isinstance(label, str) for label in (*seen, *labels)):
+        unseen = [label for label in labels if label not in seen]
+        missing = [label for label in seen if label not in labels]
+        found = {"unseen at fit time": unseen, "seen at fit time, yet now missing": missing}
+        parts = [f"{what}: {str(each)[1:-1]:.300}" for what, each in found.items() if each]
+        raise ValueError(
+            "The feature names should match those that were passed during fit. Feature names "
+            + "; ".join(parts)
+        )
+    return X
+
+
+def _refuse_order_unknown(estimator: Any) -> None:
+    """Refuse an array where fit was given a frame of several columns that are not all numbers."""
+    labels, encoder = labels_of_fit(estimator), getattr(estimator, "features_", None)
+    if labels is None or len(labels) == 1:
+        return
+    features = getattr(encoder, "features_", encoder)
+    for feature in features if isinstance(features, list) else ():
+        if feature.holds not in ("numbers", "numbers as categories", "nothing"):
+            raise ValueError(
+                "X must be a DataFrame as in fit, since an array does not tell which column is "
+                f"{feature.column.name!r}, which held {feature.holds}: pass "
+                "pandas.DataFrame(X, columns=...) with the names of fit"
+            )
 
 
 def _refuse_gaps(X: csr_array) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .._data.rows import Rows
 from .._data.splits import Split
+from .._data.tables import labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet
 from .._network.network import NeighborNetwork, average
@@ -69,7 +70,7 @@ def fit_networks(
     data = TrainingData.take(source, targets, X, y, groups, *weights, times, half_life)
     if validation is not None:
         _check_validation_set(estimator, validation, data)
-        names = getattr(estimator, "feature_names_in_", ())
+        names = labels_of_fit(estimator) or ()
         valid = validation.encode(source, targets, data, names)
         _check_some_are_later(valid, data.sample)
     random_state = check_random_state(estimator.random_state)

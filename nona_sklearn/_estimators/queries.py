@@ -19,6 +19,7 @@ from torch import Tensor
 from .._data.embedded import Embedded
 from .._data.names import labels_of
 from .._data.rows import Rows
+from .._data.tables import labels_of_fit
 from .._data.times import read_further_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
@@ -97,7 +98,7 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
     time = fitted.bank_.time if hasattr(fitted, "bank_") else None
     if time is None or time.column is None:
         return None
-    times = read_query_times(time, X, getattr(fitted, "feature_names_in_", ()))
+    times = read_query_times(time, X, labels_of_fit(fitted) or ())
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
 
 
