@@ -44,11 +44,11 @@ class RowSelection:
         Raises
         ------
         ValueError
-            As :func:`check_sample_weight`, or if fewer than two rows would be left.
+            As :func:`check_sample_weight`, or if fewer than two of several rows would be left.
         """
         sample_weight = check_sample_weight(sample_weight, n_given)
         numbers = sample_weight.nonzero()[0]
-        if len(numbers) < 2:
+        if len(numbers) < min(2, n_given):  # a table of one row has its own message
             raise ValueError(
                 "sample_weight must be above zero for at least 2 rows, got "
                 f"{len(numbers)} of {n_given}"

@@ -187,6 +187,24 @@ def names_of_columns(X: Any) -> list:
     return nw.from_native(X, eager_only=True).columns
 
 
+def column_named(parameter: str, X: Any, name: str) -> Any:
+    """The column of a frame that a parameter names, as a Series of its library.
+
+    Raises
+    ------
+    ValueError
+        If `X` is no frame, or has no such column.
+    """
+    if not is_frame(X):
+        raise ValueError(
+            f"{parameter}={name!r} needs X to be a DataFrame with such a column, got "
+            f"{type(X).__name__}"
+        )
+    if name not in names_of_columns(X):
+        raise ValueError(f"{parameter} must name a column of X, got {name!r}")
+    return nw.from_native(X, eager_only=True)[name].to_native()
+
+
 def select_columns(X: Any, names: list) -> Any:
     """Select columns of a frame, in this order."""
     return _select(nw.from_native(X, eager_only=True), names).to_native()

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from .._data.embedded import Embedded
-from .._data.names import labels_of
+from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.rows import Rows
 from .._data.tables import labels_of_fit
 from .._data.times import read_further_times, read_query_times
@@ -232,6 +232,9 @@ def known(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
     """What a score is of: with times, of those queries that rows of the bank are earlier than."""
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
+    rows = Names(bank.names) if X is None else X
+    warn_of_other_order(4, X=rows, y=y, sample_weight=sample_weight)
+    y = in_order_of(bank.target_names, y)
     times = None if X is None or bank.time is None else times_of(fitted, X)
     if bank.time is None or (X is not None and times is None):
         return X, y, sample_weight
