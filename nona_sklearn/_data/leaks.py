@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from .columns import Column, read_columns
-from .tables import is_frame, rows_of, select_columns
+from .tables import is_frame, names_of_columns, rows_of, select_columns
 
 N_FIRST = 20  # rows that are compared of all columns, before all rows are of some
 CALLER_OF_FIT = 5  # the level of the stack
@@ -21,11 +21,12 @@ def warn_of_copies(X: Any, y: np.ndarray) -> None:
     if issparse(X) or not (isinstance(X, np.ndarray) or is_frame(X)):
         return
     outputs = [each for each in y.reshape(len(y), -1).T if (each != each[0]).any()]
+    names = None if isinstance(X, np.ndarray) else names_of_columns(X)
     for j, column in enumerate(read_columns(rows_of(X, slice(0, N_FIRST)))):
         alike = [each for each in outputs if _are_equal(column, each[:N_FIRST])]
         if not alike:
             continue
-        part = X[:, [j]] if isinstance(X, np.ndarray) else select_columns(X, [column.name])
+        part = X[:, [j]] if names is None else select_columns(X, [names[j]])
         (whole,) = read_columns(part)
         if any(_are_equal(whole, each) for each in alike):
             warnings.warn(

@@ -73,7 +73,7 @@ def check_table(
             _refuse_gaps(checked)
         return checked
     frame = nw.from_native(X, eager_only=True)
-    labels = _labels_of(frame)
+    labels = names_of_columns(X)
     if reset:
         vars(estimator).pop("_column_labels", None)
     else:
@@ -111,27 +111,19 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
         raise ValueError(f"X must be a table, got a {kind}: pass pandas.DataFrame(X)")
 
 
-def _labels_of(frame: nw.DataFrame) -> tuple:
-    """Labels of columns, in a form in which gaps equal each other."""
-    return tuple(None if is_missing(label) else label for label in frame.columns)
-
-
-def labels_of_fit(estimator: Any) -> tuple | None:
+def labels_of_fit(estimator: Any) -> list | None:
     """Labels of the columns of the frame that fit was given; None, if it was an array."""
-    return tuple(getattr(estimator, "feature_names_in_", ())) or getattr(
+    return [*getattr(estimator, "feature_names_in_", ())] or getattr(
         estimator, "_column_labels", None
     )
 
 
-def _in_order_of_fit(estimator: Any, X: Any, labels: tuple) -> Any:
+def _in_order_of_fit(estimator: Any, X: Any, labels: list) -> Any:
     """A frame with its columns in the order of fit; those of an array are called by number."""
     seen = labels_of_fit(estimator)
-    order = tuple(range(getattr(estimator, "n_features_in_", 0))) if seen is None else seen
+    order = [*range(getattr(estimator, "n_features_in_", 0))] if seen is None else seen
     if {*order} == {*labels}:
-        places = {label: place for place, label in enumerate(labels)}
-        if labels == order:
-            return X
-        return nw.from_native(X, eager_only=True)[:, [places[each] for each in order]].to_native()
+        return X if labels == order else select_columns(X, order)
     if seen is not None and not all(isinstance(label, str) for label in (*seen, *labels)):
         unseen = [label for label in labels if label not in seen]
         missing = [label for label in seen if label not in labels]
@@ -183,8 +175,12 @@ def rows_of(X: Any, rows: slice) -> Any:
 
 
 def names_of_columns(X: Any) -> list:
-    """Names of the columns of a frame."""
-    return nw.from_native(X, eager_only=True).columns
+    """Names of the columns of a frame; None for one that is missing, since NaN equals nothing."""
+    return _names(nw.from_native(X, eager_only=True))
+
+
+def _names(frame: nw.DataFrame) -> list:
+    return [None if is_missing(name) else name for name in frame.columns]
 
 
 def column_named(parameter: str, X: Any, name: str) -> Any:
@@ -214,7 +210,7 @@ def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
     """Select columns; by their places, if names are numbers or tuples."""
     if all(isinstance(name, str) for name in names):
         return frame.select(names)
-    places = {name: place for place, name in enumerate(frame.columns)}
+    places = {name: place for place, name in enumerate(_names(frame))}
     return frame[:, [places[name] for name in names]]
 
 
@@ -238,11 +234,12 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
+    all_names = _names(frame)
     together: dict[bytes, list] = {}  # columns whose cells are of the same rows
-    for name, chosen in zip(frame.columns, rows.T, strict=True):
+    for name, chosen in zip(all_names, rows.T, strict=True):
         together.setdefault(chosen.tobytes(), []).append(name)
     parts = [
         nw.maybe_reset_index(_select(frame, names)[np.frombuffer(chosen, rows.dtype).tolist()])
         for chosen, names in together.items()
     ]
-    return _select(nw.concat(parts, how="horizontal"), frame.columns).to_native()
+    return _select(nw.concat(parts, how="horizontal"), all_names).to_native()
