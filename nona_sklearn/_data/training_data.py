@@ -15,8 +15,8 @@ from .._utils.validation import check_lengths
 from .class_targets import ClassTargets
 from .class_weight import Factors, find_factors, weigh_classes
 from .groups import number_groups
-from .leaks import warn_of_copies, warn_of_one_class
 from .names import Names, in_order_of, target_names_of, warn_of_other_order
+from .notices import warn_of_classes, warn_of_copies
 from .regression_targets import RegressionTargets
 from .rows import Rows
 from .sample_weight import RowSelection, check_sample_weight, normalize_mean
@@ -210,7 +210,7 @@ class TrainingData:
         table, X = X, source.fit(X, None if related else encoded.numpy())
         warn_of_copies(table, y)
         if isinstance(targets, ClassTargets):
-            warn_of_one_class(targets.classes)
+            warn_of_classes(targets.classes)
         if time is not None and moments is not None:
             moments = moments[selection.numbers]
             time = time.fading(half_life, moments)

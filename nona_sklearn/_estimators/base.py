@@ -738,7 +738,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If a parameter is invalid, `X` or `y` has other columns than those given to fit,
-            times are missing, or times or groups are given, but none were given to fit.
+            a name is that of another row, while no rows of the bank share one, times are missing,
+            or times or groups are given, but none were given to fit.
 
         Notes
         -----

@@ -47,6 +47,7 @@ SILENCED = pytest.mark.filterwarnings(
     "ignore:.*networks predict validation rows no better",
     "ignore:column .* categories in .* rows, (none of them often enough|most of them once)",
     "ignore:Columns stay categories where nearly all strings",
+    "ignore:y holds one class only",
 )
 # An example is a fit: it takes longer than health checks allow, and too long to explain a failure
 # by further ones.

@@ -1,4 +1,4 @@
-"""Tables and targets from which nothing can be learned, though they are valid."""
+"""What fit warns of before it trains: data that are valid, and may not be what is meant."""
 
 from __future__ import annotations
 
@@ -45,14 +45,23 @@ def _are_equal(column: Column, y: np.ndarray) -> bool:
     return bool(np.all(values == other))
 
 
-def warn_of_one_class(classes: Sequence[np.ndarray]) -> None:
-    """Warn of an output all of whose labels are the same."""
+def warn_of_classes(classes: Sequence[np.ndarray]) -> None:
+    """Warn of an output with one class, and of classes in another order than metrics take."""
     for number, labels in enumerate(classes):
+        output = f" in output {number}" if len(classes) > 1 else ""
         if len(labels) == 1:
-            output = f" in output {number}" if len(classes) > 1 else ""
             warnings.warn(
                 f"y holds one class only{output}, {labels.tolist()[0]!r:.80}: it is predicted for "
                 "every row, with probability 1",
+                UserWarning,
+                stacklevel=CALLER_OF_FIT,
+            )
+        if (labels[1:] < labels[:-1]).any():
+            warnings.warn(
+                f"y is an ordered categorical{output}, so that classes_ and the columns of "
+                f"predict_proba are in its order, {labels.tolist()!r:.200}. Metrics that take the "
+                "columns of sorted classes, such as scikit-learn's 'neg_log_loss' and 'roc_auc', "
+                "are wrong then: give them y.astype(str), in fit as well",
                 UserWarning,
                 stacklevel=CALLER_OF_FIT,
             )
