@@ -142,11 +142,13 @@ def _refuse_order_unknown(estimator: Any) -> None:
     if labels is None or len(labels) == 1:
         return
     features = getattr(encoder, "features_", encoder)
-    for feature in features if isinstance(features, list) else ():
+    if not isinstance(features, list):  # of a sparse matrix
+        return
+    for label, feature in zip(labels, features, strict=True):
         if feature.holds not in ("numbers", "numbers as categories", "nothing"):
             raise ValueError(
                 "X must be a DataFrame as in fit, since an array does not tell which column is "
-                f"{feature.column.name!r}, which held {feature.holds}: pass "
+                f"{label!r}, which held {feature.holds}: pass "
                 "pandas.DataFrame(X, columns=...) with the names of fit"
             )
 

@@ -808,12 +808,7 @@ REFUSED = {
         one(pd.arrays.SparseArray([0.0, 1.0])),
         r"column 'x' holds Sparse.*: make X dense \(X.sparse.to_dense\(\)\) or one sparse",
     ),
-    "interval": (one(pd.interval_range(0, 2)), STRANGE),
-    "period": (one(pd.period_range("2020", periods=2, freq="M")), STRANGE),
-    "period objects": (
-        one(pd.period_range("2020", periods=2, freq="M")).astype(object),
-        NEITHER + "Period",
-    ),
+    "period and string": (one([pd.Period("2020"), "2021"], dtype=object), NEITHER + "Period"),
     "interval and string": (
         one([pd.Interval(0, 2), "(2, 3]"], dtype=object),
         NEITHER + r"Interval Interval\(0, 2, closed='right'\)",
@@ -846,7 +841,7 @@ REFUSED = {
         "column 'x' mixes dates and dates of a time zone, such as datetime.datetime",
     ),
     "string and bytes": (one(["a", b"b"], dtype=object), NEITHER + "bytes b'b'"),
-    "polars time": (polars([dt.time(1), None]), STRANGE),
+    "polars time": (polars([dt.time(1), None]), NEITHER + "time"),
     "polars list": (polars([[1], [2]]), STRANGE),
     "polars struct": (polars([{"a": 1}, {"a": 2}]), STRANGE),
     "polars binary": (polars([b"a", b"b"]), STRANGE),
@@ -947,12 +942,11 @@ def test_targets_with_a_name_twice_are_refused(estimator, names, untrained):
 @pytest.mark.parametrize(
     "names", [[10, 20], [(1, "a"), (1, "b")], pd.MultiIndex.from_tuples([("a", 1), ("b", 2)])]
 )
-def test_columns_with_other_names_go_by_their_place(names):
+def test_columns_with_other_names_are_numbered_in_the_output(names):
     X = pd.DataFrame([[1, "u"], [2, "v"]], columns=names)
     encoder, columns = encode(X)
     assert list(columns) == ["x0", "x1_u", "x1_v"]
     assert not hasattr(encoder, "feature_names_in_")
-    np.testing.assert_array_equal(encoder.transform([[1, "u"]]), [[1, 1, 0]])
 
 
 def test_output_names_begin_with_the_source_column():
