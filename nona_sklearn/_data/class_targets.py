@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from .._utils.chunks import spans_of
 from .._utils.storable import storable
-from .._utils.validation import check_lengths, is_missing, unmasked
+from .._utils.validation import check_lengths, is_missing
 from ..attention import ClassHead
 from ..losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
+from .row_values import orders_of, row_values
 from .splits import Split, interleave, split_in_turns
 from .target_checks import check_targets, first_of, place_of, refuse_none, refuse_other_labels
 
@@ -39,7 +40,7 @@ class ClassTargets:
     Attributes
     ----------
     classes : list of ndarray
-        The labels of each output, sorted.
+        The labels of each output: of ordered categories in their order, else sorted.
     several : bool
         Whether `y` has an axis of outputs.
     of_labels : bool
@@ -60,14 +61,21 @@ class ClassTargets:
         ValueError
             As :meth:`check`.
         """
-        return self.fit_checked(self.check(y), sample_weight)
+        return self.fit_checked(self.check(y), sample_weight, y)
 
     def fit_checked(
-        self, labels: np.ndarray, sample_weight: np.ndarray | None = None
+        self, labels: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> ClassTargets:
-        """Fit to labels that :meth:`check` returned."""
+        """Fit to labels that :meth:`check` returned, of targets as they were given."""
         self.several = labels.ndim == 2
-        self.classes = [np.unique(column) for column in label_columns(labels)]
+        columns = label_columns(labels)
+        orders = [None] * len(columns) if given is None else orders_of(given)
+        if len(orders) != len(columns):  # of an array of several outputs
+            orders = [None] * len(columns)
+        self.classes = [
+            _in_order(np.unique(column), order)
+            for column, order in zip(columns, orders, strict=True)
+        ]
         numbers = labels.dtype.kind in "biuf"
         self.of_labels = numbers and is_multilabel(labels) and {*self.sizes} == {2}
         self.frequencies = np.average(self.to_values(labels), axis=0, weights=sample_weight)
@@ -92,7 +100,7 @@ class ClassTargets:
         refuse_none(y)
         if issparse(y):
             raise ValueError("y must be dense, got a sparse matrix; y.toarray() makes it so")
-        labels = np.asarray(unmasked(y))
+        labels = row_values("y", y)
         if labels.ndim == 0:
             raise ValueError(f"y must hold a label for each row, got {labels.tolist()!r:.80}")
         if labels.ndim > 2 or 0 in labels.shape[1:]:
@@ -231,6 +239,14 @@ class ClassTargets:
 def label_columns(labels: np.ndarray) -> list[np.ndarray]:
     """Labels of each output, (n,), of an array of them, (n,) or (n, n_outputs)."""
     return [_plain(column) for column in labels.reshape(len(labels), -1).T]
+
+
+def _in_order(classes: np.ndarray, order: tuple | None) -> np.ndarray:
+    """Sorted classes in the order of their categories, if these have one."""
+    if order is None:
+        return classes
+    places = {category: place for place, category in enumerate(order)}
+    return classes[np.argsort([places[label] for label in classes.tolist()])]
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:

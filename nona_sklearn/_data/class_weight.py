@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from .._utils.validation import is_missing
 from .class_targets import ClassTargets, label_columns
 
 Factors = dict[Hashable, float]  # of the classes of an output
@@ -78,6 +79,8 @@ def balancing(labels: np.ndarray, weights: np.ndarray) -> Factors:
 def _given(weights: Mapping, classes: np.ndarray, end: str) -> Factors:
     """Check the weights of the classes of an output; those without one count 1."""
     for label, weight in weights.items():
+        if is_missing(label):
+            raise ValueError(f"class_weight must be for classes, got a missing label{end}")
         if not (isinstance(weight, Real) and 0 <= float(weight) < np.inf):
             raise ValueError(
                 "class_weight must be finite and not negative, got "

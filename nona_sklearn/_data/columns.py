@@ -15,8 +15,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import narwhals as nw
 import numpy as np
 
+from .._utils.arrays import object_array
 from .._utils.storable import storable
 from .._utils.validation import is_missing
+from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
 INEXACT = 2.0**53  # from here on float64 does not represent all integers
@@ -130,8 +132,8 @@ def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
     series = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         return _of_series(name, series, time_zone)
-    array = np.asarray(values)
-    return _of_array(name, array.astype(object) if array.dtype.kind in "UST" else array, time_zone)
+    array = row_values(name, values)
+    return _of_array(name, array.astype(object) if array.dtype.kind in "US" else array, time_zone)
 
 
 def plain_values(X: Any) -> Iterator[np.ndarray]:
@@ -155,7 +157,7 @@ def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
 
 
 def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
-    series, own_zone = _in_utc(series)
+    series, own_zone = _in_utc(_in_own_bytes(series))
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
         return _of_numbers(name, series.cast(nw.Float64).to_numpy())
@@ -171,9 +173,9 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         return _of_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
         return _of_categories(name, _to_objects(series), _ordered_levels(series))
-    if dtype == nw.Object:
-        return _of_objects(name, _to_objects(series), time_zone)
     native = str(getattr(series.to_native(), "dtype", dtype))
+    if dtype in (nw.Object, nw.Time) or native.startswith(("period", "interval")):
+        return _of_objects(name, _to_objects(series), time_zone)
     remedy = "convert it, or drop it"
     if native.startswith("Sparse"):
         remedy = "make X dense (X.sparse.to_dense()) or one sparse matrix (X.sparse.to_coo())"
@@ -206,6 +208,15 @@ def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
     return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
 
 
+def _in_own_bytes(series: nw.Series) -> nw.Series:
+    """Numbers of pandas in the order of bytes that this machine has: files may have the other."""
+    dtype = getattr(series.to_native(), "dtype", None)
+    if series.dtype != nw.Unknown or not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
+        return series
+    plain = dtype.newbyteorder("=") if dtype.itemsize <= 8 else np.float64
+    return nw.from_native(series.to_native().astype(plain), series_only=True)
+
+
 def _to_objects(series: nw.Series) -> np.ndarray:
     values = np.empty(len(series), dtype=object)
     values[:] = series.to_list()
@@ -217,6 +228,9 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """Read Python's objects, which must be of one kind."""
     values = _as_objects(values)
     kinds = [*_examples(values)]
+    if kinds == ["Period"]:  # of pandas: a date is its start
+        starts = [value and value.start_time.to_pydatetime() for value in values]
+        return _of_objects(name, object_array(starts), time_zone)
     if kinds == [OF_A_ZONE]:
         return _of_moments(name, values, time_zone)
     if kinds == ["strings"]:
@@ -298,9 +312,12 @@ def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -
     strange = [value for kind, value in examples.items() if kind not in (*KINDS, OF_A_ZONE)]
     if strange or len(examples) == 1:
         value = next(iter(strange or examples.values()))
+        remedy = "astype(str) makes it a category"
+        if isinstance(value, datetime.time):
+            remedy = f"pandas.to_timedelta(X[{name!r}].astype(str)) makes it a duration"
         raise TypeError(
             f"column {name!r}: argument must be a string or a number, got "
-            f"{type(value).__name__} {value!r:.{SHOWN}}; astype(str) makes it a category"
+            f"{type(value).__name__} {value!r:.{SHOWN}}; {remedy}"
         )
     kinds = " and ".join(examples)
     shown = " and ".join(f"{value!r:.{SHOWN}}" for value in examples.values())

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.validation import is_missing, unmasked
+from .._utils.validation import is_missing
+from .row_values import row_values
 from .sample_weight import RowSelection
 
 Further = tuple[np.ndarray, np.ndarray]
@@ -46,7 +47,7 @@ def check_groups(groups: Any, n_rows: int) -> np.ndarray:
     ValueError
         If they are of another number or shape, or if one is missing.
     """
-    groups = np.asarray(unmasked(groups))
+    groups = row_values("groups", groups)
     if groups.ndim == 2 and groups.shape[1] == 1:
         groups = groups[:, 0]
     if groups.ndim != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.validation import is_missing
 from .embedded import Embedded
 
 
@@ -44,6 +46,39 @@ def index_of(X: Any) -> np.ndarray | None:
     if not hasattr(X, "iloc"):
         return None
     return np.fromiter(X.index, dtype=object, count=len(X.index))
+
+
+def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
+    """Warn of what has the labels of others in another order, since all are paired by position.
+
+    They are compared with the first that has labels: a table, embedded queries, or names.
+    """
+    labels = {name: _labels_in(each) for name, each in given.items()}
+    (first, own), *rest = [(name, each) for name, each in labels.items() if each] or [("", [])]
+    for name, other in rest:
+        if other == own or Counter(other) != Counter(own):
+            continue
+        row = next(i for i, (a, b) in enumerate(zip(other, own, strict=True)) if a != b)
+        remedy = f"reindex {name} by the labels of {first}"
+        if len({*own}) < len(own):
+            remedy = "bring both into one order"
+        elif hasattr(given[first], "iloc"):
+            remedy = f"pass {name}.loc[{first}.index]"
+        warnings.warn(
+            f"{name} has the labels of {first} in another order, and rows are paired by position: "
+            f"row {row} is {own[row]!r:.80} in {first} and {other[row]!r:.80} in {name}. If the "
+            f"labels tell what belongs together, {remedy}; otherwise pass {name}.to_numpy()",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def _labels_in(rows: Any) -> list | None:
+    """Labels of rows, even if they only count them; None for those that are missing."""
+    labels = index_of(rows)
+    if isinstance(rows, Embedded | Names):
+        labels = rows.labels if isinstance(rows, Embedded) else rows.rows
+    return None if labels is None else [None if is_missing(each) else each for each in labels]
 
 
 def are_row_numbers(labels: np.ndarray) -> bool:
@@ -94,6 +129,11 @@ def names_of_new(
 
     If the others are `numbered`, an id is a name, rather than "added <id>", and a number is no
     label: it counts the rows of another table, and may be taken.
+
+    Raises
+    ------
+    ValueError
+        If a label is taken. Where others share names, these do not tell rows apart, and may be.
     """
     names: Iterable = ids.tolist()
     if labels is None and not numbered:
@@ -101,8 +141,28 @@ def names_of_new(
         names = (free_name(f"added {number}", others) for number in ids)
     elif labels is not None:
         pairs = zip(labels, names, strict=True)
-        names = (i if numbered and isinstance(label, Number) else label for label, i in pairs)
+        names = [i if numbered and isinstance(label, Number) else label for label, i in pairs]
+        _refuse_taken(names, [*taken])
     return np.fromiter(names, dtype=object, count=len(ids))
+
+
+def _refuse_taken(names: Iterable[Hashable], taken: Collection[Hashable]) -> None:
+    """Refuse a name that another row has, unless others share theirs."""
+    known = {*taken}
+    if len(known) < len(taken):
+        return
+    for row, name in enumerate(names):
+        if name in known:
+            others = "rows before it"
+            remedy = "give each its own in the index, or leave out names by reset_index(drop=True)"
+            if name in taken:
+                others = "a row of the bank"
+                remedy += f", or first replace that row, by remove_neighbors(names={name!r:.80})"
+            raise ValueError(
+                f"added rows must have other names than stored ones, and {name!r:.80} in row "
+                f"{row} is the name of {others}: {remedy}"
+            )
+        known.add(name)
 
 
 def free_name(name: str, taken: Collection[Hashable], mark: str = "'") -> str:

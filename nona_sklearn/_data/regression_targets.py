@@ -85,9 +85,9 @@ class RegressionTargets:
         return self.fit_checked(self.check(y), sample_weight)
 
     def fit_checked(
-        self, y: np.ndarray, sample_weight: np.ndarray | None = None
+        self, y: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> RegressionTargets:
-        """Fit to targets that :meth:`check` returned."""
+        """Fit to targets that :meth:`check` returned; as they were given, they may tell more."""
         scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
         values = self.to_values(y)
         columns = as_columns(values)
@@ -122,8 +122,6 @@ class RegressionTargets:
             float64 can square, one beyond the bounds, or one that has to be whole and is not.
         """
         refuse_none(y)
-        if np.asarray(y).dtype.kind in "mM":
-            raise ValueError(f"y must hold numbers, got {np.asarray(y).dtype}")
         values = check_targets(y, rows, LARGEST)
         if self.bounds is not None:
             refuse_outside(self.bounds, values, y, rows)

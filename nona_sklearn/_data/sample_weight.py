@@ -12,7 +12,8 @@ from sklearn.utils import _safe_indexing, check_array, indexable
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.validation import check_lengths, unmasked
+from .._utils.validation import check_lengths
+from .row_values import row_numbers
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class RowSelection:
         Raises
         ------
         ValueError
-            As :func:`check_sample_weight`, or if fewer than two rows would be left.
+            As :func:`check_sample_weight`, or if fewer than two of several rows would be left.
         """
         sample_weight = check_sample_weight(sample_weight, n_given)
         numbers = sample_weight.nonzero()[0]
-        if len(numbers) < 2:
+        if len(numbers) < min(2, n_given):  # a table of one row has its own message
             raise ValueError(
                 "sample_weight must be above zero for at least 2 rows, got "
                 f"{len(numbers)} of {n_given}"
@@ -89,7 +90,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
         sample_weight = np.full(n_rows, sample_weight)
     try:
         weights = check_array(
-            unmasked(sample_weight),
+            row_numbers("sample_weight", sample_weight),
             ensure_2d=False,
             dtype=np.float64,
             order="C",

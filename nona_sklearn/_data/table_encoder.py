@@ -24,7 +24,8 @@ from .feature import Feature
 from .forms import describe_reading, has_two_readings, read_strings, unreadable_in
 from .levels import FrequentLevels, LevelEncoder, codes_of
 from .names import free_name
-from .tables import as_array, as_dense, check_table, names_of_columns, select_columns
+from .row_values import as_array
+from .tables import as_dense, check_table, names_of_columns, select_columns
 from .text import check_vectorizer, default_vectorizer
 
 MOST_NAMED = 5  # columns in a warning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, MappingView, Sequence, Set
 from typing import Any
 
 import narwhals as nw
@@ -10,8 +11,9 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._utils.validation import unmasked
+from .._utils.validation import is_missing
 from .names import refuse_repeated
+from .row_values import as_array, refuse_fields
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:
@@ -40,21 +42,23 @@ def check_table(
 ) -> Any:
     """Validate a table: a frame with the columns of fit in their order, or an array.
 
-    With ``reset=True``, in fit, the estimator stores the columns' names and number; later, they
+    With ``reset=True``, in fit, the estimator stores the columns' labels and number; later, they
     are compared with these. A sparse matrix becomes one of rows (CSR), if it is accepted.
     """
+    refuse_no_table(X, reset)
     if issparse(X) and not accept_sparse:
         raise TypeError(
             "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
             "sparse_output=False in a OneHotEncoder and the like"
         )
-    if nw.dependencies.is_into_series(X):
-        raise ValueError(
-            f"Expected 2D array, got a Series of {len(X)} values instead: one row of a "
-            "pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
-        )
     if issparse(X) or not is_frame(X):
         X = X if issparse(X) else as_array(X)
+        if isinstance(X, np.ndarray):
+            refuse_fields("X", X)
+        if reset:
+            vars(estimator).pop("_column_labels", None)
+        else:
+            _refuse_order_unknown(estimator)
         numbers = issparse(X) or X.dtype.kind not in "OUSTmM"
         checked = validate_data(
             estimator,
@@ -69,10 +73,18 @@ def check_table(
             _refuse_gaps(checked)
         return checked
     frame = nw.from_native(X, eager_only=True)
-    seen = getattr(estimator, "feature_names_in_", ())
-    if not reset and set(seen) == set(frame.columns):
-        X = select_columns(X, list(seen))
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    labels = names_of_columns(X)
+    if reset:
+        vars(estimator).pop("_column_labels", None)
+    else:
+        X = _in_order_of_fit(estimator, X, labels)
+    if all(isinstance(label, str) for label in labels):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+    else:  # scikit-learn knows no other names than strings: to it these are an array's
+        shape = np.broadcast_to(0.0, frame.shape)
+        validate_data(estimator, shape, reset=reset, skip_check_array=True)
+        if reset:
+            vars(estimator)["_column_labels"] = labels
     least = (ensure_min_samples, 1)
     for what, n, minimum in zip(("sample", "feature"), frame.shape, least, strict=True):
         if n < minimum:
@@ -83,12 +95,62 @@ def check_table(
     return X
 
 
-def as_array(X: Any) -> np.ndarray:
-    """An array of an array-like, where numbers beside strings stay numbers."""
-    X = unmasked(X)
-    array = np.asarray(X)
-    converted = not (hasattr(X, "__array__") or hasattr(X, "__array_interface__"))
-    return np.asarray(X, dtype=object) if converted and array.dtype.kind in "US" else array
+def refuse_no_table(X: Any, in_fit: bool) -> None:
+    """Refuse a Series, and what only pandas makes a table of."""
+    if nw.dependencies.is_into_series(X):
+        remedy = "one row of a pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
+        if in_fit:
+            remedy = (
+                f"one column of a DataFrame is X[[{X.name or 'name'!r}]]. If these are the "
+                "targets, X and y are swapped: it is fit(X, y)"
+            )
+        raise ValueError(f"Expected 2D array, got a Series of {len(X)} values instead: {remedy}")
+    of_mappings = isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping)
+    if of_mappings or isinstance(X, Mapping | Iterator | Set | MappingView):
+        kind = f"list of {type(X[0]).__name__}s" if of_mappings else type(X).__name__
+        raise ValueError(f"X must be a table, got a {kind}: pass pandas.DataFrame(X)")
+
+
+def labels_of_fit(estimator: Any) -> list | None:
+    """Labels of the columns of the frame that fit was given; None, if it was an array."""
+    return [*getattr(estimator, "feature_names_in_", ())] or getattr(
+        estimator, "_column_labels", None
+    )
+
+
+def _in_order_of_fit(estimator: Any, X: Any, labels: list) -> Any:
+    """A frame with its columns in the order of fit; those of an array are called by number."""
+    seen = labels_of_fit(estimator)
+    order = [*range(getattr(estimator, "n_features_in_", 0))] if seen is None else seen
+    if {*order} == {*labels}:
+        return X if labels == order else select_columns(X, order)
+    if seen is not None and not all(isinstance(label, str) for label in (*seen, *labels)):
+        unseen = [label for label in labels if label not in seen]
+        missing = [label for label in seen if label not in labels]
+        found = {"unseen at fit time": unseen, "seen at fit time, yet now missing": missing}
+        parts = [f"{what}: {str(each)[1:-1]:.300}" for what, each in found.items() if each]
+        raise ValueError(
+            "The feature names should match those that were passed during fit. Feature names "
+            + "; ".join(parts)
+        )
+    return X
+
+
+def _refuse_order_unknown(estimator: Any) -> None:
+    """Refuse an array where fit was given a frame of several columns that are not all numbers."""
+    labels, encoder = labels_of_fit(estimator), getattr(estimator, "features_", None)
+    if labels is None or len(labels) == 1:
+        return
+    features = getattr(encoder, "features_", encoder)
+    if not isinstance(features, list):  # of a sparse matrix
+        return
+    for label, feature in zip(labels, features, strict=True):
+        if feature.holds not in ("numbers", "numbers as categories", "nothing"):
+            raise ValueError(
+                "X must be a DataFrame as in fit, since an array does not tell which column is "
+                f"{label!r}, which held {feature.holds}: pass "
+                "pandas.DataFrame(X, columns=...) with the names of fit"
+            )
 
 
 def _refuse_gaps(X: csr_array) -> None:
@@ -115,8 +177,30 @@ def rows_of(X: Any, rows: slice) -> Any:
 
 
 def names_of_columns(X: Any) -> list:
-    """Names of the columns of a frame."""
-    return nw.from_native(X, eager_only=True).columns
+    """Names of the columns of a frame; None for one that is missing, since NaN equals nothing."""
+    return _names(nw.from_native(X, eager_only=True))
+
+
+def _names(frame: nw.DataFrame) -> list:
+    return [None if is_missing(name) else name for name in frame.columns]
+
+
+def column_named(parameter: str, X: Any, name: str) -> Any:
+    """The column of a frame that a parameter names, as a Series of its library.
+
+    Raises
+    ------
+    ValueError
+        If `X` is no frame, or has no such column.
+    """
+    if not is_frame(X):
+        raise ValueError(
+            f"{parameter}={name!r} needs X to be a DataFrame with such a column, got "
+            f"{type(X).__name__}"
+        )
+    if name not in names_of_columns(X):
+        raise ValueError(f"{parameter} must name a column of X, got {name!r}")
+    return nw.from_native(X, eager_only=True)[name].to_native()
 
 
 def select_columns(X: Any, names: list) -> Any:
@@ -128,7 +212,7 @@ def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
     """Select columns; by their places, if names are numbers or tuples."""
     if all(isinstance(name, str) for name in names):
         return frame.select(names)
-    places = {name: place for place, name in enumerate(frame.columns)}
+    places = {name: place for place, name in enumerate(_names(frame))}
     return frame[:, [places[name] for name in names]]
 
 
@@ -152,11 +236,12 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
+    all_names = _names(frame)
     together: dict[bytes, list] = {}  # columns whose cells are of the same rows
-    for name, chosen in zip(frame.columns, rows.T, strict=True):
+    for name, chosen in zip(all_names, rows.T, strict=True):
         together.setdefault(chosen.tobytes(), []).append(name)
     parts = [
         nw.maybe_reset_index(_select(frame, names)[np.frombuffer(chosen, rows.dtype).tolist()])
         for chosen, names in together.items()
     ]
-    return _select(nw.concat(parts, how="horizontal"), frame.columns).to_native()
+    return _select(nw.concat(parts, how="horizontal"), all_names).to_native()

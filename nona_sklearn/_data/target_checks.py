@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._utils.validation import check_lengths, unmasked
+from .._utils.validation import check_lengths
 from .names import labels_of, target_names_of
+from .row_values import row_numbers
 
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
 
@@ -36,17 +37,22 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
     ValueError
         If one is NaN, infinite or beyond the `largest`: it names row and output of the first.
     """
+    given = row_numbers("y", y)
+    if given.ndim == 0:
+        raise ValueError(f"y must hold a number for each row, got {given.tolist()!r:.80}")
+    if given.dtype.kind in "mM":
+        raise ValueError(f"y must hold numbers, got {given.dtype}")
     try:
         values = check_array(
-            unmasked(y),
+            given,
             ensure_2d=False,
             dtype=np.float64,
             order="C",  # torch has no negative strides
             ensure_all_finite=False,
             input_name="y",
         )
-    except ValueError as error:
-        if "could not convert string" not in str(error):
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ValueError) and "could not convert string" not in str(error):
             raise
         raise ValueError(f"{error}; {OF_CLASSES}") from error
     check_lengths(len(values) if rows is None else len(rows), len(values))

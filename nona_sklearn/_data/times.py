@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.validation import is_real, unmasked
-from .columns import SECOND, Column, read_columns, read_values
-from .tables import as_dense, is_frame, names_of_columns, select_columns
+from .columns import SECOND, Column, read_values
+from .tables import as_dense, column_named, is_frame
 
 #: Shortest half-life, of the time of all rows: with a shorter one, weights are beyond float32.
 LEAST_HALF_LIFE = 0.001
@@ -190,14 +190,7 @@ def _check_same(time: TimeKind, now: TimeKind, label: str) -> None:
 
 def _column_of(X: Any, name: str) -> Column:
     """Read a column of a frame."""
-    if not is_frame(X):
-        raise ValueError(
-            f"times={name!r} needs X to be a DataFrame with such a column, got {type(X).__name__}"
-        )
-    if name not in names_of_columns(X):
-        raise ValueError(f"times must name a column of X, got {name!r}")
-    (column,) = read_columns(select_columns(X, [name]), ["UTC"])
-    return column
+    return read_values(name, column_named("times", X, name), "UTC")
 
 
 def _as_times(column: Column, name: str | None = None) -> tuple[np.ndarray, TimeKind]:

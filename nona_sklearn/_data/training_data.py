@@ -15,7 +15,8 @@ from .._utils.validation import check_lengths
 from .class_targets import ClassTargets
 from .class_weight import Factors, find_factors, weigh_classes
 from .groups import number_groups
-from .names import Names, in_order_of, target_names_of
+from .names import Names, in_order_of, target_names_of, warn_of_other_order
+from .notices import warn_of_classes, warn_of_copies
 from .regression_targets import RegressionTargets
 from .rows import Rows
 from .sample_weight import RowSelection, check_sample_weight, normalize_mean
@@ -180,7 +181,9 @@ class TrainingData:
             If anything of it is invalid.
         """
         names = Names.of(X, y)
+        warn_of_other_order(5, X=X, y=y, groups=groups, sample_weight=sample_weight, times=times)
         X, y = source.accept(X, y)
+        given = y
         moments, time = None, None
         if times is not None:
             moments, time = read_times(times, X, _num_samples(X))
@@ -199,12 +202,15 @@ class TrainingData:
         X, n_rows = source.check(X), _num_samples(X)
         selection = selection or RowSelection(n_rows, np.arange(n_rows))
         y = targets.check(y, selection.numbers) if labels is None else y
-        targets.fit_checked(y, selection.weights)
+        targets.fit_checked(y, selection.weights, given)
         values = targets.to_values(y)
         encoded = targets.encode(values)
         # Of a later row, or of one of its group, a level's mean target would be known.
         related = groups is not None or times is not None
         table, X = X, source.fit(X, None if related else encoded.numpy())
+        warn_of_copies(table, y)
+        if isinstance(targets, ClassTargets):
+            warn_of_classes(targets.classes)
         if time is not None and moments is not None:
             moments = moments[selection.numbers]
             time = time.fading(half_life, moments)

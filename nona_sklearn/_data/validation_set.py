@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .class_targets import ClassTargets
 from .class_weight import weigh_values
+from .names import warn_of_other_order
 from .sample_weight import RowSelection, check_sample_weight, log_prior
 from .times import read_query_times
 from .training_data import Sample, Source, Targets, TrainingData, further_values
@@ -55,6 +56,7 @@ class ValidationSet:
                 if value is not None and value is not False:
                     raise ValueError(f"X_val must be given with {name}, got None")
             return None
+        warn_of_other_order(5, X_val=X, y_val=y, sample_weight_val=sample_weight)
         with of_validation_set():
             _, truth = source.accept(X, y)  # which may be those of a torch Dataset
             if truth is None:

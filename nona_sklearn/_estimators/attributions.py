@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .._data.names import free_name
 from .._data.table_encoder import TableEncoder
+from .._data.tables import labels_of_fit
 from .._inference.attribution import integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
@@ -92,7 +93,7 @@ class _Pairs:
     def names(self) -> list[str]:
         """Names of the table's columns."""
         columns = [feature.column for feature in self.fitted.features_.features_]
-        named = hasattr(self.fitted, "feature_names_in_")
+        named = labels_of_fit(self.fitted) is not None
         return [str(column.name) if named else f"x{column.name}" for column in columns]
 
     def check_adjusted(self) -> None:

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
-from .._data.names import labels_of
+from .._data.names import Names, labels_of, warn_of_other_order
 from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
 from .._inference.index import TiledIndex
@@ -101,10 +101,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             of a truncated SVD. Queries may be sparse or dense in any case.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
-        groups : array-like of shape (n_samples,), default=None
+        groups : array-like of shape (n_samples,) or str, default=None
             Rows that belong together, such as moments of one simulation or sentences of one
-            text, when predictions are for new groups. In training no row is a neighbour of its
-            own group, and a group is all training or all validation. None: each row by itself.
+            text, when predictions are for new groups; or the name of a column of `X`, which
+            stays a feature. In training no row is a neighbour of its own group, and a group is
+            all training or all validation. None: each row by itself.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the losses and as a neighbour. A row of weight 2 equals two
             rows, but takes one place among `n_neighbors`. Rows of weight 0 are ignored and do not
@@ -674,6 +675,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         4         4   4     0.0     0.0     0.0
         """
         refuse_targets_alone(X, y)
+        warn_of_other_order(X=X, y=y)
         fitted, evaluation = evaluate(self, X)
         bank = fitted.bank_
         truth = bank.targets if X is None else None
@@ -717,9 +719,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Weight of each row, above 0, in the unit of the weights given to fit. None: 1.
         times : array-like of shape (n_samples,) or str, default=None
             Times of the rows, if fit was given times. None if these are a column of `X`.
-        groups : array-like of shape (n_samples,), default=None
-            Groups of the rows, if fit was given groups: those of fit, or new ones. None: each row
-            is a group by itself.
+        groups : array-like of shape (n_samples,) or str, default=None
+            Groups of the rows, or the name of a column of `X`, if fit was given groups: those of
+            fit, or new ones. None: each row is a group by itself.
         max_rows : int, default=None
             Largest number of rows of the bank after the call; the oldest rows are removed. It
             needs times. None: no limit.
@@ -736,7 +738,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ------
         ValueError
             If a parameter is invalid, `X` or `y` has other columns than those given to fit,
-            times are missing, or times or groups are given, but none were given to fit.
+            a name is that of another row, while no rows of the bank share one, times are missing,
+            or times or groups are given, but none were given to fit.
 
         Notes
         -----
@@ -753,6 +756,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn.predict([[84]]).round()
         array([415.])
         """
+        warn_of_other_order(X=X, y=y, sample_weight=sample_weight, times=times, groups=groups)
         options = sample_weight, times, groups, max_rows, max_age
         before, after = edit(self, lambda fitted: addition(fitted, X, y, *options))
         if max_rows is not None or max_age is not None:
@@ -849,6 +853,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn.fit(X, y).set_neighbor_targets([1, 2, 3, 3, 4]).predict([[84], [110]]).round(1)
         array([3. , 3.5])
         """
+        check_is_fitted(self)
+        warn_of_other_order(bank=Names(self.bank_.names), y=y)
         edit(self, lambda fitted: replacement_of_targets(fitted, y))
         return self
 

@@ -45,7 +45,10 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
-        """The labels, sorted, (n_classes,); a list of such arrays for several outputs."""
+        """The labels, (n_classes,); a list of such arrays for several outputs.
+
+        They are sorted, those of an ordered categorical in the order of its categories.
+        """
         check_is_fitted(self)
         targets = self.targets_
         return targets.classes if targets.several else targets.classes[0]
@@ -160,7 +163,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> round(knn.score([[2], [4], [7]], ["red", "white", "white"]), 2)
         0.67
         """
-        return super().score(*known(self, X, y, sample_weight))
+        X, y, sample_weight = known(self, X, y, sample_weight)
+        return super().score(X, self.targets_.check(y), sample_weight)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -13,6 +13,7 @@ from .._data.class_weight import weigh_values
 from .._data.groups import check_groups
 from .._data.names import Names, target_names_of
 from .._data.sample_weight import check_sample_weight, log_prior, multiply
+from .._data.tables import column_named
 from .._data.times import TimeKind
 from .._data.training_data import further_values
 from .._inference.bank import NeighborBank
@@ -78,6 +79,8 @@ def addition(
     if groups is not None:
         if fitted.bank_.groups is None:
             raise ValueError("groups need an estimator that was fitted with groups")
+        if isinstance(groups, str):
+            groups = column_named("groups", X, groups)
         groups = check_groups(groups, len(embeddings))
     limits = _bounds(fitted.bank_.time, max_rows, max_age)
     weights = check_sample_weight(sample_weight, len(embeddings))

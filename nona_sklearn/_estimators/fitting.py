@@ -7,14 +7,17 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from .._data.names import Names, names_of_new
 from .._data.rows import Rows
 from .._data.splits import Split
+from .._data.tables import column_named, labels_of_fit
 from .._data.training_data import Sample, TrainingData
-from .._data.validation_set import ValidationSet
+from .._data.validation_set import ValidationSet, of_validation_set
 from .._network.network import NeighborNetwork, average
 from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
@@ -63,13 +66,15 @@ def fit_networks(
     architecture, targets = estimator._architecture(), estimator._make_targets()
     architecture.validate()
     source = architecture.input()
+    if isinstance(groups, str):
+        groups = column_named("groups", X, groups)
     class_weight = getattr(estimator, "class_weight", None)
     validation, valid = ValidationSet.take(source, *validation_set), None
     weights = sample_weight, class_weight
     data = TrainingData.take(source, targets, X, y, groups, *weights, times, half_life)
     if validation is not None:
         _check_validation_set(estimator, validation, data)
-        names = getattr(estimator, "feature_names_in_", ())
+        names = labels_of_fit(estimator) or ()
         valid = validation.encode(source, targets, data, names)
         _check_some_are_later(valid, data.sample)
     random_state = check_random_state(estimator.random_state)
@@ -159,6 +164,12 @@ def _check_validation_set(estimator: Any, validation: ValidationSet, data: Train
     """Refuse a validation set where the parameters have no use for it."""
     if not estimator.early_stopping:
         raise ValueError("X_val needs early_stopping=True, got early_stopping=False")
+    labels = Names.of(validation.X, validation.y).rows
+    if validation.joins and labels is not None:
+        taken, n_given = data.names.rows, data.selection.n_given
+        numbers = np.arange(n_given, n_given + len(labels))
+        with of_validation_set():
+            names_of_new(labels, numbers, () if taken is None else taken, taken is None)
     if validation.joins and data.time is not None and data.time.column is None:
         raise ValueError(
             "add_validation=True needs the times of X_val, got an array, which is of X: name a "

@@ -19,7 +19,7 @@ from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder, is_wide
 from .._data.table_encoder import TableEncoder
-from .._data.tables import as_dense, check_table, rows_of
+from .._data.tables import as_dense, check_table, refuse_no_table, rows_of
 from .._data.target_checks import refuse_tiny_spread
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.validation import is_whole
@@ -55,6 +55,7 @@ class TableInput:
 
     def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Leave a table, and targets, as they are, but in a form whose rows can be selected."""
+        refuse_no_table(X, in_fit=True)
         return X.tocsr() if issparse(X) else X, y
 
     def check(self, X: Any) -> Any:
@@ -157,8 +158,8 @@ class RowsInput:
 
     def fit(self, X: Rows, y: np.ndarray | None) -> Rows:
         """Leave rows as they are."""
-        for name in ("n_features_in_", "feature_names_in_", "features_"):  # of an earlier fit
-            vars(self.estimator).pop(name, None)
+        for name in ("n_features_in_", "feature_names_in_", "features_", "_column_labels"):
+            vars(self.estimator).pop(name, None)  # of an earlier fit
         self.estimator.scaler_ = None
         return X
 

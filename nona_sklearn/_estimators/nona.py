@@ -398,7 +398,8 @@ class NONAClassifier(NeighborClassifier):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays
-        The labels, sorted; with several outputs those of each.
+        The labels, sorted; those of an ordered categorical in its order. With several outputs
+        those of each.
 
     class_weight_ : ndarray of shape (n_classes,), or list of such arrays
         Weight of the rows of each class, by which their sample weights are multiplied; with

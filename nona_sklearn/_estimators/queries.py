@@ -18,8 +18,9 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from .._data.embedded import Embedded
-from .._data.names import labels_of
+from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.rows import Rows
+from .._data.tables import labels_of_fit
 from .._data.times import read_further_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
@@ -99,7 +100,7 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
     time = fitted.bank_.time if hasattr(fitted, "bank_") else None
     if time is None or time.column is None:
         return None
-    times = read_query_times(time, X, getattr(fitted, "feature_names_in_", ()))
+    times = read_query_times(time, X, labels_of_fit(fitted) or ())
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
 
 
@@ -242,6 +243,9 @@ def known(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
     """What a score is of: with times, of those queries that rows of the bank are earlier than."""
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
+    rows = Names(bank.names) if X is None else X
+    warn_of_other_order(4, X=rows, y=y, sample_weight=sample_weight)
+    y = in_order_of(bank.target_names, y)
     times = None if X is None or bank.time is None else times_of(fitted, X)
     if bank.time is None or (X is not None and times is None):
         return X, y, sample_weight

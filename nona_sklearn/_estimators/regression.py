@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.bounds import are_whole, bounds_of
+from .._data.names import warn_of_other_order
 from .._data.regression_targets import RegressionTargets
 from .._inference.calibration import (
     calibrate_on_bank,
@@ -420,6 +421,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         check_is_fitted(self)
         refuse_targets_alone(X, y)
+        warn_of_other_order(X=X, y=y, times=times)
         edit(self, lambda fitted: recalibration(fitted, X, y, times, n_latest))
         return self
 

@@ -12,7 +12,8 @@ from .._data.columns import Column, plain_values, read_columns
 from .._data.embedded import Embedded
 from .._data.forms import read_as, read_strings
 from .._data.names import are_row_numbers, free_name, index_of
-from .._data.tables import as_array, is_frame, names_of_columns, select_columns
+from .._data.row_values import as_array
+from .._data.tables import is_frame, names_of_columns, select_columns
 from .._inference.bank import NeighborBank
 from .._inference.explanation import Explanation
 from .._utils.frames import table

@@ -17,6 +17,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from .._data.names import warn_of_other_order
 from .._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from .._estimators.nona import NONAClassifier, NONARegressor
 from .._estimators.queries import selectable, stored_embeddings
@@ -118,6 +119,7 @@ def compare_heads(
     scorer = check_scoring(estimator, default if scoring is None else scoring)
     if X is None or y is None:
         raise ValueError(f"{'y' if y is None else 'X'} must be an array-like, got None")
+    warn_of_other_order(X=X, y=y, groups=groups)
     X, y = selectable(estimator, X), np.asarray(y)
     check_lengths(_num_samples(X), len(y))
     splits = _make_splits(cv, np.arange(_num_samples(X)), y, groups, classifies)
@@ -186,12 +188,10 @@ def neg_log_loss(classifier, X, y):
     probabilities, classes = classifier.predict_proba(X), classifier.classes_
     if not isinstance(classes, list):
         probabilities, classes = [probabilities], [classes]
-    losses = [
-        log_loss(labels, proba, labels=known)
-        for labels, proba, known in zip(
-            y.reshape(len(y), -1).T, probabilities, classes, strict=True
-        )
-    ]
+    losses = []
+    for labels, proba, known in zip(y.reshape(len(y), -1).T, probabilities, classes, strict=True):
+        order = known.argsort()  # log_loss takes columns of sorted labels
+        losses.append(log_loss(labels, proba[:, order], labels=known[order]))
     return -np.mean(losses)
 
 

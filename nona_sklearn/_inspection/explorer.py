@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils import column_or_1d
 
+from .._data.names import warn_of_other_order
 from .._utils.arrays import object_array
 from .._utils.validation import check_coverage, check_integer, check_lengths, is_missing
 from .appearance import Appearance
@@ -157,6 +158,7 @@ def explore(
         isinstance(reducer, type) or not hasattr(reducer, "fit_transform")
     ):
         raise TypeError(f"reducer must be a transformer, such as PCA(2), got {reducer!r:.100}")
+    warn_of_other_order(X=X, y=y)
     model = unwrap_one_output("explore", model)
     bank = model.estimator.bank_
     if len(bank) < 2:

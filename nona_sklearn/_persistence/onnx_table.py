@@ -66,7 +66,7 @@ def onnx_inputs(estimator, X):
     >>> import pandas as pd
     >>> import nona_sklearn
     >>> flats = pd.DataFrame({"area": np.arange(40.0), "garage": ["yes", None] * 20})
-    >>> knn = nona_sklearn.SoftStepKNeighborsRegressor(max_iter=2).fit(flats, flats["area"])
+    >>> knn = nona_sklearn.SoftStepKNeighborsRegressor(max_iter=2).fit(flats, flats["area"] / 2)
     >>> nona_sklearn.onnx_inputs(knn, flats[:2])
     {'area': array([[0.],
            [1.]]), 'garage': array([['yes'],

@@ -8,9 +8,10 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.utils import check_array
 from torch import Tensor
+
+from .arrays import as_tensor
 
 
 def is_whole(value: Any, low: int, high: float = math.inf) -> bool:
@@ -78,7 +79,7 @@ def check_numbers(values: Any, name: str) -> Tensor:
     numbers = check_array(given, ensure_2d=False, dtype=np.float64, order="C", input_name=name)
     if numbers.ndim != 1:
         raise ValueError(f"{name} must be a number or a list of them, got shape {numbers.shape}")
-    return torch.from_numpy(numbers)
+    return as_tensor(numbers)
 
 
 def check_levels(quantiles: Any) -> Tensor:

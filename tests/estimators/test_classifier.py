@@ -488,7 +488,8 @@ def test_many_classes(make):
 def test_one_class_and_classes_of_one_row(make, early_stopping, iris):
     X, X_test, y, _ = iris
     model = make(early_stopping=early_stopping)
-    alone = clone(model).fit(X, np.full(100, "only"))
+    with pytest.warns(UserWarning, match="y holds one class only, 'only'"):
+        alone = clone(model).fit(X, np.full(100, "only"))
     assert (alone.predict_proba(X_test) == 1).all()
     rare = y.copy()
     rare[:2] = [7, 8]

@@ -328,8 +328,8 @@ def test_queries_have_earlier_neighbors(table, by_column):
     assert np.isnan(by_column.predict(older)).all()
     newer = frame.assign(day=frame.day + pd.Timedelta("100D"))
     assert (by_column.n_nonzero_weights(newer) > 0).all()
-    with pytest.warns(UserWarning, match="valid feature names"):
-        np.testing.assert_allclose(by_column.predict(frame.to_numpy()), own, rtol=1e-5)
+    with pytest.raises(ValueError, match="an array does not tell which column is 'day'"):
+        by_column.predict(frame.to_numpy())
 
 
 def test_a_column_that_is_not_there(table, by_column):

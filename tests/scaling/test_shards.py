@@ -280,7 +280,10 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
         assert each.add_neighbors(table[100:], Y[100:]).tolist() == list(range(100, 150))
         each.remove_neighbors(ids=[3, 99, 120])
         each.remove_neighbors(ids=range(25, 50))  # a whole shard
-        assert each.add_neighbors(table[:2], Y[:2]).tolist() == [150, 151]
+        assert each.add_neighbors(table[:2].add_prefix("again ", axis=0), Y[:2]).tolist() == [
+            150,
+            151,
+        ]
     assert len(sharded) == len(estimator.bank_) == 124
     for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
         assert_same(one.predict(table), estimator.predict(table))

@@ -7,6 +7,7 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
+from ..._data.names import warn_of_other_order
 from ..._utils.validation import check_integer, check_lengths
 from ..unwrap import unwrap
 from .base import (
@@ -100,6 +101,7 @@ class EmbeddingDisplay(Display):
         model = unwrap(estimator).snapshot()
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
+        warn_of_other_order(X=X, y=y)
         embeddings = metric_embeddings(model, X).cpu().numpy()
         targets = model.neighbor_targets() if y is None else np.asarray(y)
         check_one_output(targets.shape)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils import check_array
 
-from ..._data.names import target_names_of
+from ..._data.names import target_names_of, warn_of_other_order
 from ..._utils.validation import is_real
 from ..unwrap import unwrap
 from .base import Display, check_one_output, check_regressor, target_name
@@ -209,6 +209,7 @@ def regressor_to_draw(estimator, X, y, confidence):
     if (X is None) != (y is None):
         missing = "X" if X is None else "y"
         raise ValueError(f"X and y must be given together, or neither, got {missing}=None")
+    warn_of_other_order(X=X, y=y)
     return model
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._data.names import warn_of_other_order
 from ..._utils.validation import check_integer, check_lengths
 from .base import Display, check_one_output, check_regressor, target_name
 
@@ -104,6 +105,7 @@ class SurfaceDisplay(Display):
         values, pair = _check_features(X, features, names)
         check_integer("grid_resolution", grid_resolution, 2)
         if y is not None:
+            warn_of_other_order(X=X, y=y)
             check_one_output(np.shape(y))
             check_lengths(len(values), len(y))
         points = values[:, pair]
