@@ -46,7 +46,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     missing values in these and dates   the median, and an indicator column if values were missing
                                         in fit
     category                            a column for each level; rare levels share one with those
-                                        that were not in fit
+                                        that were not in fit. Without rare levels, these have the
+                                        mean of each column, the share of its level
     category of more than               within an estimator, the mean target of each level (of
     `max_categories` levels             training rows, that of other rows), except with groups or
                                         times; else as above
@@ -302,15 +303,15 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        A level that was not in fit has 0 in the columns of all levels:
+        A level that was not in fit has the shares of the levels in fit:
 
         >>> import pandas as pd
         >>> from nona_sklearn import TableEncoder
         >>> houses = pd.DataFrame({"area": [90, 60, 120], "garage": ["yes", "no", "yes"]})
         >>> encoder = TableEncoder(min_frequency=1).fit(houses)
         >>> encoder.transform(pd.DataFrame({"area": [75, None], "garage": ["no", "two"]}))
-        array([[75.,  1.,  0.],
-               [90.,  0.,  0.]])
+        array([[75.        ,  1.        ,  0.        ],
+               [90.        ,  0.33333333,  0.66666667]])
         """
         check_is_fitted(self)
         return self.transform_validated(check_table(self, X, reset=False))
