@@ -332,7 +332,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     # -- levels that are stored -------------------------------------------------------------
 
     @property
-    def _categories(self) -> list[int]:
+    def categories(self) -> list[int]:
         """Numbers of the columns of categories whose levels are known by row."""
         if not isinstance(self.encoders_.get("categories"), FrequentLevels | None):
             return []  # of a file of version 0.2.0
@@ -341,11 +341,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     @property
     def category_names(self) -> list[Any]:
         """Names of the columns of categories whose levels are known by row."""
-        return [self.features_[j].column.name for j in self._categories]
+        return [self.features_[j].column.name for j in self.categories]
 
     def _stored(self) -> list[tuple[int, str, list[Any]]]:
         """The column of each category, by its number, its encoder and the levels in this."""
-        one_hot = {j: self.features_[j].is_one_hot for j in self._categories}
+        one_hot = {j: self.features_[j].is_one_hot for j in self.categories}
         names = {j: "categories" if each else "levels" for j, each in one_hot.items()}
         levels = {name: iter(self.encoders_[name].levels_) for name in {*names.values()}}
         return [(j, name, next(levels[name])) for j, name in names.items()]
@@ -356,7 +356,32 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def level_codes(self, X: Any) -> np.ndarray | None:
         """Which stored level each row has, int32 (n, n_categories); -1: none. Or None."""
-        chosen = self._categories
+        values = self._read_categories(X)
+        return None if values is None else codes_of(self.stored_levels(), values)
+
+    def unknown_levels(self, X: Any) -> np.ndarray | None:
+        """Which categories of rows have a level as no training row, (n, n_categories); or None."""
+        values = self._read_categories(X)
+        if values is None:
+            return None
+        unknown = [self.are_unknown(j, values[:, i]) for i, j in enumerate(self.categories)]
+        return np.stack(unknown, axis=1)
+
+    def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
+        """Which levels (n,) are as those of no training row, of the category in column j."""
+        if self.has_rare(j):
+            return np.zeros(len(values), dtype=bool)
+        own = next(levels for i, _, levels in self._stored() if i == j)
+        return codes_of([own], values[:, None])[:, 0] < 0
+
+    def has_rare(self, j: int) -> bool:
+        """Whether unknown levels of the category in column j are encoded as rare ones."""
+        one_hot = [i for i in self.categories if self.features_[i].is_one_hot]
+        return j in one_hot and self.encoders_["categories"].has_rare_[one_hot.index(j)]
+
+    def _read_categories(self, X: Any) -> np.ndarray | None:
+        """The levels of rows, (n, n_categories); None, if they are not known by row."""
+        chosen = self.categories
         if not chosen:
             return None
         features = [self.features_[j] for j in chosen]
@@ -368,7 +393,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             feature.categories(column)
             for feature, column in zip(features, read_columns(part, zones), strict=True)
         ]
-        return codes_of(self.stored_levels(), np.stack(columns, axis=1))
+        return np.stack(columns, axis=1)
 
     def without_levels(self, gone: list[set[int]]) -> TableEncoder:
         """The same without the strings of some levels, by their codes, of each category.

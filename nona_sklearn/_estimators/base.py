@@ -46,6 +46,7 @@ from .queries import (
     heaviest,
     refuse_targets_alone,
     times_of,
+    widths_of,
 )
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit
@@ -75,6 +76,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
         return bank
+
+    def _measure_unknown(self, data, splits):
+        """Measure what predictions lose where levels are unknown."""
 
     # -- fitting -------------------------------------------------------------------------
 
@@ -209,6 +213,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
         self.bank_ = self._calibrate(bank, splits, validation)
+        self._measure_unknown(data, splits)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
@@ -265,8 +270,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [3, 4]])
         """
         fitted = fitted_snapshot(self)
-        embeddings, times = embedded(fitted, X), times_of(fitted, X)
-        return Embedded(embeddings, fitted.network_, labels_of(X), times=times)
+        of_queries = {"times": times_of(fitted, X), "widths": widths_of(fitted, X)}
+        return Embedded(embedded(fitted, X), fitted.network_, labels_of(X), **of_queries)
 
     def transform(self, X):
         """Embed rows in the space in which they are compared.

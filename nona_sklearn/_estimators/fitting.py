@@ -7,9 +7,11 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
+from torch.nn import functional as F
 
 from .._data.rows import Rows
 from .._data.splits import Split
@@ -234,6 +236,15 @@ def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
     device = next(network.parameters()).device
     blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
     return torch.cat([network.embed(block).float() for block in blocks])
+
+
+def embed_unknown(
+    estimator: Any, X: Tensor, column: int, rows: slice | np.ndarray = slice(None)
+) -> Tensor:
+    """Embed some training rows, encoded and scaled, as if a column's levels were unknown."""
+    of_column = torch.from_numpy(estimator.features_.source_ == column)
+    unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
+    return embed(estimator.network_, torch.where(unknown, X.mean(dim=0), X[rows]))
 
 
 def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

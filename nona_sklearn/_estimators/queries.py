@@ -81,14 +81,16 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
     return None if isinstance(X, Embedded) else _fitted_input(fitted).levels(X)
 
 
-def timed_blocks(fitted: Any, X: Any) -> Iterator[tuple[Tensor | Rows, Tensor | None]]:
-    """Validate queries: blocks of the input of the network, with their times if they have any."""
-    times, start = None, 0
+def query_blocks(
+    fitted: Any, X: Any
+) -> Iterator[tuple[Tensor | Rows, Tensor | None, Tensor | None]]:
+    """Validate queries: blocks of the input of the network, with times and widths if any."""
+    times, widths, start = None, None, 0
     for block in input_blocks(fitted, X):
         if start == 0:  # X is valid
-            times = times_of(fitted, X)
+            times, widths = times_of(fitted, X), widths_of(fitted, X)
         end = start + len(block)
-        yield block, None if times is None else times[start:end]
+        yield block, *(None if each is None else each[start:end] for each in (times, widths))
         start = end
 
 
@@ -101,6 +103,23 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
         return None
     times = read_query_times(time, X, getattr(fitted, "feature_names_in_", ()))
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
+
+
+def widths_of(fitted: Any, X: Any) -> Tensor | None:
+    """Factors of the widths of distributions, (n_queries, 1): unknown levels make them wider."""
+    if isinstance(X, Embedded):
+        return X.widths
+    excess = getattr(fitted, "_excess_of_unknown", ())  # of regressors
+    unknown = _fitted_input(fitted).unknown_levels(X) if any(excess) else None
+    if unknown is None or not unknown.any():
+        return None
+    device = fitted.bank_.embeddings.device
+    return torch.from_numpy(widths_by(unknown @ np.array(excess))).to(device)[:, None]
+
+
+def widths_by(excess: Any) -> Any:
+    """Factors of widths by the part of the squared error that known levels would save."""
+    return (1 + excess) ** 0.5
 
 
 def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
@@ -142,8 +161,10 @@ def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
     query = None if X is None else embedded(fitted, X)
     if ids is not None:
         return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
-    limits = None if X is None else times_of(fitted, X)
-    return fitted, bank.evaluate(head, query, limits=limits)
+    if X is None:
+        return fitted, bank.evaluate(head)
+    evaluation = bank.evaluate(head, query, limits=times_of(fitted, X))
+    return fitted, replace(evaluation, widths=widths_of(fitted, X))
 
 
 def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation]]:
@@ -154,8 +175,11 @@ def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
     evaluations = (
-        bank.evaluate(network.head, embed_queries(network, block), limits=limits)
-        for block, limits in timed_blocks(fitted, X)
+        replace(
+            bank.evaluate(network.head, embed_queries(network, block), limits=limits),
+            widths=widths,
+        )
+        for block, limits, widths in query_blocks(fitted, X)
     )
     return fitted, _with_progress(evaluations, X, fitted.verbose)
 

@@ -7,6 +7,7 @@ were not trained on the row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,12 +17,13 @@ from torch import Tensor
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
-from .held_out import evaluate_rows, split_networks
+from .held_out import evaluate_rows, n_rows_for, split_networks
 from .neighbors import Exclusion
 
 WINDOW = 10  # places to each side, within which rows of an order are related
 N_ROWS, LEAST_ROWS = 800, 60  # of validation, of all networks
 EXACT = 1e-6  # of the variance of the targets: smaller errors are equal
+PAIRS = 2**24  # of rows and neighbours that are compared at most
 N_PARTS = 25  # of these rows, in their order, whose differences give the standard error
 #: Rows are related if the mean squared error without them is larger by such a factor, and by so
 #: many standard errors. Of 33 tables in the benchmarks that are no series, that holds for one, of
@@ -86,8 +88,9 @@ def related_factor(
     float or None
         The factor; None, if it is within chance of 1, or there are too few rows.
     """
-    without = _squared_errors(head, bank, splits, relation, unrelated)
-    others = _squared_errors(head, bank, splits, relation.shuffled())
+    judged = judged_rows(bank, splits, N_ROWS)
+    without = _squared_errors(head, bank, judged, relation, unrelated)
+    others = _squared_errors(head, bank, judged, relation.shuffled())
     if len(without) < LEAST_ROWS:
         return None
     parts = np.array([part.mean() for part in np.array_split(without - others, N_PARTS)])
@@ -97,26 +100,63 @@ def related_factor(
     return float(factor) if is_real else None
 
 
-def _squared_errors(
+def judged_rows(bank: NeighborBank, splits: list[Split], n_rows: int) -> list[np.ndarray]:
+    """Some validation rows of each network, ascending; any rows where there are none."""
+    any_rows = np.random.RandomState(0).permutation(len(bank))
+    each = [any_rows if split.valid is None else split.valid for split in splits]
+    return [np.sort(rows[: n_rows // len(splits)]) for rows in each]
+
+
+def unknown_factor(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[Split],
+    levels: np.ndarray,
+    embed_unknown: Callable[[np.ndarray], Tensor],
+) -> float:
+    """By what factor the squared error is larger for rows of a level that training has not seen.
+
+    Rows are predicted as if their level were unknown, without the rows that share it. A new level
+    may be like any of them, so that each counts the same.
+
+    Parameters
+    ----------
+    head, bank, splits
+        As of :func:`related_factor`.
+    levels : int ndarray of shape (n,)
+        Levels of the bank's rows in a category.
+    embed_unknown : callable
+        Takes numbers of rows, returns their embeddings as if their levels were unknown.
+    """
+    judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
+    rows = np.concatenate(judged)
+    unknown = bank.embeddings.clone()
+    unknown[rows] = embed_unknown(rows)
+    groups = np.arange(len(bank)) if bank.groups is None else bank.groups.cpu().numpy()
+    known = _squared_errors(head, bank, judged, Relation(labels=groups))
+    without = _squared_errors(head, bank, judged, Relation(labels=levels), unknown)
+    own = np.unique(levels[rows], return_inverse=True)[1]
+    return float(np.average(without, weights=1 / np.bincount(own)[own]) / max(known.mean(), EXACT))
+
+
+def _squared_errors(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    judged: list[np.ndarray],
     relation: Relation,
     embeddings: Tensor | None = None,
 ) -> np.ndarray:
-    """Squared errors of some validation rows of each network without rows related to them."""
+    """Squared errors of some rows of each network without rows related to them."""
     found: list[np.ndarray] = []
     embeddings = bank.embeddings if embeddings is None else embeddings
     queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
     networks = split_networks(head, bank)
-    for (own, own_bank), query, split in zip(networks, queries, splits, strict=True):
-        assert split.valid is not None
-        rows = np.sort(split.valid[: N_ROWS // len(splits)])
-        evaluation = replace(
-            evaluate_rows(own, own_bank, rows),
-            query=query[rows],
-            exclusion=relation.exclusion(rows, query.device),
-        )
+    for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
+        evaluation = evaluate_rows(own, own_bank, rows)
+        exclusion, before = relation.exclusion(rows, query.device), evaluation.exclusion
+        if before is not None and before.times is not None:
+            exclusion = replace(exclusion, limits=before.limits, times=before.times)
+        evaluation = replace(evaluation, query=query[rows], exclusion=exclusion)
         residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
         found.append((residual / _spread(bank.targets)).square().mean(dim=1).cpu().numpy())
     return np.concatenate(found)
