@@ -360,7 +360,10 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return None if values is None else codes_of(self.stored_levels(), values)
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Which categories of rows have a level as no training row, (n, n_categories); or None."""
+        """Which categories of rows have a level of which fit learned nothing, bool; or None.
+
+        Of shape (n, n_categories): rare levels are among them.
+        """
         values = self._read_categories(X)
         if values is None:
             return None
@@ -368,16 +371,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return np.stack(unknown, axis=1)
 
     def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
-        """Which levels (n,) are as those of no training row, of the category in column j."""
-        if self.has_rare(j):
-            return np.zeros(len(values), dtype=bool)
+        """The same for levels (n,) of the category in column j."""
         own = next(levels for i, _, levels in self._stored() if i == j)
         return codes_of([own], values[:, None])[:, 0] < 0
-
-    def has_rare(self, j: int) -> bool:
-        """Whether unknown levels of the category in column j are encoded as rare ones."""
-        one_hot = [i for i in self.categories if self.features_[i].is_one_hot]
-        return j in one_hot and self.encoders_["categories"].has_rare_[one_hot.index(j)]
 
     def _read_categories(self, X: Any) -> np.ndarray | None:
         """The levels of rows, (n, n_categories); None, if they are not known by row."""

@@ -239,12 +239,20 @@ def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
 
 
 def embed_unknown(
-    estimator: Any, X: Tensor, column: int, rows: slice | np.ndarray = slice(None)
+    estimator: Any,
+    X: Tensor,
+    column: int,
+    rows: slice | np.ndarray = slice(None),
+    rare: np.ndarray | None = None,
 ) -> Tensor:
-    """Embed some training rows, encoded and scaled, as if a column's levels were unknown."""
+    """Embed some training rows, encoded and scaled, as if a column's levels were unknown.
+
+    `rare` are the numbers of the rows with a rare level, which others are encoded as.
+    """
     of_column = torch.from_numpy(estimator.features_.source_ == column)
     unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
-    return embed(estimator.network_, torch.where(unknown, X.mean(dim=0), X[rows]))
+    typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
+    return embed(estimator.network_, torch.where(unknown, typical, X[rows]))
 
 
 def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

@@ -122,7 +122,7 @@ class TableInput:
         return encoder.level_codes(check_table(self.estimator, X, reset=False, accept_sparse=True))
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Which categories of rows have a level as no training row, (n, n_categories); or None."""
+        """Which categories of rows have an unknown level, bool (n, n_categories); or None."""
         encoder = self.estimator.features_
         if not isinstance(encoder, TableEncoder):
             return None

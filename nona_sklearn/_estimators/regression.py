@@ -22,7 +22,7 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
-from .._inference.relations import unknown_factor
+from .._inference.relations import unknown_excess
 from .._utils.validation import (
     check_flag,
     check_integer,
@@ -441,17 +441,15 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         edit(self, lambda _: partial(replace, calibration=calibration))
 
     def _measure_unknown(self, data, splits):
-        self._excess_of_unknown = ()
-        if data.levels is None:
-            return
-        encoder, rows = self.features_, (self.network_.head, self.bank_, splits)
         excess = []
-        for column, levels in zip(encoder.categories, data.levels.T, strict=True):
-            factor = 1.0
-            if len(np.unique(levels)) > 1 and not encoder.has_rare(column):
-                unknown = partial(embed_unknown, self, data.sample.X, column)
-                factor = unknown_factor(*rows, levels, unknown)
-            excess.append(max(factor - 1, 0.0))
+        if data.levels is not None:
+            for column, levels in zip(self.features_.categories, data.levels.T, strict=True):
+                unknown = partial(
+                    embed_unknown, self, data.sample.X, column, rare=np.flatnonzero(levels < 0)
+                )
+                excess.append(
+                    unknown_excess(self.network_.head, self.bank_, splits, levels, unknown)
+                )
         self._excess_of_unknown = tuple(excess)
 
     def _calibrate(self, bank, splits=None, validation=None):

@@ -107,17 +107,18 @@ def judged_rows(bank: NeighborBank, splits: list[Split], n_rows: int) -> list[np
     return [np.sort(rows[: n_rows // len(splits)]) for rows in each]
 
 
-def unknown_factor(
+def unknown_excess(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[Split],
     levels: np.ndarray,
     embed_unknown: Callable[[np.ndarray], Tensor],
 ) -> float:
-    """By what factor the squared error is larger for rows of a level that training has not seen.
+    """By how much the squared error is larger for rows of a level that training has not seen.
 
-    Rows are predicted as if their level were unknown, without the rows that share it. A new level
-    may be like any of them, so that each counts the same.
+    It is relative to the error of other rows, and 0 if it is not larger. Rows are predicted as if
+    their level were unknown, without the rows that share it. A new level may be like any of them,
+    so that each counts the same.
 
     Parameters
     ----------
@@ -126,8 +127,10 @@ def unknown_factor(
     levels : int ndarray of shape (n,)
         Levels of the bank's rows in a category.
     embed_unknown : callable
-        Takes numbers of rows, returns their embeddings as if their levels were unknown.
+        Takes row numbers, returns their embeddings as if their levels were unknown.
     """
+    if len(np.unique(levels)) < 2:
+        return 0.0
     judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
     rows = np.concatenate(judged)
     unknown = bank.embeddings.clone()
@@ -136,7 +139,8 @@ def unknown_factor(
     known = _squared_errors(head, bank, judged, Relation(labels=groups))
     without = _squared_errors(head, bank, judged, Relation(labels=levels), unknown)
     own = np.unique(levels[rows], return_inverse=True)[1]
-    return float(np.average(without, weights=1 / np.bincount(own)[own]) / max(known.mean(), EXACT))
+    error = np.average(without, weights=1 / np.bincount(own)[own])
+    return max(float(error / max(known.mean(), EXACT)) - 1, 0.0)
 
 
 def _squared_errors(

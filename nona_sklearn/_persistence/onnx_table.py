@@ -202,7 +202,7 @@ class Encoding(nn.Module):
         return torch.cat(encoded, dim=1).index_select(1, self.order)  # without transposes
 
     def unknown_levels(self, *inputs: Tensor) -> Tensor:
-        """Which categories have a level as no training row, bool (n, n_categories)."""
+        """Which categories have a level of which fit learned nothing, bool (n, n_categories)."""
         each = [
             part.unknown[part.number(inputs[columns[0]])]
             for part, columns in zip(self.parts, self.columns, strict=True)
