@@ -769,7 +769,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Their embeddings, targets and names are removed, and the levels of categories that no
         other row of the bank has; such a level is then encoded as an unknown one. What training
-        learned from the rows stays: the networks' weights, scaling, the mean targets of levels,
+        learned from the rows stays: the networks' weights, scaling, shares and mean targets of levels,
         calibration, the vocabulary of texts and the labels of classes.
 
         Parameters
