@@ -37,7 +37,7 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .fitting import embed, fit_networks
+from .fitting import embed, excess_of_unknown, fit_networks
 from .forgetting import forget_levels, make_receipt
 from .queries import (
     embedded,
@@ -62,6 +62,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     _doc_link_template = Documented._doc_link_template
     _doc_link_url_param_generator = Documented._doc_link_url_param_generator
 
+    #: Of each category; files of earlier versions hold none.
+    _excess_of_unknown: tuple[float, ...] = ()
+
     def _architecture(self):
         """The input, the networks and the training that the parameters mean."""
         raise NotImplementedError
@@ -76,9 +79,6 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
         return bank
-
-    def _measure_unknown(self, data, splits):
-        """Measure what predictions lose where levels are unknown."""
 
     # -- fitting -------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
         self.bank_ = self._calibrate(bank, splits, validation)
-        self._measure_unknown(data, splits)
+        self._excess_of_unknown = excess_of_unknown(self, data, splits)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
@@ -769,8 +769,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Their embeddings, targets and names are removed, and the levels of categories that no
         other row of the bank has; such a level is then encoded as an unknown one. What training
-        learned from the rows stays: the networks' weights, scaling, shares and mean targets of levels,
-        calibration, the vocabulary of texts and the labels of classes.
+        learned from the rows stays: the networks' weights, scaling, the shares and mean targets of
+        levels, calibration, the vocabulary of texts and the labels of classes.
 
         Parameters
         ----------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.base import is_regressor
 from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,6 +19,7 @@ from .._data.rows import Rows
 from .._data.splits import Split
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet
+from .._inference.relations import unknown_excess
 from .._network.network import NeighborNetwork, average
 from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
@@ -253,6 +256,26 @@ def embed_unknown(
     unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
     return embed(estimator.network_, torch.where(unknown, typical, X[rows]))
+
+
+def excess_of_unknown(
+    estimator: Any, data: TrainingData, splits: list[Split]
+) -> tuple[float, ...]:
+    """By how much squared errors of a regressor are larger where a level is unknown.
+
+    Relative to those of other rows, for each category.
+    """
+    if data.levels is None or not is_regressor(estimator):
+        return ()
+    return tuple(
+        unknown_excess(
+            *(estimator.network_.head, estimator.bank_, splits, levels),
+            partial(
+                embed_unknown, estimator, data.sample.X, column, rare=np.flatnonzero(levels < 0)
+            ),
+        )
+        for column, levels in zip(estimator.features_.categories, data.levels.T, strict=True)
+    )
 
 
 def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

@@ -109,17 +109,22 @@ def widths_of(fitted: Any, X: Any) -> Tensor | None:
     """Factors of the widths of distributions, (n_queries, 1): unknown levels make them wider."""
     if isinstance(X, Embedded):
         return X.widths
-    excess = getattr(fitted, "_excess_of_unknown", ())  # of regressors
-    unknown = _fitted_input(fitted).unknown_levels(X) if any(excess) else None
-    if unknown is None or not unknown.any():
+    excess = excess_of(fitted)
+    unknown = None if excess is None else _fitted_input(fitted).unknown_levels(X)
+    if excess is None or unknown is None or not unknown.any():
         return None
-    device = fitted.bank_.embeddings.device
-    return torch.from_numpy(widths_by(unknown @ np.array(excess))).to(device)[:, None]
+    return widths_by(torch.from_numpy(unknown), excess).to(fitted.bank_.embeddings.device)
 
 
-def widths_by(excess: Any) -> Any:
-    """Factors of widths by the part of the squared error that known levels would save."""
-    return (1 + excess) ** 0.5
+def excess_of(fitted: Any) -> Tensor | None:
+    """What an unknown level of each category adds to the squared error; None, if nothing."""
+    excess = fitted._excess_of_unknown
+    return torch.tensor(excess, dtype=torch.float64) if any(excess) else None
+
+
+def widths_by(unknown: Tensor, excess: Tensor) -> Tensor:
+    """Factors of widths, (n, 1), of rows whose levels are unknown or not, (n, n_categories)."""
+    return (1 + unknown.double() @ excess).sqrt()[:, None]
 
 
 def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:

@@ -22,7 +22,6 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
-from .._inference.relations import unknown_excess
 from .._utils.validation import (
     check_flag,
     check_integer,
@@ -33,7 +32,6 @@ from .._utils.validation import (
 from .attributions import adjustments_table
 from .base import NeighborEstimator
 from .editing import checked_values, edit
-from .fitting import embed_unknown
 from .queries import (
     embedded,
     evaluate,
@@ -50,10 +48,6 @@ from .side_by_side import explanation_table
 
 class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
-
-    #: By how much squared errors are larger where the level of each category is unknown, relative
-    #: to those of other rows. Files without it hold none.
-    _excess_of_unknown: tuple[float, ...] = ()
 
     def _make_targets(self):
         return RegressionTargets(bounds_of(self.bounds), are_whole(self.bounds))
@@ -439,18 +433,6 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         if not isinstance(calibration, Calibration):
             raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
         edit(self, lambda _: partial(replace, calibration=calibration))
-
-    def _measure_unknown(self, data, splits):
-        excess = []
-        if data.levels is not None:
-            for column, levels in zip(self.features_.categories, data.levels.T, strict=True):
-                unknown = partial(
-                    embed_unknown, self, data.sample.X, column, rare=np.flatnonzero(levels < 0)
-                )
-                excess.append(
-                    unknown_excess(self.network_.head, self.bank_, splits, levels, unknown)
-                )
-        self._excess_of_unknown = tuple(excess)
 
     def _calibrate(self, bank, splits=None, validation=None):
         head = self.network_.head

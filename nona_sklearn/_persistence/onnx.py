@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
-from .._estimators.queries import widths_by
+from .._estimators.queries import excess_of, widths_by
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
@@ -204,9 +204,7 @@ class Graph(nn.Module):
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
         self.register_buffer("levels", levels)
-        excess = getattr(estimator, "_excess_of_unknown", ())  # of regressors
-        of_levels = torch.tensor(excess, dtype=torch.float64) if any(excess) else None
-        self.register_buffer("excess", of_levels)
+        self.register_buffer("excess", excess_of(estimator))
         self.distribution = None
         if levels is not None:
             nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0])
@@ -224,8 +222,7 @@ class Graph(nn.Module):
             return outputs
         widths = None
         if self.excess is not None:
-            unknown = self.encoding.unknown_levels(*inputs).double()
-            widths = widths_by(unknown @ self.excess)[:, None]
+            widths = widths_by(self.encoding.unknown_levels(*inputs), self.excess)
         quantiles = self.distribution.quantiles_of(rows, widths, self.levels)
         return *outputs, self._in_shape_of_values(quantiles)
 
