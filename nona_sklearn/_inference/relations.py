@@ -88,9 +88,8 @@ def related_factor(
     float or None
         The factor; None, if it is within chance of 1, or there are too few rows.
     """
-    judged = judged_rows(bank, splits, N_ROWS)
-    without = _squared_errors(head, bank, judged, relation, unrelated)
-    others = _squared_errors(head, bank, judged, relation.shuffled())
+    without = _squared_errors(head, bank, splits, relation, unrelated)
+    others = _squared_errors(head, bank, splits, relation.shuffled())
     if len(without) < LEAST_ROWS:
         return None
     parts = np.array([part.mean() for part in np.array_split(without - others, N_PARTS)])
@@ -131,13 +130,13 @@ def unknown_excess(
     """
     if len(np.unique(levels)) < 2:
         return 0.0
-    judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
-    rows = np.concatenate(judged)
+    n_rows = min(N_ROWS, n_rows_for(len(bank), PAIRS))
+    rows = np.concatenate(judged_rows(bank, splits, n_rows))
     unknown = bank.embeddings.clone()
     unknown[rows] = embed_unknown(rows)
     groups = np.arange(len(bank)) if bank.groups is None else bank.groups.cpu().numpy()
-    known = _squared_errors(head, bank, judged, Relation(labels=groups))
-    without = _squared_errors(head, bank, judged, Relation(labels=levels), unknown)
+    known = _squared_errors(head, bank, splits, Relation(labels=groups), n_rows=n_rows)
+    without = _squared_errors(head, bank, splits, Relation(labels=levels), unknown, n_rows)
     own = np.unique(levels[rows], return_inverse=True)[1]
     error = np.average(without, weights=1 / np.bincount(own)[own])
     return max(float(error / max(known.mean(), EXACT)) - 1, 0.0)
@@ -146,15 +145,17 @@ def unknown_excess(
 def _squared_errors(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
-    judged: list[np.ndarray],
+    splits: list[Split],
     relation: Relation,
     embeddings: Tensor | None = None,
+    n_rows: int = N_ROWS,
 ) -> np.ndarray:
-    """Squared errors of some rows of each network without rows related to them."""
+    """Squared errors of some validation rows of each network without rows related to them."""
     found: list[np.ndarray] = []
     embeddings = bank.embeddings if embeddings is None else embeddings
     queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
     networks = split_networks(head, bank)
+    judged = judged_rows(bank, splits, n_rows)
     for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
         evaluation = evaluate_rows(own, own_bank, rows)
         exclusion, before = relation.exclusion(rows, query.device), evaluation.exclusion
