@@ -32,6 +32,7 @@ BENCHMARKS = {
     "latency": [],
     "limited": ["pandas"],
     "memory": [],
+    "new_levels": ["pandas"],
     "onnx": ["pandas", "onnxruntime", "onnxscript"],
     "paper_ablation": ["pandas"],
     "pictures": ["matplotlib", "pandas"],

@@ -17,11 +17,13 @@ class Embedded:
     labels: np.ndarray | None = None  # (n_queries,), their labels in the index of their table
     ids: Tensor | None = None  # (n_queries,), of rows of the bank, each predicted without itself
     times: Tensor | None = None  # (n_queries,), before which neighbours are
+    widths: Tensor | None = None  # (n_queries, 1), of distributions, as factors
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def __getitem__(self, rows: np.ndarray) -> Embedded:
         """Select some of the queries."""
-        parts = {name: getattr(self, name) for name in ("embeddings", "labels", "ids", "times")}
+        names = "embeddings", "labels", "ids", "times", "widths"
+        parts = {name: getattr(self, name) for name in names}
         return replace(self, **{k: part[rows] for k, part in parts.items() if part is not None})

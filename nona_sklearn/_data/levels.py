@@ -85,7 +85,8 @@ class FrequentLevels:
     """Each frequent level of a category as a column of 0 and 1; all others share one.
 
     Rare levels are not stored, so that the name of a single row stays in no file. They share a
-    column with levels that were not in fit; without rare levels, these are 0 in all columns.
+    column with levels that were not in fit. Without rare levels, these have the mean of each
+    column: no training row has 0 in all of them, so that a network would extrapolate.
 
     Attributes
     ----------
@@ -93,10 +94,14 @@ class FrequentLevels:
         The frequent levels of each category, in the order of their columns.
     has_rare_ : list of bool
         Whether each category had rare levels.
+    shares_ : list of list of float or None
+        Share of the training rows that each of these levels has. None in a file without them: a
+        level that was not in fit is 0 in all columns.
     """
 
     levels_: list[list[Any]]
     has_rare_: list[bool]
+    shares_: list[list[float]] | None = None
 
     def fit(
         self, levels: np.ndarray, max_categories: int, min_frequency: int | float
@@ -110,6 +115,10 @@ class FrequentLevels:
             for own, others in zip(encoder.categories_, rare, strict=True)
         ]
         self.has_rare_ = [len(others) > 0 for others in rare]
+        self.shares_ = [
+            [float(np.mean(codes == i)) for i in range(len(own))]
+            for own, codes in zip(self.levels_, codes_of(self.levels_, levels).T, strict=True)
+        ]
         return self
 
     def with_levels(self, levels: list[list[Any]]) -> FrequentLevels:
@@ -120,12 +129,14 @@ class FrequentLevels:
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
         """Encode rows, (n, n_categories) -> (n, n_columns)."""
+        shares = self.shares_ or [[0.0] * len(own) for own in self.levels_]
         blocks = []
         for own, has_rare, codes in zip(
-            self.levels_, self.has_rare_, codes_of(self.levels_, levels).T, strict=True
+            shares, self.has_rare_, codes_of(self.levels_, levels).T, strict=True
         ):
-            columns = np.eye(len(own) + 1)[codes]  # -1, of others, is the last one
-            blocks.append(columns if has_rare else columns[:, :-1])
+            # -1, of others, is the last row.
+            rows = np.eye(len(own) + 1) if has_rare else np.vstack([np.eye(len(own)), own])
+            blocks.append(rows[codes])
         return np.hstack(blocks)
 
     def names(self, names: list[str], name_of_level: Callable[[str, Any], str]) -> list[str]:

@@ -47,7 +47,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     missing values in these and dates   the median, and an indicator column if values were missing
                                         in fit
     category                            a column for each level; rare levels share one with those
-                                        that were not in fit
+                                        that were not in fit. Without rare levels, these have the
+                                        mean of each column, the share of its level
     category of more than               within an estimator, the mean target of each level (of
     `max_categories` levels             training rows, that of other rows), except with groups or
                                         times; else as above
@@ -303,15 +304,15 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        A level that was not in fit has 0 in the columns of all levels:
+        A level that was not in fit has the shares of the levels in fit:
 
         >>> import pandas as pd
         >>> from nona_sklearn import TableEncoder
         >>> houses = pd.DataFrame({"area": [90, 60, 120], "garage": ["yes", "no", "yes"]})
         >>> encoder = TableEncoder(min_frequency=1).fit(houses)
         >>> encoder.transform(pd.DataFrame({"area": [75, None], "garage": ["no", "two"]}))
-        array([[75.,  1.,  0.],
-               [90.,  0.,  0.]])
+        array([[75.        ,  1.        ,  0.        ],
+               [90.        ,  0.33333333,  0.66666667]])
         """
         check_is_fitted(self)
         return self.transform_validated(check_table(self, X, reset=False))
@@ -332,7 +333,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     # -- levels that are stored -------------------------------------------------------------
 
     @property
-    def _categories(self) -> list[int]:
+    def categories(self) -> list[int]:
         """Numbers of the columns of categories whose levels are known by row."""
         if not isinstance(self.encoders_.get("categories"), FrequentLevels | None):
             return []  # of a file of version 0.2.0
@@ -341,11 +342,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     @property
     def category_names(self) -> list[Any]:
         """Names of the columns of categories whose levels are known by row."""
-        return [self.features_[j].column.name for j in self._categories]
+        return [self.features_[j].column.name for j in self.categories]
 
     def _stored(self) -> list[tuple[int, str, list[Any]]]:
         """The column of each category, by its number, its encoder and the levels in this."""
-        one_hot = {j: self.features_[j].is_one_hot for j in self._categories}
+        one_hot = {j: self.features_[j].is_one_hot for j in self.categories}
         names = {j: "categories" if each else "levels" for j, each in one_hot.items()}
         levels = {name: iter(self.encoders_[name].levels_) for name in {*names.values()}}
         return [(j, name, next(levels[name])) for j, name in names.items()]
@@ -356,7 +357,28 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def level_codes(self, X: Any) -> np.ndarray | None:
         """Which stored level each row has, int32 (n, n_categories); -1: none. Or None."""
-        chosen = self._categories
+        values = self._read_categories(X)
+        return None if values is None else codes_of(self.stored_levels(), values)
+
+    def unknown_levels(self, X: Any) -> np.ndarray | None:
+        """Which categories of rows have a level of which fit learned nothing, bool; or None.
+
+        Of shape (n, n_categories): rare levels are among them.
+        """
+        values = self._read_categories(X)
+        if values is None:
+            return None
+        unknown = [self.are_unknown(j, values[:, i]) for i, j in enumerate(self.categories)]
+        return np.stack(unknown, axis=1)
+
+    def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
+        """The same for levels (n,) of the category in column j."""
+        own = next(levels for i, _, levels in self._stored() if i == j)
+        return codes_of([own], values[:, None])[:, 0] < 0
+
+    def _read_categories(self, X: Any) -> np.ndarray | None:
+        """The levels of rows, (n, n_categories); None, if they are not known by row."""
+        chosen = self.categories
         if not chosen:
             return None
         features = [self.features_[j] for j in chosen]
@@ -368,7 +390,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             feature.categories(column)
             for feature, column in zip(features, read_columns(part, zones), strict=True)
         ]
-        return codes_of(self.stored_levels(), np.stack(columns, axis=1))
+        return np.stack(columns, axis=1)
 
     def without_levels(self, gone: list[set[int]]) -> TableEncoder:
         """The same without the strings of some levels, by their codes, of each category.

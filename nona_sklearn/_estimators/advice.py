@@ -12,7 +12,6 @@ import torch
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
-from torch.nn import functional as F
 
 from .._data.columns import Column, read_columns
 from .._data.forms import read_strings
@@ -23,7 +22,7 @@ from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
 from .._inference.credibility import outputs_by_chance
 from .._inference.relations import Relation, related_factor
-from .fitting import embed
+from .fitting import embed_unknown
 
 #: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
@@ -131,24 +130,14 @@ def _of_errors(
     """Messages about relations without which the errors of validation rows are larger."""
     head, bank = estimator.network_.head, estimator.bank_
     for relation, rows, remedy, column in _candidates(columns, data):
-        unrelated = None if column is None else _as_of_new_levels(estimator, data, column)
+        by_targets = column is not None and estimator.features_.features_[column].by_targets
+        unrelated = embed_unknown(estimator, data.sample.X, column) if by_targets else None
         if (factor := related_factor(head, bank, splits, relation, unrelated)) is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "
                 f"error of validation rows is {factor:,.1f} times as large, and so may be that of "
                 f"new rows. {remedy}"
             )
-
-
-def _as_of_new_levels(estimator: Any, data: TrainingData, column: int) -> Tensor | None:
-    """Embeddings of the rows as if a column's levels were new; None, if these are columns."""
-    encoder, X = estimator.features_, data.sample.X
-    if not encoder.features_[column].by_targets:
-        return None
-    assert isinstance(X, Tensor)  # of a table
-    of_column = torch.from_numpy(encoder.source_ == column)
-    means = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
-    return embed(estimator.network_, torch.where(means, X.mean(dim=0), X))
 
 
 class Candidate(NamedTuple):

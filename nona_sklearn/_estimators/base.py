@@ -37,7 +37,7 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .fitting import embed, fit_networks
+from .fitting import embed, excess_of_unknown, fit_networks
 from .forgetting import forget_levels, make_receipt
 from .queries import (
     embedded,
@@ -46,6 +46,7 @@ from .queries import (
     heaviest,
     refuse_targets_alone,
     times_of,
+    widths_of,
 )
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit
@@ -60,6 +61,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     _doc_link_module = Documented._doc_link_module
     _doc_link_template = Documented._doc_link_template
     _doc_link_url_param_generator = Documented._doc_link_url_param_generator
+
+    #: Of each category; files of earlier versions hold none.
+    _excess_of_unknown: tuple[float, ...] = ()
 
     def _architecture(self):
         """The input, the networks and the training that the parameters mean."""
@@ -210,6 +214,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
         self.bank_ = self._calibrate(bank, splits, validation)
+        self._excess_of_unknown = excess_of_unknown(self, data, splits)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
@@ -266,8 +271,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [3, 4]])
         """
         fitted = fitted_snapshot(self)
-        embeddings, times = embedded(fitted, X), times_of(fitted, X)
-        return Embedded(embeddings, fitted.network_, labels_of(X), times=times)
+        of_queries = {"times": times_of(fitted, X), "widths": widths_of(fitted, X)}
+        return Embedded(embedded(fitted, X), fitted.network_, labels_of(X), **of_queries)
 
     def transform(self, X):
         """Embed rows in the space in which they are compared.
@@ -768,8 +773,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Their embeddings, targets and names are removed, and the levels of categories that no
         other row of the bank has; such a level is then encoded as an unknown one. What training
-        learned from the rows stays: the networks' weights, scaling, the mean targets of levels,
-        calibration, the vocabulary of texts and the labels of classes.
+        learned from the rows stays: the networks' weights, scaling, the shares and mean targets of
+        levels, calibration, the vocabulary of texts and the labels of classes.
 
         Parameters
         ----------

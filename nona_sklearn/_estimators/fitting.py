@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.base import is_regressor
 from sklearn.utils import check_random_state
 from torch import Tensor
+from torch.nn import functional as F
 
 from .._data.names import Names, names_of_new
 from .._data.rows import Rows
@@ -18,6 +21,7 @@ from .._data.splits import Split
 from .._data.tables import column_named, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
+from .._inference.relations import unknown_excess
 from .._network.network import NeighborNetwork, average
 from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
@@ -245,6 +249,43 @@ def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
     device = next(network.parameters()).device
     blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
     return torch.cat([network.embed(block).float() for block in blocks])
+
+
+def embed_unknown(
+    estimator: Any,
+    X: Tensor,
+    column: int,
+    rows: slice | np.ndarray = slice(None),
+    rare: np.ndarray | None = None,
+) -> Tensor:
+    """Embed some training rows, encoded and scaled, as if a column's levels were unknown.
+
+    `rare` are the numbers of the rows with a rare level, which others are encoded as.
+    """
+    of_column = torch.from_numpy(estimator.features_.source_ == column)
+    unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
+    typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
+    return embed(estimator.network_, torch.where(unknown, typical, X[rows]))
+
+
+def excess_of_unknown(
+    estimator: Any, data: TrainingData, splits: list[Split]
+) -> tuple[float, ...]:
+    """By how much squared errors of a regressor are larger where a level is unknown.
+
+    Relative to those of other rows, for each category.
+    """
+    if data.levels is None or not is_regressor(estimator):
+        return ()
+    return tuple(
+        unknown_excess(
+            *(estimator.network_.head, estimator.bank_, splits, levels),
+            partial(
+                embed_unknown, estimator, data.sample.X, column, rare=np.flatnonzero(levels < 0)
+            ),
+        )
+        for column, levels in zip(estimator.features_.categories, data.levels.T, strict=True)
+    )
 
 
 def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

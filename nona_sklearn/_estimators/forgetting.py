@@ -19,8 +19,8 @@ from .._utils.files import as_path
 from .._utils.snapshots import EDITING
 
 STAYS = (
-    "the weights of the networks, the scaling of columns, the mean targets of levels, the "
-    "calibration, the vocabulary of texts and the labels of classes, to which the rows have "
+    "the weights of the networks, the scaling of columns, the shares and mean targets of levels, "
+    "the calibration, the vocabulary of texts and the labels of classes, to which the rows have "
     "contributed; and the ids of the rows, as numbers"
 )
 

@@ -122,6 +122,15 @@ class TableInput:
             return None
         return encoder.level_codes(check_table(self.estimator, X, reset=False, accept_sparse=True))
 
+    def unknown_levels(self, X: Any) -> np.ndarray | None:
+        """Which categories of rows have an unknown level, bool (n, n_categories); or None."""
+        encoder = self.estimator.features_
+        if not isinstance(encoder, TableEncoder):
+            return None
+        return encoder.unknown_levels(
+            check_table(self.estimator, X, reset=False, accept_sparse=True)
+        )
+
     def blocks(self, X: Any) -> Iterator[Tensor]:
         """Validate queries, and encode and scale some of them at a time."""
         X = check_table(self.estimator, X, reset=False, accept_sparse=True)
@@ -168,6 +177,10 @@ class RowsInput:
         return self._as_rows(X)
 
     def levels(self, X: Any) -> None:
+        """Rows of no table have no categories."""
+        return
+
+    def unknown_levels(self, X: Any) -> None:
         """Rows of no table have no categories."""
         return
 

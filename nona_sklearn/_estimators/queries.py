@@ -82,14 +82,16 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
     return None if isinstance(X, Embedded) else _fitted_input(fitted).levels(X)
 
 
-def timed_blocks(fitted: Any, X: Any) -> Iterator[tuple[Tensor | Rows, Tensor | None]]:
-    """Validate queries: blocks of the input of the network, with their times if they have any."""
-    times, start = None, 0
+def query_blocks(
+    fitted: Any, X: Any
+) -> Iterator[tuple[Tensor | Rows, Tensor | None, Tensor | None]]:
+    """Validate queries: blocks of the input of the network, with times and widths if any."""
+    times, widths, start = None, None, 0
     for block in input_blocks(fitted, X):
         if start == 0:  # X is valid
-            times = times_of(fitted, X)
+            times, widths = times_of(fitted, X), widths_of(fitted, X)
         end = start + len(block)
-        yield block, None if times is None else times[start:end]
+        yield block, *(None if each is None else each[start:end] for each in (times, widths))
         start = end
 
 
@@ -102,6 +104,28 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
         return None
     times = read_query_times(time, X, labels_of_fit(fitted) or ())
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
+
+
+def widths_of(fitted: Any, X: Any) -> Tensor | None:
+    """Factors of the widths of distributions, (n_queries, 1): unknown levels make them wider."""
+    if isinstance(X, Embedded):
+        return X.widths
+    excess = excess_of(fitted)
+    unknown = None if excess is None else _fitted_input(fitted).unknown_levels(X)
+    if excess is None or unknown is None or not unknown.any():
+        return None
+    return widths_by(torch.from_numpy(unknown), excess).to(fitted.bank_.embeddings.device)
+
+
+def excess_of(fitted: Any) -> Tensor | None:
+    """What an unknown level of each category adds to the squared error; None, if nothing."""
+    excess = fitted._excess_of_unknown
+    return torch.tensor(excess, dtype=torch.float64) if any(excess) else None
+
+
+def widths_by(unknown: Tensor, excess: Tensor) -> Tensor:
+    """Factors of widths, (n, 1), of rows whose levels are unknown or not, (n, n_categories)."""
+    return (1 + unknown.double() @ excess).sqrt()[:, None]
 
 
 def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
@@ -143,8 +167,10 @@ def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
     query = None if X is None else embedded(fitted, X)
     if ids is not None:
         return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
-    limits = None if X is None else times_of(fitted, X)
-    return fitted, bank.evaluate(head, query, limits=limits)
+    if X is None:
+        return fitted, bank.evaluate(head)
+    evaluation = bank.evaluate(head, query, limits=times_of(fitted, X))
+    return fitted, replace(evaluation, widths=widths_of(fitted, X))
 
 
 def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation]]:
@@ -155,8 +181,11 @@ def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
     evaluations = (
-        bank.evaluate(network.head, embed_queries(network, block), limits=limits)
-        for block, limits in timed_blocks(fitted, X)
+        replace(
+            bank.evaluate(network.head, embed_queries(network, block), limits=limits),
+            widths=widths,
+        )
+        for block, limits, widths in query_blocks(fitted, X)
     )
     return fitted, _with_progress(evaluations, X, fitted.verbose)
 

@@ -238,6 +238,31 @@ class Smoothed:
         return before, share.clamp_(0, 1)
 
 
+class Widened:
+    """Distributions as :class:`Empirical`, by factors (q, 1) as wide about their means."""
+
+    def __init__(self, distribution: Empirical | Smoothed, factor: Tensor):
+        self.distribution, self.factor = distribution, factor
+
+    def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
+        if limits is not None:
+            low, high = (self._narrow(weights, limit) for limit in limits)
+            limits = low, high
+        return self.factor * self.distribution.std(weights, limits)
+
+    def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
+        mean = weighted_mean(weights, self.distribution.values)
+        return mean + self.factor * (self.distribution.quantiles(weights, levels) - mean)
+
+    def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
+        return self.distribution.cdf(weights, self._narrow(weights, points))
+
+    def _narrow(self, weights: Tensor, points: Tensor) -> Tensor:
+        """Where points (q, k) are before the distributions are widened."""
+        mean = weighted_mean(weights, self.distribution.values)
+        return mean + (points - mean) / self.factor
+
+
 def max_distances(extents: Tensor) -> list[float]:
     """Largest distance of each output's values from a prediction, from `Evaluation.extents`."""
     least, largest = extents
@@ -300,12 +325,15 @@ class Distribution:
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
-        return self._join_blocks(lambda weighted: self.quantiles_of(weighted, levels))
+        return self._join_blocks(lambda *block: self.quantiles_of(*block, levels))
 
-    def quantiles_of(self, weighted: WeightedRows, levels: Tensor) -> Tensor:
+    def quantiles_of(
+        self, weighted: WeightedRows, widths: Tensor | None, levels: Tensor
+    ) -> Tensor:
         """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs)."""
         return self._of_outputs(
             weighted,
+            widths,
             lambda distribution, weights, shift: self.head.possible(
                 shift + distribution.quantiles(weights, levels.to(weights))
             ),
@@ -354,15 +382,20 @@ class Distribution:
             shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
+            if self.evaluation.widths is not None:
+                mean = _means(weighted.weights(), values)[:, None]
+                drawn = mean + self.evaluation.widths[queries, None] * (drawn - mean)
             return self.head.possible(drawn).mT
 
         return self._join(self.evaluation.map_weighted_rows(draw, precise=True), output_axis=1)
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
-        return self._join_blocks(lambda weighted: self._of_outputs(weighted, describe))
+        return self._join_blocks(lambda *block: self._of_outputs(*block, describe))
 
-    def _of_outputs(self, weighted: WeightedRows, describe: Callable[..., Tensor]) -> Tensor:
+    def _of_outputs(
+        self, weighted: WeightedRows, widths: Tensor | None, describe: Callable[..., Tensor]
+    ) -> Tensor:
         """:meth:`_describe` the queries of some weighted rows, (q, k, n_outputs)."""
         weights = weighted.weights(self.power)
         means = _means(weighted.weights(), weighted.values)
@@ -371,15 +404,27 @@ class Distribution:
         results = []
         for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
             values, mean = weighted.values[..., j], means[:, [j]]
-            distribution: Empirical | Smoothed = Empirical(values)
+            distribution: Empirical | Smoothed | Widened = Empirical(values)
             if noise is not None and at_points is not None:
                 distribution = Smoothed(values, mean, noise, at_points)
+            if widths is not None:
+                distribution = Widened(distribution, widths)
             results.append(describe(distribution, weights, shifts[:, [j]]))
         return torch.stack(results, dim=2)
 
-    def _join_blocks(self, function: Callable[[WeightedRows], Tensor]) -> np.ndarray:
-        """Join what a function returns for each block of weighted rows, (q, k, n_outputs)."""
-        blocks = self.evaluation.map_weighted_rows(lambda _, rows: function(rows), precise=True)
+    def _join_blocks(
+        self, function: Callable[[WeightedRows, Tensor | None], Tensor]
+    ) -> np.ndarray:
+        """Join what a function returns for each block of weighted rows, (q, k, n_outputs).
+
+        It takes the factors of their widths, (q, 1), too.
+        """
+        widths = self.evaluation.widths
+
+        def of_block(queries: slice, weighted: WeightedRows) -> Tensor:
+            return function(weighted, None if widths is None else widths[queries])
+
+        blocks = self.evaluation.map_weighted_rows(of_block, precise=True)
         return self._join(blocks, output_axis=2)
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:

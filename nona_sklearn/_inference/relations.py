@@ -7,6 +7,7 @@ were not trained on the row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,12 +17,13 @@ from torch import Tensor
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
-from .held_out import evaluate_rows, split_networks
+from .held_out import evaluate_rows, n_rows_for, split_networks
 from .neighbors import Exclusion
 
 WINDOW = 10  # places to each side, within which rows of an order are related
 N_ROWS, LEAST_ROWS = 800, 60  # of validation, of all networks
 EXACT = 1e-6  # of the variance of the targets: smaller errors are equal
+PAIRS = 2**24  # of rows and neighbours that are compared at most
 N_PARTS = 25  # of these rows, in their order, whose differences give the standard error
 #: Rows are related if the mean squared error without them is larger by such a factor, and by so
 #: many standard errors. Of 33 tables in the benchmarks that are no series, that holds for one, of
@@ -97,26 +99,69 @@ def related_factor(
     return float(factor) if is_real else None
 
 
+def judged_rows(bank: NeighborBank, splits: list[Split], n_rows: int) -> list[np.ndarray]:
+    """Some validation rows of each network, ascending; any rows where there are none."""
+    any_rows = np.random.RandomState(0).permutation(len(bank))
+    each = [any_rows if split.valid is None else split.valid for split in splits]
+    return [np.sort(rows[: n_rows // len(splits)]) for rows in each]
+
+
+def unknown_excess(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
+    levels: np.ndarray,
+    embed_unknown: Callable[[np.ndarray], Tensor],
+) -> float:
+    """By how much the squared error is larger for rows of a level that training has not seen.
+
+    It is relative to the error of other rows, and 0 if it is not larger. Rows are predicted as if
+    their level were unknown, without the rows that share it. A new level may be like any of them,
+    so that each counts the same.
+
+    Parameters
+    ----------
+    head, bank, splits
+        As of :func:`related_factor`.
+    levels : int ndarray of shape (n,)
+        Levels of the bank's rows in a category.
+    embed_unknown : callable
+        Takes row numbers, returns their embeddings as if their levels were unknown.
+    """
+    if len(np.unique(levels)) < 2:
+        return 0.0
+    n_rows = min(N_ROWS, n_rows_for(len(bank), PAIRS))
+    rows = np.concatenate(judged_rows(bank, splits, n_rows))
+    unknown = bank.embeddings.clone()
+    unknown[rows] = embed_unknown(rows)
+    groups = np.arange(len(bank)) if bank.groups is None else bank.groups.cpu().numpy()
+    known = _squared_errors(head, bank, splits, Relation(labels=groups), n_rows=n_rows)
+    without = _squared_errors(head, bank, splits, Relation(labels=levels), unknown, n_rows)
+    own = np.unique(levels[rows], return_inverse=True)[1]
+    error = np.average(without, weights=1 / np.bincount(own)[own])
+    return max(float(error / max(known.mean(), EXACT)) - 1, 0.0)
+
+
 def _squared_errors(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[Split],
     relation: Relation,
     embeddings: Tensor | None = None,
+    n_rows: int = N_ROWS,
 ) -> np.ndarray:
     """Squared errors of some validation rows of each network without rows related to them."""
     found: list[np.ndarray] = []
     embeddings = bank.embeddings if embeddings is None else embeddings
     queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
     networks = split_networks(head, bank)
-    for (own, own_bank), query, split in zip(networks, queries, splits, strict=True):
-        assert split.valid is not None
-        rows = np.sort(split.valid[: N_ROWS // len(splits)])
-        evaluation = replace(
-            evaluate_rows(own, own_bank, rows),
-            query=query[rows],
-            exclusion=relation.exclusion(rows, query.device),
-        )
+    judged = judged_rows(bank, splits, n_rows)
+    for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
+        evaluation = evaluate_rows(own, own_bank, rows)
+        exclusion, before = relation.exclusion(rows, query.device), evaluation.exclusion
+        if before is not None and before.times is not None:
+            exclusion = replace(exclusion, limits=before.limits, times=before.times)
+        evaluation = replace(evaluation, query=query[rows], exclusion=exclusion)
         residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
         found.append((residual / _spread(bank.targets)).square().mean(dim=1).cpu().numpy())
     return np.concatenate(found)

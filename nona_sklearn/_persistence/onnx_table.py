@@ -201,6 +201,15 @@ class Encoding(nn.Module):
         ]
         return torch.cat(encoded, dim=1).index_select(1, self.order)  # without transposes
 
+    def unknown_levels(self, *inputs: Tensor) -> Tensor:
+        """Which categories have a level of which fit learned nothing, bool (n, n_categories)."""
+        each = [
+            part.unknown[part.number(inputs[columns[0]])]
+            for part, columns in zip(self.parts, self.columns, strict=True)
+            if isinstance(part, Levels)
+        ]
+        return torch.stack(each, dim=1)
+
 
 def _levels(encoder: TableEncoder, j: int) -> list[Any]:
     """The levels of a category, those of an order included, without the gap."""
@@ -225,10 +234,14 @@ def _gap(encoder: TableEncoder) -> np.ndarray:
     return encoder.transform_columns(_gaps(encoder, 1))[0]
 
 
-def _with_levels(encoder: TableEncoder, j: int, levels: list[Any]) -> np.ndarray:
-    """Rows in which column j is a gap, has each level, and another one; the others are gaps."""
+def _with_another(levels: list[Any]) -> np.ndarray:
+    """A gap, the levels of a category, and another one."""
     other = "".join(map(str, levels)) + "?"  # longer than each
-    values = object_array([None, *levels, other])
+    return object_array([None, *levels, other])
+
+
+def _with_levels(encoder: TableEncoder, j: int, values: np.ndarray) -> np.ndarray:
+    """Rows in which column j has these values; the others are gaps."""
     columns = _gaps(encoder, len(values))
     columns[j] = Column(columns[j].name, "category", values)
     # Removed levels are strings, whatever the others are, and so is the other one.
@@ -272,22 +285,29 @@ class Levels(nn.Module):
 
     dtype = torch.int64
     table: Tensor
+    unknown: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__()
         levels = _levels(encoder, j)
         self.texts = [text_of(level) for level in (None, *levels)]
         self.outputs = np.flatnonzero(encoder.source_ == j)
-        table = _with_levels(encoder, j, levels)[:, self.outputs]
+        values = _with_another(levels)
+        table = _with_levels(encoder, j, values)[:, self.outputs]
         self.register_buffer("table", torch.from_numpy(table))
+        self.register_buffer("unknown", torch.from_numpy(encoder.are_unknown(j, values)))
 
     @staticmethod
     def given(feature: Feature, column: Column) -> np.ndarray:
         """Strings, (n, 1)."""
         return object_array([text_of(level) for level in feature.categories(column)])[:, None]
 
-    def forward(self, number: Tensor) -> Tensor:
-        return self.table[number[:, 0]]
+    def number(self, x: Tensor) -> Tensor:
+        """Number of each level, (n,)."""
+        return x[:, 0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table[self.number(x)]
 
 
 class NumberedLevels(Levels):
@@ -313,10 +333,10 @@ class NumberedLevels(Levels):
         """Numbers, (n, 1), NaN for gaps."""
         return feature.categories(column).astype(np.float64)[:, None]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def number(self, x: Tensor) -> Tensor:
         missing = x.isnan()
         matches = [missing, x == self.levels, torch.ones_like(missing)]  # the last is of others
-        return super().forward(torch.cat(matches, dim=1).int().argmax(dim=1, keepdim=True))
+        return torch.cat(matches, dim=1).int().argmax(dim=1)
 
 
 def _is_inexact(level: Any) -> bool:

@@ -65,6 +65,7 @@ class ShardQuery:
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
     limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
+    widths: Tensor | None = None  # of the queries' distributions, as factors, (q, 1)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
@@ -95,7 +96,9 @@ class ShardQuery:
     def of(self, part: Part) -> Evaluation:
         """Evaluate the queries on the rows that can have weight."""
         later = part.neighbors.after(self.limits)
-        return Evaluation(self.head, part.neighbors, self.query, later, part.candidates)
+        return Evaluation(
+            self.head, part.neighbors, self.query, later, part.candidates, self.widths
+        )
 
 
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:

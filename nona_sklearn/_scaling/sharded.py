@@ -17,7 +17,7 @@ from .._data.table_encoder import TableEncoder
 from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
 from .._estimators.forgetting import levels_held
-from .._estimators.queries import timed_blocks
+from .._estimators.queries import query_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._persistence.file import decoding, read
@@ -399,17 +399,17 @@ class ShardedNeighbors:
         most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
         for each in self._embedded(X, folder):
             for rows in spans(len(each[0]), most):
-                embeddings, ids, limits = (v if v is None else v[rows] for v in each)
+                embeddings, *others = (v if v is None else v[rows] for v in each)
                 assert embeddings is not None
-                yield ShardQuery(*of_all, embeddings, ids, limits)
+                yield ShardQuery(*of_all, embeddings, *others)
 
     def _embedded(
         self, X, folder: Folder
-    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
-        """Embeddings, ids and limits of queries."""
+    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
+        """Embeddings, ids, limits and widths of queries."""
         if X is not None:
-            for block, limits in timed_blocks(self.estimator_, X):
-                yield embed_queries(self.estimator_.network_, block), None, limits
+            for block, *further in query_blocks(self.estimator_, X):
+                yield embed_queries(self.estimator_.network_, block), None, *further
             return
         held: list[tuple[Tensor, ...]] = []
         for entry in folder.shards:
@@ -423,7 +423,7 @@ class ShardedNeighbors:
                 held.append((bank.embeddings[rows], bank.ids[rows], *own))
                 if entry == folder.shards[-1] or sum(len(i) for _, i, *_ in held) >= QUERY_BLOCK:
                     embeddings, ids, *rest = map(torch.cat, zip(*held, strict=True))
-                    yield embeddings, ids, rest[0] if rest else None
+                    yield embeddings, ids, rest[0] if rest else None, None
                     held = []
 
     # -- edits ---------------------------------------------------------------------------

@@ -617,9 +617,9 @@ def test_an_ordered_category_is_its_place_and_its_level(levels):
     assert columns == {f"x_{lo}": [1, 0, 0, 0], f"x_{hi}": [0, 1, 1, 0], "x_missing": [0, 0, 0, 1]}
     again = one([lo, hi, hi, None], dtype=object)
     np.testing.assert_array_equal(encoder.transform(again), encoder.transform(X))
-    # A level that it does not have is none of its own, and in the middle.
+    # A level that it does not have is in the middle.
     unknown = "other" if isinstance(lo, str) else 99
-    np.testing.assert_array_equal(encoder.transform(one([unknown] * 2)), [[2, 0, 0, 0]] * 2)
+    np.testing.assert_array_equal(encoder.transform(one([unknown])), [[2, 0.25, 0.5, 0.25]])
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -699,9 +699,10 @@ def test_unknown_levels_look_like_rare_ones(levels, min_frequency):
         assert alike == (levels.count(level) < min_frequency)
 
 
-def test_unknown_levels_are_none_where_none_is_rare():
-    encoder, _ = encode(one(["a", "b"] * 3))
-    np.testing.assert_array_equal(encoder.transform(one(["c"])), [[0, 0]])
+def test_unknown_levels_are_the_mean_of_training_rows_where_none_is_rare():
+    """No training row is 0 in all columns of a category."""
+    encoder, _ = encode(one(["a", "b", "b", "b"]))
+    np.testing.assert_array_equal(encoder.transform(one(["c", None])), [[0.25, 0.75]] * 2)
 
 
 @pytest.mark.parametrize("max_categories", [1, 2, 4])
@@ -719,15 +720,15 @@ def test_a_column_has_an_indicator_of_gaps_only_if_fit_saw_some():
     X = pd.DataFrame({"full": [1.0, 2.0, 6.0], "gaps": [4.0, None, 8.0], "word": ["a", "b", "a"]})
     encoder, columns = encode(X)
     assert [name for name in columns if name.endswith("_missing")] == ["gaps_missing"]
-    # Gaps at predict, where there were none in fit: the median, a place in the order, no level.
+    # Gaps at predict, where there were none in fit: the median, the mean of the levels.
     X_test = pd.DataFrame({"full": [None, 5.0], "gaps": [1.0, None], "word": [None, "b"]})
     found = dict(zip(columns, encoder.transform(X_test).T.tolist(), strict=True))
     assert found == {
         "full": [2.0, 5.0],
         "gaps": [1.0, 6.0],
         "gaps_missing": [0, 1],
-        "word_a": [0, 0],
-        "word_b": [0, 1],
+        "word_a": [2 / 3, 0],
+        "word_b": [1 / 3, 1],
     }
 
 

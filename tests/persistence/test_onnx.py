@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -455,12 +456,19 @@ def mixed():
     return reg.fit(table, np.arange(60.0)), table
 
 
+def without_widths(reg, X, level):
+    """Quantiles as if no level were unknown."""
+    query = replace(reg.embed(X), widths=None)
+    return reg.predict_quantiles(query, level)
+
+
 def test_a_raw_table_goes_in(mixed, tmp_path):
     reg, table = mixed
     path = tmp_path / "model.onnx"
     export_onnx(reg, path, quantiles=(0.9, 0.1))
     session = onnxruntime.InferenceSession(path)
     queries = further_rows(raw_table())[MIXED]
+    assert (reg.predict_quantiles(queries, 0.9) != without_widths(reg, queries, 0.9)).any()
     for X in (table, queries, queries[:1]):
         outputs = session.run(None, onnx_inputs(reg, X))
         assert_outputs_agree(reg, X, outputs[:3], 5, 0.0)

@@ -1,0 +1,200 @@
+"""A level that fit did not see holds no information: a typical row, with a wider distribution."""
+
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from nona_sklearn import (
+    NeighborsReport,
+    NONAClassifier,
+    NONARegressor,
+    ShardedNeighbors,
+    SoftStepKNeighborsRegressor,
+    counterfactuals,
+    load,
+    save,
+    save_shards,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+LEVELS, N_EACH = 12, 12
+QUICK = {"n_estimators": 2, "max_iter": 2, "random_state": 0}
+SEEN = np.repeat(np.arange(LEVELS), N_EACH)
+RNG = np.random.default_rng(0)
+EFFECTS = RNG.normal(size=2 * LEVELS)  # of the second half, no row is in fit
+
+
+def table(levels, values):
+    return pd.DataFrame({"a": values, "level": [f"level {i}" for i in levels]})
+
+
+TRAIN = table(SEEN, RNG.normal(size=len(SEEN)))
+Y = TRAIN["a"].to_numpy() + EFFECTS[SEEN] + 0.1 * RNG.normal(size=len(SEEN))
+NEW = np.repeat(np.arange(LEVELS, 2 * LEVELS), 4)
+UNKNOWN = table(NEW, RNG.normal(size=len(NEW)))
+QUANTILES = [0.05, 0.5, 0.95]
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return NONARegressor(**QUICK).fit(TRAIN, Y)
+
+
+@pytest.fixture(scope="module")
+def soft():
+    """Without training, in the given space."""
+    return SoftStepKNeighborsRegressor(
+        20, weighting="uniform", learn_feature_weights=False, adjust=False
+    ).fit(TRAIN, Y)
+
+
+def as_array(X):
+    return np.column_stack([X["a"], X["level"].str[6:].astype(float)])
+
+
+def answers(model, X):
+    return np.column_stack([model.predict(X), model.predict_quantiles(X, QUANTILES)])
+
+
+def test_it_is_encoded_as_the_mean_of_training_rows(regressor):
+    encode = regressor.features_.transform
+    expected = encode(TRAIN)[:, 1:].mean(axis=0)
+    np.testing.assert_allclose(encode(UNKNOWN)[:, 1:], [expected] * len(UNKNOWN))
+
+
+def test_no_level_of_three_is_nearer_than_the_others():
+    """As 0 in all columns, an unknown level was nearest to the most frequent one."""
+    levels, means = np.repeat([0, 1, 2], [10, 10, 20]), np.array([3.1, 1.0, 1.2])
+    X = pd.DataFrame({"level": np.array(["p", "q", "r"])[levels]})
+    knn = SoftStepKNeighborsRegressor(40, similarity="l2", learn_feature_weights=False)
+    model = knn.set_params(adjust=False).fit(X, means[levels])
+    (found,) = model.predict(pd.DataFrame({"level": ["s"]}))
+    assert means[levels].std() / 2 > abs(found - means[levels].mean())
+
+
+def through_file(model, X, folder):
+    save(model, folder / "model.safetensors")
+    return answers(load(folder / "model.safetensors"), X)
+
+
+def through_shards(model, X, folder):
+    save_shards(model, folder / "shards", 3)
+    return answers(ShardedNeighbors(folder / "shards"), X)
+
+
+PATHS = {
+    "polars": lambda model, X, _: answers(model, pl.from_pandas(X)),
+    "category": lambda model, X, _: answers(model, X.astype({"level": "category"})),
+    "gap": lambda model, X, _: answers(model, X.assign(level=None)),
+    "row by row": lambda model, X, _: np.vstack(
+        [answers(model, X[i : i + 1]) for i in range(len(X))]
+    ),
+    "embedded": lambda model, X, _: answers(model, model.embed(X)),
+    "file": through_file,
+    "shards": through_shards,
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_all_paths_agree(path, regressor, tmp_path):
+    X = UNKNOWN[:6]
+    found = PATHS[path](regressor, X, tmp_path)
+    np.testing.assert_allclose(found, answers(regressor, X), rtol=1e-4, atol=1e-4)
+
+
+def test_arrays_agree():
+    model = NONARegressor(**QUICK, categorical_features=[1]).fit(as_array(TRAIN), Y)
+    X = as_array(UNKNOWN[:6])
+    expected = answers(model, X)
+    gaps = np.column_stack([X[:, 0], np.full(len(X), np.nan)])
+    np.testing.assert_array_equal(answers(model, gaps), expected)
+    np.testing.assert_array_equal(answers(model, X + np.array([0, 100])), expected)
+
+
+@pytest.mark.parametrize("name", ["regressor", "soft"])
+def test_distributions_are_as_much_wider(name, request):
+    """All of them, about the same mean: the level of a quantile is its probability."""
+    model = request.getfixturevalue(name)
+    X = UNKNOWN[:1]
+    levels = np.array([0.1, 0.3, 0.7, 0.9])
+    mean, std = model.predict(X, return_std=True)
+    quantiles = model.predict_quantiles(X, levels)[0]
+    np.testing.assert_allclose(model.predict_cdf(X, quantiles)[0], levels, atol=0.02)
+    assert model.sample_y(X, 4000).std() == pytest.approx(std[0], rel=0.1)
+    excess = model._excess_of_unknown
+    try:
+        model._excess_of_unknown = ()
+        before, std_before = model.predict(X, return_std=True)
+        quantiles_before = model.predict_quantiles(X, levels)[0]
+    finally:
+        model._excess_of_unknown = excess
+    assert mean == before
+    factor = (1 + excess[0]) ** 0.5
+    assert factor > 1.2
+    np.testing.assert_allclose(std, factor * std_before)
+    np.testing.assert_allclose(quantiles - mean, factor * (quantiles_before - mean))
+
+
+def test_intervals_cover_new_levels(soft):
+    y = UNKNOWN["a"] + EFFECTS[NEW]
+    low, _, high = soft.predict_quantiles(UNKNOWN, QUANTILES).T
+    assert np.mean((low <= y) & (y <= high)) > 0.75
+    known_low, _, known_high = soft.predict_quantiles(TRAIN[::7], QUANTILES).T
+    assert np.mean(high - low) > 1.2 * np.mean(known_high - known_low)
+
+
+def test_a_level_without_information_widens_nothing():
+    random = np.random.default_rng(1)
+    y = TRAIN["a"] + 0.5 * random.normal(size=len(TRAIN))
+    model = SoftStepKNeighborsRegressor(20, weighting="uniform", learn_feature_weights=False)
+    (excess,) = model.fit(TRAIN, y)._excess_of_unknown
+    assert excess < 0.6
+
+
+def test_rare_levels_are_as_unknown_ones():
+    X = pd.concat([TRAIN, table([100], [0.0])], ignore_index=True)
+    model = SoftStepKNeighborsRegressor(5, weighting="uniform", learn_feature_weights=False)
+    model.fit(X, np.append(Y, 0.0))
+    found = answers(model, table([100, 200], [0.0, 0.0]))
+    np.testing.assert_array_equal(found[0], found[1])
+    spread, known = np.ptp(found[0, 1:]), np.ptp(answers(model, TRAIN)[:, 1:], axis=1)
+    assert spread > np.mean(known)
+
+
+def test_a_forgotten_level_is_unknown(soft):
+    model = deepcopy(soft)
+    model.remove_neighbors(ids=[*range(N_EACH)])
+    forgotten, new = table([0], [0.5]), table([LEVELS], [0.5])
+    np.testing.assert_array_equal(answers(model, forgotten), answers(model, new))
+    assert (answers(soft, forgotten) != answers(soft, new)).all()
+
+
+def test_displays_take_queries_of_unknown_levels(regressor):
+    X = UNKNOWN[:1]
+    threshold = float(regressor.predict(X)[0]) + 0.1
+    found = counterfactuals(regressor, X, TRAIN, at_least=threshold)
+    assert found["level"].iloc[0] == X["level"].iloc[0]
+    assert found["prediction"].iloc[0] == pytest.approx(regressor.predict(X)[0])
+    moves = regressor.attribute_adjustments(X, TRAIN)
+    sums = moves[["target", "a", "level", "other"]].sum(axis=1)
+    np.testing.assert_allclose(sums, moves["adjusted_target"], rtol=1e-5, atol=1e-5)
+    assert X["level"].iloc[0] in NeighborsReport(regressor, X, TRAIN)._repr_html_()
+
+
+def test_classes_of_an_unknown_level_are_those_of_a_typical_row():
+    labels = np.where(EFFECTS[SEEN] > 0, "high", "low")
+    clf = NONAClassifier(**QUICK).fit(TRAIN, labels)
+    found = clf.predict_proba(UNKNOWN.assign(a=0.0))
+    assert (found == found[0]).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+def test_an_encoder_without_shares_encodes_as_before(regressor):
+    """Files of earlier versions lack them."""
+    encoder = deepcopy(regressor.features_)
+    vars(encoder.encoders_["categories"]).pop("shares_")
+    assert (encoder.transform(UNKNOWN)[:, 1:] == 0).all()
+    np.testing.assert_array_equal(encoder.transform(TRAIN), regressor.features_.transform(TRAIN))
