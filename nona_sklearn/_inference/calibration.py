@@ -24,7 +24,6 @@ from .distribution import (
     Noise,
     Smoothed,
     limits_of,
-    max_distances,
     weighted_mean,
 )
 from .evaluation import Evaluation
@@ -57,11 +56,7 @@ def fit_calibration(
     errors = tuple(
         shape_of(weighted_quantiles(column, sample_weight)) for column in residual.T.cpu().numpy()
     )
-    distances = max_distances(evaluation.extents())
-    noises = [
-        Noise(scale or 1.0, error, distance)
-        for scale, error, distance in zip(scales, errors, distances, strict=True)
-    ]
+    noises = [Noise(scale or 1.0, error) for scale, error in zip(scales, errors, strict=True)]
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]

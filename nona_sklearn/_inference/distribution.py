@@ -9,6 +9,7 @@ beyond a bound of the targets are the bound, and those between whole ones, of co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ Limits = tuple[Tensor, Tensor]
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
+FARTHEST = 1e15  # such point, in deviations of the noise: it is not below the values' rounding
+REACH = 10.0  # of the noise, in its deviations
 N_LEVELS = 400  # of quantiles whose deviation is that of whole numbers
 N_ERRORS = 101  # quantiles that describe the shape of errors
 NORMAL = (0.0,)  # the shape of unknown errors
@@ -80,7 +83,7 @@ class Empirical:
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
-        return self.values.sort(dim=1)
+        return self.values.sort(dim=1, stable=True)
 
     def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
         """Standard deviations, k = 1."""
@@ -113,44 +116,53 @@ class Empirical:
         return weights.gather(1, self._sorted[1].expand_as(weights)).cumsum(dim=1)
 
 
+def _point(step: Tensor) -> Tensor:
+    """The distance from a prediction of a number of steps, each larger than the one before."""
+    return step.sinh().sinh()
+
+
+END = math.asinh(math.asinh(FARTHEST))  # steps
+POINTS = _point(torch.linspace(-END, END, N_POINTS, dtype=torch.float64))
+
+
 class Noise:
     """A mixture of normal distributions of one width around the quantiles of some errors.
 
     `scale` is its standard deviation, `errors` are quantiles of standardised errors. Distribution
     functions of values with noise are evaluated at N_POINTS points, which are closest together
-    near the prediction. Distances of values from it are clipped to `max_distance`.
+    near the prediction. They depend on the scale alone: what a query may not see must not move
+    them.
     """
 
-    def __init__(self, scale: float, errors: Sequence[float], max_distance: float):
-        self.scale, self.max_distance = scale, max_distance
+    def __init__(self, scale: float, errors: Sequence[float]):
+        self.scale = scale
         quantiles = np.asarray(errors)
         spread = min(quantiles.std(), np.subtract(*np.quantile(quantiles, [0.75, 0.25])) / 1.34)
         # Silverman's rule of thumb; without errors, a normal distribution.
         self.width = 0.9 * spread * len(quantiles) ** -0.2 if spread > 0 else 1.0
         self.shrink = np.hypot(quantiles.std(), self.width)  # to a deviation of 1
         self.quantiles = quantiles
-        self.end = np.arcsinh(10 + max_distance / scale)
 
     @cached_property
     def points(self) -> Tensor:
         """Distances from the prediction, ascending, (N_POINTS,)."""
-        steps = torch.linspace(-self.end, self.end, N_POINTS, dtype=torch.float64)
-        return self.scale * steps.sinh()
+        return self.scale * POINTS
 
     def at_points(self, share: float = 1.0) -> Tensor:
         """Distribution functions, at the points, of each point plus a share of the noise.
 
         Of shape (N_POINTS, N_POINTS), a row for each point that noise is added to.
         """
-        difference = (self.points - self.points[:, None]).numpy() / self.scale
+        difference = (POINTS - POINTS[:, None]).numpy()
         if share == 0:
             return torch.from_numpy(np.where(difference < 0, 0.0, 1.0))
-        return torch.from_numpy(np.interp(difference / share, *self._cdf))
+        x, cdf = self._cdf
+        return torch.from_numpy(np.interp(difference / share, x, cdf, left=0.0, right=1.0))
 
     @cached_property
     def _cdf(self) -> tuple[np.ndarray, np.ndarray]:
         """Distances in units of the scale, and the distribution function there."""
-        x = np.linspace(-10, 10, 2001)  # beyond, it is 0 or 1
+        x = np.linspace(-REACH, REACH, 2001)
         standardized = (x[:, None] * self.shrink - self.quantiles) / self.width
         return x, ndtr(standardized).mean(axis=1)
 
@@ -173,8 +185,10 @@ class Smoothed:
     def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
         if limits is None:
             return (variance(weights, self.values) + self.noise.scale**2).sqrt()
-        reached, points = self.reached(weights), self.points_within(limits)
-        low, high, share = points[:, :-1], points[:, 1:], reached.diff(dim=1)  # even in between
+        mass = self.mass(weights)
+        points = self.points_within(limits).clamp(*self.support(mass))
+        low, high = points[:, :-1], points[:, 1:]
+        share = (mass @ self.at_points).diff(dim=1)  # even in between
         mean = (share * (low + high)).sum(dim=1, keepdim=True) / 2
         low, high = low - mean, high - mean
         squares = share * (low.square() + low * high + high.square()) / 3
@@ -186,20 +200,28 @@ class Smoothed:
             return self.points
         return self.points.clamp(*(limit - self.center for limit in limits))
 
-    def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
-        return self.quantiles_of(self.mass(weights), levels)
+    def support(self, mass: Tensor) -> Limits:
+        """Least and largest distances from the center that have weight, (q, 1) each."""
+        low = torch.where(mass > 0, self.points, math.inf).amin(dim=1, keepdim=True)
+        high = torch.where(mass > 0, self.points, -math.inf).amax(dim=1, keepdim=True)
+        reach = REACH * self.noise.scale
+        return low - reach, high + reach
 
-    def quantiles_of(self, mass: Tensor, levels: Tensor) -> Tensor:
-        """Quantiles of levels (k,), (q, k), from the result of :meth:`mass`."""
+    def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
+        mass = self.mass(weights)
         cdf = mass @ self.at_points
         levels = levels.expand(cdf.shape[0], -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
         share = ((levels - low) / (high - low)).nan_to_num(1.0).clamp(0, 1)
-        return self.center + torch.lerp(self.points[after - 1], self.points[after], share)
+        found = torch.lerp(self.points[after - 1], self.points[after], share)
+        return self.center + found.clamp(*self.support(mass))
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
-        return self.interpolated(self.reached(weights), points - self.center)
+        mass, distances = self.mass(weights), points - self.center
+        found = self.interpolated(mass @ self.at_points, distances)
+        low, high = self.support(mass)
+        return torch.where(distances < low, 0.0, torch.where(distances < high, found, 1.0))
 
     def interpolated(self, reached: Tensor, distances: Tensor) -> Tensor:
         """Probabilities at distances (..., k) from those at the points, (..., N_POINTS)."""
@@ -208,9 +230,6 @@ class Smoothed:
         share = ((distances - low) / (high - low)).clamp(0, 1)
         after = after.expand(*reached.shape[:-1], -1)
         found = torch.lerp(reached.gather(-1, after - 1), reached.gather(-1, after), share)
-        # The first and the last point hold the rest, which is much where values are far apart.
-        found = torch.where(distances < self.points[0], 0.0, found)
-        found = torch.where(distances < self.points[-1], found, 1.0)
         return found.clamp_(0, 1)  # sums of weights may round to more than 1
 
     def reached(self, weights: Tensor) -> Tensor:
@@ -228,29 +247,21 @@ class Smoothed:
     @cached_property
     def _positions(self) -> tuple[Tensor, Tensor]:
         """The point before each value, and its relative distance to it, (q, n) each."""
-        largest = self.noise.max_distance
-        distance = (self.values - self.center).clamp_(-largest, largest)  # (q, n)
-        step = 2 * self.noise.end / (len(self.points) - 1)
-        before = ((distance / self.noise.scale).asinh_() + self.noise.end).div_(step)
-        before = before.long().clamp_(0, len(self.points) - 2)
-        low = self.points[before]
-        share = (distance - low).div_(self.points[before + 1] - low)
+        distance = (self.values - self.center) / self.noise.scale  # (q, n)
+        distance.clamp_(-FARTHEST, FARTHEST)
+        before = (distance.asinh().asinh_() + END).div_(2 * END / (N_POINTS - 1))
+        before = before.long().clamp_(0, N_POINTS - 2)
+        points = POINTS.to(distance)
+        low = points[before]
+        share = (distance - low).div_(points[before + 1] - low)
         return before, share.clamp_(0, 1)
 
 
-def max_distances(extents: Tensor) -> list[float]:
-    """Largest distance of each output's values from a prediction, from `Evaluation.extents`."""
-    least, largest = extents
-    return (largest - least).amax(dim=0).tolist()
-
-
-def output_noises(calibration: Calibration, extents: Tensor) -> list[Noise | None]:
+def output_noises(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
     """The noise that a calibration adds to each output."""
-    distances = max_distances(extents)
-    scales = calibration.noise or (0.0,) * len(distances)
-    errors = calibration.errors or (NORMAL,) * len(distances)
-    triples = zip(scales, errors, distances, strict=True)
-    return [Noise(*triple) if triple[0] else None for triple in triples]
+    scales = calibration.noise or (0.0,) * n_outputs
+    errors = calibration.errors or (NORMAL,) * n_outputs
+    return [Noise(*pair) if pair[0] else None for pair in zip(scales, errors, strict=True)]
 
 
 def limits_of(head: NONAHead, shift: Tensor) -> Limits | None:
@@ -273,17 +284,14 @@ class Distribution:
     """Predictive distributions of the queries of an evaluation.
 
     Results are of shape (q, k) or (q, k, n_outputs): a single output has no axis of its own.
-    `extents` are those of the whole bank, where the evaluation is of a part of its rows.
     """
 
-    def __init__(
-        self, evaluation: Evaluation, calibration: Calibration, extents: Tensor | None = None
-    ):
+    def __init__(self, evaluation: Evaluation, calibration: Calibration):
         self.evaluation, self.power = evaluation, calibration.power
-        extents = evaluation.extents() if extents is None else extents
-        self.noises = output_noises(calibration, extents)
+        columns = evaluation.neighbors.columns
+        self.noises = output_noises(calibration, columns.shape[1])
         self.at_points = [
-            None if noise is None else noise.at_points().to(extents) for noise in self.noises
+            None if noise is None else noise.at_points().to(columns) for noise in self.noises
         ]
         self.head = evaluation.one_head
 

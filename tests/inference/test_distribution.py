@@ -81,7 +81,7 @@ def tensors(*values):
 def blur(weights, values, scale, errors=NORMAL, share=1.0):
     """The law of values (n,) or (q, n) with noise, seen from their means."""
     values = values.expand(len(weights), -1)
-    noise = Noise(scale, errors, max_distance=float(values.max() - values.min()))
+    noise = Noise(scale, errors)
     center = (weights * values).sum(dim=1, keepdim=True)
     return Smoothed(values, center, noise, noise.at_points(share))
 
@@ -107,7 +107,7 @@ def test_a_value_without_weight_is_no_quantile():
 
 def test_more_errors_have_narrower_kernels():
     """As 1 / n^(1/5), Silverman's rule: 32 times as many errors, half as wide."""
-    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times, max_distance=0.0) for times in (1, 32))
+    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times) for times in (1, 32))
     assert many.width == pytest.approx(few.width / 2)
 
 
