@@ -72,6 +72,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def _measure(self, data):
         """Measure what a fit to these rows depends on."""
 
+    def _fit_shrinkage(self, bank, splits=None, validation=None):
+        """Shrink predictions, by rows that were not in a network's training."""
+
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
         return bank
@@ -208,6 +211,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
+        self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
         self._measure(data)
         if validation is not None and validation.joins:

@@ -3,7 +3,8 @@
 Their mean is the prediction, but their spread is not that of its error: a network learns weights
 for the mean alone. So a predictive distribution takes the weights to a `power`, which sharpens or
 flattens them, shifts the result back to the prediction, and adds `noise` with the shape of the
-errors on held-out rows. Both are chosen after training (:mod:`.calibration`). Values that are then
+errors on held-out rows. Both are chosen after training (:mod:`.calibration`). Of several outputs,
+draws depend on each other as the errors do. Values that are then
 beyond a bound of the targets are the bound, and those between whole ones, of counts, the nearest.
 """
 
@@ -25,6 +26,7 @@ from .evaluation import Evaluation
 from .weighted_rows import WeightedRows
 
 Limits = tuple[Tensor, Tensor]
+Draw = Callable[[slice, WeightedRows], Tensor]  # samples of some queries, (q, n_outputs, k)
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
@@ -50,6 +52,9 @@ class Calibration:
     errors : tuple of tuple of float, default=()
         Shape of the noise, for each output: quantiles of errors of standard deviation 1, at
         equally spaced levels. Normal by default.
+    ranks : tuple of tuple of int, default=()
+        Dependence of several outputs, for each output: ranks of its errors on the same rows, from
+        0. By default, draws have the dependence of the neighbours' targets.
 
     Examples
     --------
@@ -69,6 +74,17 @@ class Calibration:
     power: float = 1.0
     noise: tuple[float, ...] = ()
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+
+    def draw_levels(self, random: np.random.RandomState, shape: tuple[int, ...]) -> Tensor:
+        """Levels of each output's quantiles, (*shape, n_outputs), that depend as errors do.
+
+        They are ranks of the errors on one row, and anywhere between two ranks, so that those of
+        an output are uniform.
+        """
+        ranks = np.transpose(self.ranks)
+        below = ranks[random.randint(len(ranks), size=shape)]
+        return torch.from_numpy((below + random.uniform(size=below.shape)) / len(ranks))
 
 
 class Empirical:
@@ -287,7 +303,8 @@ class Distribution:
     """
 
     def __init__(self, evaluation: Evaluation, calibration: Calibration):
-        self.evaluation, self.power = evaluation, calibration.power
+        self.evaluation, self.calibration = evaluation, calibration
+        self.power = calibration.power
         columns = evaluation.neighbors.columns
         self.noises = output_noises(calibration, columns.shape[1])
         self.at_points = [
@@ -311,11 +328,15 @@ class Distribution:
         return self._join_blocks(lambda weighted: self.quantiles_of(weighted, levels))
 
     def quantiles_of(self, weighted: WeightedRows, levels: Tensor) -> Tensor:
-        """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs)."""
+        """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs).
+
+        Levels are (k,), or (q, k, n_outputs) if each query and output has its own.
+        """
+        of_outputs = iter(levels.unbind(2) if levels.ndim == 3 else [levels] * len(self.noises))
         return self._of_outputs(
             weighted,
             lambda distribution, weights, shift: self.head.possible(
-                shift + distribution.quantiles(weights, levels.to(weights))
+                shift + distribution.quantiles(weights, next(of_outputs).to(weights))
             ),
         )
 
@@ -339,8 +360,18 @@ class Distribution:
         return self._describe(reached)
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
-        """Samples, (q, k) or (q, n_outputs, k). The outputs of a sample are of one neighbour."""
-        shape = len(self.evaluation), n_samples
+        """Samples, (q, k) or (q, n_outputs, k)."""
+        draw = self._draw_quantiles if self.calibration.ranks else self._draw_neighbors
+        drawn = draw((len(self.evaluation), n_samples), random_state)
+        return self._join(self.evaluation.map_weighted_rows(drawn, precise=True), output_axis=1)
+
+    def _draw_quantiles(self, shape: tuple[int, int], random_state: np.random.RandomState) -> Draw:
+        """Quantiles of each output, at levels that depend on each other as errors do."""
+        levels = self.calibration.draw_levels(random_state, shape)
+        return lambda queries, weighted: self.quantiles_of(weighted, levels[queries]).mT
+
+    def _draw_neighbors(self, shape: tuple[int, int], random_state: np.random.RandomState) -> Draw:
+        """Values of one neighbour for all outputs, plus noise of each."""
         uniform = torch.from_numpy(random_state.uniform(size=shape))
         noise = torch.stack(
             [
@@ -364,7 +395,7 @@ class Distribution:
             drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
             return self.head.possible(drawn).mT
 
-        return self._join(self.evaluation.map_weighted_rows(draw, precise=True), output_axis=1)
+        return draw
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
