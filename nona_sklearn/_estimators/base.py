@@ -768,8 +768,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Their embeddings, targets and names are removed, and the levels of categories that no
         other row of the bank has; such a level is then encoded as an unknown one. What training
-        learned from the rows stays: the networks' weights, scaling, the mean targets of levels,
-        calibration, the vocabulary of texts and the labels of classes.
+        learned from the rows stays: the networks' weights, scaling (with the median of a column,
+        which may be the value of a row), the mean targets of levels, calibration, the vocabulary
+        of texts and the labels of classes.
 
         Parameters
         ----------

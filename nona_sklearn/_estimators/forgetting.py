@@ -19,9 +19,10 @@ from .._utils.files import as_path
 from .._utils.snapshots import EDITING
 
 STAYS = (
-    "the weights of the networks, the scaling of columns, the mean targets of levels, the "
-    "calibration, the vocabulary of texts and the labels of classes, to which the rows have "
-    "contributed; and the ids of the rows, as numbers"
+    "the weights of the networks, the scaling of columns, with their medians, which may be the "
+    "value of a row, the mean targets of levels, the calibration, with ranks of errors, the "
+    "vocabulary of texts and the labels of classes, to which the rows have contributed; and the "
+    "ids of the rows, as numbers"
 )
 
 

@@ -686,7 +686,8 @@ def test_a_half_life_multiplies_sample_weights(data):
     even = reg.bank_.neighbors.log_prior
     reg.fit(X, y, sample_weight=np.arange(1, 91), times=times, half_life=5)
     later = (torch.from_numpy(times) - times.max()) * np.log(2) / 5
-    torch.testing.assert_close(reg.bank_.neighbors.log_prior, even + later.float())
+    changes = reg.bank_.neighbors.log_prior - even - later.float()
+    torch.testing.assert_close(changes, changes[:1].expand(N), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighting", ["softmax", "sigmoid", "entmax", "softplus"])
@@ -695,12 +696,13 @@ def test_added_rows_have_the_half_life_of_fit(data, weighting, tmp_path):
     reg = with_half_life(data, 5, weighting=weighting)
     reg.add_neighbors(X[:3], y[:3], times=[29.0, 34.0, 10_000.0])  # 2,000 half-lives later
     prior = reg.bank_.neighbors.log_prior[-3:] / np.log(2)
-    np.testing.assert_allclose(prior, [0, 1, (10_000 - 29) / 5], rtol=1e-5)
+    np.testing.assert_allclose(prior - prior[0], [0, 1, (10_000 - 29) / 5], rtol=1e-5)
     np.testing.assert_allclose(reg.predict(X), y[2], atol=20)  # finite, near to the last row
     save(reg, tmp_path / "model.nona")
     again = load(tmp_path / "model.nona")
     again.add_neighbors(X[:1], y[:1], times=[39.0])
-    assert again.bank_.neighbors.log_prior[-1].item() == pytest.approx(2 * np.log(2))
+    priors = again.bank_.neighbors.log_prior[[-4, -1]] / np.log(2)
+    assert priors.diff().item() == pytest.approx(2)
 
 
 def test_a_half_life_of_dates_is_a_timedelta(data):
@@ -733,6 +735,22 @@ def test_bad_half_lives_are_named_before_training(data, half_life, message):
 def test_a_half_life_needs_times(data):
     with pytest.raises(ValueError, match="half_life needs times, got 3"):
         NONARegressor(max_iter=10**9).fit(*data[:2], half_life=3)
+
+
+@pytest.mark.parametrize("kind", ["dates", "durations"])
+@pytest.mark.parametrize("half_life", [3.0, datetime.timedelta(minutes=2)])
+def test_a_half_life_of_dates_as_a_number_is_seconds(data, kind, half_life):
+    """0.001 of 29 days are 41 minutes."""
+    X, y, times = data
+    moments = pd.to_timedelta(times, unit="D")
+    if kind == "dates":
+        moments = pd.Timestamp("2024-01-01") + moments
+    with pytest.raises(ValueError, match=r"which is 2505\.6 seconds \(0:41:45.*, got") as error:
+        NONARegressor(max_iter=10**9).fit(X, y, times=moments, half_life=half_life)
+    remedy = (
+        "got 3.0, which is read as seconds: pass a timedelta, such as datetime.timedelta(days="
+    )
+    assert (remedy in str(error.value)) == (half_life == 3.0)
 
 
 def test_months_are_no_length_of_time(data):
@@ -813,11 +831,13 @@ def test_lengths_and_half_lives_at_their_bounds():
         TimeKind("date").length("max_age", "3D")
 
 
-def test_a_half_life_is_relative_to_the_latest_row_of_weight(data):
+def test_a_half_life_is_relative_to_about_the_latest_row_of_weight(data):
+    """Rounded to a multiple of 8 half-lives."""
     X, y, times = data
+    times = times + 1000.0 * (times >= 20)
     reg = NONARegressor(**QUICK)
     reg.fit(X, y, times=times, half_life=10, sample_weight=(times < 20).astype(float))
-    assert reg.bank_.neighbors.log_prior.max() == 0
+    assert abs(reg.bank_.neighbors.log_prior.max()) <= 4 * np.log(2) + 1e-5
 
 
 def test_dates_with_and_without_a_time_zone_do_not_mix(data):
