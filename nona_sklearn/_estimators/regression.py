@@ -436,11 +436,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         edit(self, lambda _: partial(replace, calibration=calibration))
 
     def _fit_shrinkage(self, bank, splits=None, validation=None):
-        head, trained = self.network_.head, _judged(self.history_)
+        head, trained, columns = self.network_.head, _judged(self.history_), bank.neighbors.columns
+        learned = torch.from_numpy(self.targets_.without_outliers(columns.cpu().numpy()))
+        learned = learned.to(columns)
         if validation is not None:
-            limit_by_rows(head, bank, trained, *self._validation_rows(validation))
+            limit_by_rows(head, bank, trained, learned, *self._validation_rows(validation))
         elif bank.n_units >= 2 and splits is not None and splits[0][1] is not None:
-            limit_by_held_out(head, bank, splits, trained)
+            limit_by_held_out(head, bank, splits, trained, learned)
 
     def _validation_rows(self, validation):
         """Embeddings, targets, times and weights of a validation set."""

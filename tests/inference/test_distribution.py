@@ -266,6 +266,27 @@ def test_calibration_keeps_the_mean(raw, reg, plane):
         np.testing.assert_allclose(means, estimator.predict(X_test), atol=0.01)
 
 
+def test_calibration_changes_no_prediction(reg, joint, plane):
+    """Not one bit, also where shrinkage would be fitted differently by the same rows."""
+    X, X_test, y, y_test = plane
+    reg = copy.deepcopy(reg)
+    splits = [Split(np.setdiff1d(range(120), v), v) for v in reg.validation_indices_]
+    for own, _, _ in reg.network_.head.split_by_head(*[reg.bank_.embeddings[:0]] * 2):
+        own.credibility, own.mean_target = (0.3,), (5.0,)
+    several, queries, truth = joint
+    for each, X_new, y_new in ((reg, X_test, y_test), (several, queries, truth)):
+        each = copy.deepcopy(each)
+        before = each.predict(X_new), each.predict(None)
+        for calibrate in (
+            lambda each=each: each.calibrate(),
+            lambda each=each, X_new=X_new, y_new=y_new: each.calibrate(X_new, y_new),
+            lambda: reg._calibrate(reg.bank_, splits),
+        ):
+            calibrate()
+            np.testing.assert_array_equal(each.predict(X_new), before[0])
+            np.testing.assert_array_equal(each.predict(None), before[1])
+
+
 def test_noise_adds_up(raw, plane):
     before = raw.predict(plane[1], return_std=True)[1]
     raw.calibration_ = Calibration(noise=(2.0,))
