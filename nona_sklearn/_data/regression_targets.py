@@ -21,8 +21,8 @@ from .target_checks import (
     refuse_tiny_spread,
 )
 
-
-FAR = 1000  # interdecile ranges from the middle, beyond which a target teaches a network nothing
+#: Interdecile ranges from the middle, beyond which a target teaches a network nothing.
+FAR = 1000
 
 
 @storable

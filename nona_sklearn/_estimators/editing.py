@@ -62,8 +62,8 @@ def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank
                 estimator.bank_ = change(before)
                 return before, estimator.bank_
     raise RuntimeError(
-        f"The bank was not edited: in {MOST_ATTEMPTS} attempts, other threads fitted the estimator "
-        "or replaced its targets meanwhile. Edit it when they are done"
+        f"The bank was not edited: in {MOST_ATTEMPTS} attempts, other threads fitted the "
+        "estimator or replaced its targets meanwhile. Edit it when they are done"
     )
 
 

@@ -68,7 +68,7 @@ def test_an_edit_beside_endless_fits_ends(plane):
         knn.network_ = copy.deepcopy(knn.network_)  # as another thread's fit does
         return lambda bank: bank.keep(np.arange(3))
 
-    with pytest.raises(RuntimeError, match="not edited: in .* attempts, other threads fitted"):
+    with pytest.raises(RuntimeError, match=r"not edited: in .* attempts, other threads fitted"):
         edit(knn, prepare)
     assert 2 < len(n_fits) < 100
     assert knn.bank_ is bank

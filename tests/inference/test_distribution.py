@@ -268,7 +268,7 @@ def test_calibration_keeps_the_mean(raw, reg, plane):
 
 def test_calibration_changes_no_prediction(reg, joint, plane):
     """Not one bit, also where shrinkage would be fitted differently by the same rows."""
-    X, X_test, y, y_test = plane
+    _, X_test, _, y_test = plane
     reg = copy.deepcopy(reg)
     splits = [Split(np.setdiff1d(range(120), v), v) for v in reg.validation_indices_]
     for own, _, _ in reg.network_.head.split_by_head(*[reg.bank_.embeddings[:0]] * 2):
