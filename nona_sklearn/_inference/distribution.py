@@ -99,7 +99,7 @@ class Empirical:
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
-        return self.values.sort(dim=1, stable=True)
+        return self.values.sort(dim=1)
 
     def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
         """Standard deviations, k = 1."""
