@@ -21,6 +21,9 @@ from .target_checks import (
     refuse_tiny_spread,
 )
 
+#: Interdecile ranges from the middle, beyond which a target teaches a network nothing.
+FAR = 1000
+
 
 @storable
 class RegressionTargets:
@@ -40,6 +43,9 @@ class RegressionTargets:
     ----------
     scaler : StandardScaler
         Standardises the columns of the values seen by :meth:`fit`.
+    learned_range : tuple of ndarray, optional
+        To which targets are clipped where a network learns them, if some are beyond all others by
+        orders of magnitude.
     loss : type of Module
         What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
         so that rows may count differently.
@@ -56,6 +62,7 @@ class RegressionTargets:
     # Of files of earlier versions, and of subclasses.
     bounds: Bounds | None = None
     whole: bool = False
+    learned_range: tuple[np.ndarray, np.ndarray] | None = None
 
     def __init__(self, bounds: Bounds | None = None, whole: bool = False):
         self.bounds = bounds
@@ -93,6 +100,8 @@ class RegressionTargets:
         columns = as_columns(values)
         one = values.ndim == 1
         refuse_tiny_spread(columns, lambda output: "y" if one else f"output {output} of y")
+        self.learned_range = range_without_outliers(columns)
+        columns = self.without_outliers(columns)
         # Of a constant this leaves 0, where the variance of weighted rows may round below 0.
         first = columns[0]
         self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)
@@ -167,10 +176,15 @@ class RegressionTargets:
         Returns
         -------
         Tensor of the same shape
-            Each output with mean 0 and standard deviation 1, float32.
+            Each output with mean 0 and standard deviation 1, float32. Values that are beyond all
+            others by orders of magnitude are at the end of `learned_range`.
         """
-        scaled = self.scaler.transform(as_columns(values))
+        scaled = self.scaler.transform(self.without_outliers(as_columns(values)))
         return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
+
+    def without_outliers(self, columns: np.ndarray) -> np.ndarray:
+        """Targets (n, n_outputs) as a network learns them, in their units."""
+        return columns if self.learned_range is None else columns.clip(*self.learned_range)
 
     @property
     def unit(self) -> Tensor:
@@ -251,6 +265,22 @@ class RegressionTargets:
         return split_in_turns(
             order, groups, len(values), n_networks, validation_fraction, random_state
         )
+
+
+def range_without_outliers(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Ends, (n_outputs,) each, between which all targets are but the farthest; None: all are.
+
+    They are multiples of the interdecile range, not targets of rows.
+    """
+    low, high = np.quantile(columns, [0.1, 0.9], axis=0)
+    center, spread = (low + high) / 2, high - low
+    sizes = abs(columns - center) / np.where(spread > 0, spread, np.inf)
+    far = sizes > FAR
+    if not far.any():
+        return None
+    reach = 2 ** np.ceil(np.log2(np.where(far, 0.5, sizes).max(axis=0).clip(0.5)))
+    reach = np.where(far.any(axis=0), reach * spread, np.inf)
+    return center - reach, center + reach
 
 
 def as_columns(values: Tensor | np.ndarray) -> np.ndarray:

@@ -53,7 +53,8 @@ class RowSelection:
                 "sample_weight must be above zero for at least 2 rows, got "
                 f"{len(numbers)} of {n_given}"
             )
-        unit = float(sample_weight.max())
+        largest = sample_weight.max()  # an extreme is of one row, which may be removed
+        unit = float(largest * (sample_weight[numbers] / largest).mean())
         return cls(n_given, numbers, unit, log_prior(sample_weight[numbers], unit))
 
     def select(self, rows: Any) -> Any:

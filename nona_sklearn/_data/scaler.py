@@ -41,7 +41,8 @@ class SmoothClipScaler(RobustScaler):
     skewed_ : ndarray of shape (n_skewed,)
         Numbers of the skewed columns.
     quantiles_, scores_ : ndarray of shape (101, n_skewed)
-        Their quantiles, and the normal score of each. Those of equal quantiles are equal.
+        Their quantiles, each the mean of two rows' values, and the normal score of each. Those of
+        equal quantiles are equal.
     """
 
     center_: np.ndarray
@@ -75,7 +76,9 @@ class SmoothClipScaler(RobustScaler):
         """Describe skewed columns, but those of few values, and scale their normal scores."""
         many = [len(np.unique(column)) > SKEWED_VALUES for column in X[:, skewed].T]
         self.skewed_ = skewed = skewed[many]
-        quantiles = np.quantile(X[:, skewed] / unit[skewed], LEVELS, axis=0)
+        # Means of two rows: a scaler, which is stored, shall not hold the value of one.
+        ordered = np.sort(X[:, skewed] / unit[skewed], axis=0)
+        quantiles = np.quantile((ordered[:-1] + ordered[1:]) / 2, LEVELS, axis=0, method="lower")
         self.quantiles_ = quantiles * unit[self.skewed_]
         scores = [_normal_scores(column) for column in quantiles.T]
         self.scores_ = np.reshape(scores, (-1, len(LEVELS))).T

@@ -20,6 +20,7 @@ from .tables import as_dense, column_named, is_frame
 
 #: Shortest half-life, of the time of all rows: with a shorter one, weights are beyond float32.
 LEAST_HALF_LIFE = 0.001
+LATEST_STEP = 8  # half-lives, of which the time of the latest row is rounded to a multiple
 MOST_HALF_LIVES = 10**6  # of a time added later: float32 resolves a tenth of one by then
 KINDS = {"number": "numbers", "date": "dates", "duration": "durations"}
 
@@ -40,7 +41,8 @@ class TimeKind:
     half_life : float, default=inf
         By how much later another row weighs twice as much, in units of the times.
     latest : float, default=0.0
-        Time of rows whose weight is not changed by their age.
+        Time at which a row's weight is not changed by its age: near the latest row, and rounded,
+        so that it is not the time of a row that may be removed.
     """
 
     kind: str
@@ -61,11 +63,20 @@ class TimeKind:
             return self
         found, least = self.length("half_life", half_life), LEAST_HALF_LIFE * np.ptp(times)
         if found <= least:
+            shown, remedy = f"{least:g}", ""
+            if self.kind != "number":
+                shown = f"{least:g} seconds ({timedelta(seconds=least)})"
+                if not isinstance(half_life, timedelta | np.timedelta64):
+                    remedy = (
+                        f", which is read as seconds: pass a timedelta, such as "
+                        f"datetime.timedelta(days={half_life!r})"
+                    )
             raise ValueError(
                 f"half_life must be above {LEAST_HALF_LIFE} of the time from the first row to the "
-                f"last, which is {least:g}, got {half_life!r}"
+                f"last, which is {shown}, got {half_life!r}{remedy}"
             )
-        return replace(self, half_life=found, latest=float(times.max()))
+        step = LATEST_STEP * found
+        return replace(self, half_life=found, latest=float(np.round(times.max() / step) * step))
 
     def log_prior(self, times: Tensor) -> Tensor | None:
         """Logarithms of what rows of some times, (n,), weigh by their age; None: they are equal.

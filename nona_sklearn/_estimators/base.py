@@ -76,6 +76,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def _measure(self, data):
         """Measure what a fit to these rows depends on."""
 
+    def _fit_shrinkage(self, bank, splits=None, validation=None):
+        """Shrink predictions, by rows that were not in a network's training."""
+
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
         return bank
@@ -213,6 +216,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
+        self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
         self._excess_of_unknown = excess_of_unknown(self, data, splits)
         self._measure(data)
@@ -773,8 +777,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Their embeddings, targets and names are removed, and the levels of categories that no
         other row of the bank has; such a level is then encoded as an unknown one. What training
-        learned from the rows stays: the networks' weights, scaling, the shares and mean targets of
-        levels, calibration, the vocabulary of texts and the labels of classes.
+        learned from the rows stays: the networks' weights, scaling (with the median of a column,
+        which may be the value of a row), the shares and mean targets of levels, calibration, the
+        vocabulary of texts and the labels of classes.
 
         Parameters
         ----------

@@ -31,6 +31,8 @@ from .queries import embedded, levels_of, times_given
 #: Most pairs of queries and rows for a compression: that are searched, or whose weights are held.
 SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
 
+MOST_ATTEMPTS = 20  # at an edit, during which other threads fit
+
 Change = Callable[[NeighborBank], NeighborBank]
 
 
@@ -45,9 +47,14 @@ def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank
         Takes a snapshot of the estimator, and returns what makes the new bank of the present
         one. What calls the caller's code or needs no lock is done here. It is called again
         where another thread has ended a fit, or set other targets, in the meantime.
+
+    Raises
+    ------
+    RuntimeError
+        If that happens again and again.
     """
     check_is_fitted(estimator)
-    while True:
+    for _ in range(MOST_ATTEMPTS):
         fitted = snapshot(estimator)
         change = prepare(fitted)
         with EDITING.held():
@@ -55,6 +62,10 @@ def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank
                 before = estimator.bank_
                 estimator.bank_ = change(before)
                 return before, estimator.bank_
+    raise RuntimeError(
+        f"The bank was not edited: in {MOST_ATTEMPTS} attempts, other threads fitted the "
+        "estimator or replaced its targets meanwhile. Edit it when they are done"
+    )
 
 
 def _added_to(estimator: Any) -> tuple:

@@ -19,8 +19,9 @@ from .._utils.files import as_path
 from .._utils.snapshots import EDITING
 
 STAYS = (
-    "the weights of the networks, the scaling of columns, the shares and mean targets of levels, "
-    "the calibration, the vocabulary of texts and the labels of classes, to which the rows have "
+    "the weights of the networks, the scaling of columns, with their medians, which may be the "
+    "value of a row, the shares and mean targets of levels, the calibration, with ranks of "
+    "errors, the vocabulary of texts and the labels of classes, to which the rows have "
     "contributed; and the ids of the rows, as numbers"
 )
 

@@ -314,7 +314,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draw samples from the predictive distributions.
 
-        The outputs of a sample come from one neighbour, so their dependence is that of the bank.
+        The outputs of a sample depend on each other as the errors of the rows that calibrated the
+        distributions do, so that sums and differences of outputs have distributions, too.
 
         Parameters
         ----------
@@ -436,21 +437,33 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
         edit(self, lambda _: partial(replace, calibration=calibration))
 
+    def _fit_shrinkage(self, bank, splits=None, validation=None):
+        head, trained, columns = self.network_.head, _judged(self.history_), bank.neighbors.columns
+        learned = torch.from_numpy(self.targets_.without_outliers(columns.cpu().numpy()))
+        learned = learned.to(columns)
+        if validation is not None:
+            limit_by_rows(head, bank, trained, learned, *self._validation_rows(validation))
+        elif bank.n_units >= 2 and splits is not None and splits[0][1] is not None:
+            limit_by_held_out(head, bank, splits, trained, learned)
+
+    def _validation_rows(self, validation):
+        """Embeddings, targets, times and weights of a validation set."""
+        query, times = embedded(self, validation.X), times_of(self, validation.X)
+        truth = checked_values(self, validation.y, len(query))
+        return query, truth, times, validation.weights(truth.device)
+
     def _calibrate(self, bank, splits=None, validation=None):
+        """Return a bank with the calibration of its predictive distributions."""
         head = self.network_.head
         if validation is not None:
-            query, times = embedded(self, validation.X), times_of(self, validation.X)
-            truth = checked_values(self, validation.y, len(query))
-            weights = validation.weights(truth.device)
+            query, truth, times, weights = self._validation_rows(validation)
             optimism = self.n_neighbors == "auto"
-            limit_by_rows(head, bank, _judged(self.history_), query, truth, times, weights)
             found = calibrate_on_rows(head, bank, query, truth, times, weights, optimism)
             return replace(bank, calibration=found)
         if bank.n_units < 2:  # without a known error, the distribution of the targets
             return replace(bank, calibration=Calibration())
         if splits is None or splits[0][1] is None:
             return replace(bank, calibration=calibrate_on_bank(head, bank))
-        limit_by_held_out(head, bank, splits, _judged(self.history_))
         calibration = calibrate_on_held_out(head, bank, splits, self.n_neighbors == "auto")
         return replace(bank, calibration=calibration)
 

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from .._data.sample_weight import apply_weights, weighted_quantiles
@@ -24,7 +25,6 @@ from .distribution import (
     Noise,
     Smoothed,
     limits_of,
-    max_distances,
     weighted_mean,
 )
 from .evaluation import Evaluation
@@ -36,10 +36,15 @@ SCORE_PAIRS = 2**21  # that are weighed for each candidate of the grid
 #: Where n validation rows chose the number of neighbours, their mean squared error is too small:
 #: that of new rows is about ``1 + OPTIMISM / n`` of it.
 OPTIMISM = 5
+JOINT_ROWS = 1000  # most of the rows whose errors show how outputs depend on each other
+SHARED_ROWS = 10  # rows for each output, with which networks show what they share of its errors
 
 
 def fit_calibration(
-    evaluation: Evaluation, residual: Tensor, sample_weight: Tensor | None = None
+    evaluation: Evaluation,
+    residual: Tensor,
+    sample_weight: Tensor | None = None,
+    joint: Tensor | None = None,
 ) -> Calibration:
     """Find the power and the noise with the best coverage, of those with about the lowest CRPS.
 
@@ -51,17 +56,16 @@ def fit_calibration(
         Truth minus prediction.
     sample_weight : Tensor of shape (q,), optional
         Weights of the rows, with a mean of 1; None: all 1.
+    joint : Tensor of shape (q, n_outputs), optional
+        Errors that depend on each other as those of new rows; None: the residuals.
     """
+    ranks = ranks_of(residual if joint is None else joint, sample_weight)
     columns = evaluation.neighbors.columns.T
     scales = _scales(residual, sample_weight, columns)
     errors = tuple(
         shape_of(weighted_quantiles(column, sample_weight)) for column in residual.T.cpu().numpy()
     )
-    distances = max_distances(evaluation.extents())
-    noises = [
-        Noise(scale or 1.0, error, distance)
-        for scale, error, distance in zip(scales, errors, distances, strict=True)
-    ]
+    noises = [Noise(scale or 1.0, error) for scale, error in zip(scales, errors, strict=True)]
     at_points = [
         torch.cat([noise.at_points(s) for s in NOISES], 1).to(columns) for noise in noises
     ]
@@ -94,7 +98,8 @@ def fit_calibration(
     coverage = (sum(covered) / len(evaluation)).unflatten(1, (len(POWERS), -1))
     miss = torch.where(_as_low(torch.cat(scores)), _miscoverage(coverage), torch.inf).cpu().numpy()
     power, noise = np.unravel_index(np.argmin(miss), miss.shape)
-    return Calibration(POWERS[power], tuple(NOISES[noise] * scale for scale in scales), errors)
+    noise_scales = tuple(NOISES[noise] * scale for scale in scales)
+    return Calibration(POWERS[power], noise_scales, errors, ranks)
 
 
 def _scales(residual: Tensor, sample_weight: Tensor | None, columns: Tensor) -> list[float]:
@@ -152,6 +157,22 @@ def shape_of(errors: np.ndarray) -> tuple[float, ...]:
     levels = (np.arange(N_ERRORS) + 0.5) / N_ERRORS
     centered = errors - errors.mean()
     return tuple(np.quantile(centered / (centered.std() or 1.0), levels).tolist())
+
+
+def ranks_of(errors: Tensor, sample_weight: Tensor | None) -> tuple[tuple[int, ...], ...]:
+    """Ranks of errors (q, n_outputs) on some rows, drawn in proportion to their weights.
+
+    The rows are in the order of the first output's errors, so that they are nobody's. A single
+    output has none.
+    """
+    if errors.shape[1] == 1:
+        return ()
+    weights = np.ones(len(errors)) if sample_weight is None else sample_weight.cpu().numpy()
+    n_rows = min(len(errors), JOINT_ROWS)
+    reached = weights.cumsum() / weights.sum()
+    rows = reached.searchsorted((np.arange(n_rows) + 0.5) / n_rows).clip(max=len(errors) - 1)
+    ranks = rankdata(errors[rows].cpu().numpy(), method="ordinal", axis=0).astype(int) - 1
+    return tuple(map(tuple, ranks[ranks[:, 0].argsort()].T.tolist()))
 
 
 def calibrate_on_rows(
@@ -219,10 +240,12 @@ def calibrate_on_held_out(
     share = share.clamp(1 / len(held_out), 1)  # 1 / K if nothing is shared
     if chose_n_neighbors:
         share = share * (1 + OPTIMISM / float(np.mean([each.n_valid for each in held_out])))
+    joint = residual @ _shared_part(residual, residuals_apart(rows, residuals)[1], len(held_out))
     residual = residual * share.sqrt()
     limits = [each.limits for each in held_out if each.limits is not None]
     before = np.concatenate(limits)[first] if limits else None
-    return fit_calibration(evaluate_rows(head, bank, all_rows, before), residual, sample_weight)
+    evaluation = evaluate_rows(head, bank, all_rows, before)
+    return fit_calibration(evaluation, residual, sample_weight, joint)
 
 
 def _averaged_out(
@@ -235,16 +258,44 @@ def _averaged_out(
     same holds for squared mean absolute values. They are used since two networks share few rows,
     and outliers would dominate a mean square.
     """
+    shared, differences = residuals_apart(held_out, residuals)
+    if len(shared) == 0:
+        return torch.zeros_like(residuals[0][0])
+    apart = _mean_size(differences, sample_weight_of(log_prior, shared))
+    return apart.square() / 2 * (1 - 1 / len(held_out))
+
+
+def residuals_apart(
+    held_out: list[np.ndarray], residuals: list[Tensor]
+) -> tuple[np.ndarray, Tensor]:
+    """Rows that a network and the next did not train on, and how their residuals differ."""
     shared, differences = [held_out[0][:0]], [residuals[0][:0]]
     for k in range(len(held_out) - 1):
         both, ours, theirs = np.intersect1d(held_out[k], held_out[k + 1], return_indices=True)
         shared.append(both)
         differences.append(residuals[k][ours] - residuals[k + 1][theirs])
-    sample_weight = sample_weight_of(log_prior, np.concatenate(shared))
-    if sum(map(len, shared)) == 0:
-        return torch.zeros_like(residuals[0][0])
-    apart = _mean_size(torch.cat(differences), sample_weight)
-    return apart.square() / 2 * (1 - 1 / len(held_out))
+    return np.concatenate(shared), torch.cat(differences)
+
+
+def _shared_part(residual: Tensor, differences: Tensor, n_networks: int) -> Tensor:
+    """What turns errors (q, c) of one network into errors that depend as the average's, (c, c).
+
+    An error of a sum of outputs may be shared where that of each output is not. So the covariance
+    matrix loses what averages out, as in :func:`_averaged_out`, in the units in which it is 1.
+    """
+    n_outputs = residual.shape[1]
+    if n_outputs == 1 or len(differences) < SHARED_ROWS * n_outputs:
+        return torch.eye(n_outputs).to(residual)
+    covariance = residual.mT @ residual / len(residual)
+    apart = differences.mT @ differences / len(differences)
+    sizes, directions = torch.linalg.eigh(covariance)
+    some = sizes > sizes.amax() * n_outputs * torch.finfo(sizes.dtype).eps
+    roots, directions = sizes[some].sqrt(), directions[:, some]
+    whiten, restore = directions / roots, (directions * roots).mT
+    averaged_out = whiten.mT @ apart @ whiten / 2 * (1 - 1 / n_networks)
+    shares, axes = torch.linalg.eigh(averaged_out)
+    kept = (1 - shares).clamp(1 / n_networks, 1).sqrt()
+    return whiten @ (axes * kept) @ axes.mT @ restore
 
 
 def _mean_size(errors: Tensor, sample_weight: Tensor | None) -> Tensor:

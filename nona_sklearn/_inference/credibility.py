@@ -21,11 +21,16 @@ LEAST_ROWS = 50  # of fewer validation rows, even good predictions are within ch
 
 
 def limit_by_held_out(
-    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split], judged: list[int]
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
+    judged: list[int],
+    learned: Tensor,
 ) -> None:
     """Set the credibility of some networks' heads, by the validation rows of these together.
 
-    Of fewer than 50 rows, all predictions stay credible.
+    Of fewer than 50 rows, all predictions stay credible. `learned`, (n, n_outputs), are the
+    targets of the bank as the networks learned them, whose mean takes the rest.
     """
     if not (judged and _adjusts(head)):
         return
@@ -34,13 +39,14 @@ def limit_by_held_out(
     predictions = torch.cat([each.predictions for each in held_out])
     truth = torch.cat([each.truth for each in held_out])
     weights = sample_weight_of(bank.neighbors.log_prior, rows)
-    _limit(head, bank, judged, predictions, truth, weights)
+    _limit(head, bank, judged, learned, predictions, truth, weights)
 
 
 def limit_by_rows(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     judged: list[int],
+    learned: Tensor,
     query: Tensor,
     truth: Tensor,
     limits: Tensor | None = None,
@@ -56,20 +62,21 @@ def limit_by_rows(
     evaluation, truth, sample_weight = found.without_isolated(truth, sample_weight)
     shape = len(truth), bank.neighbors.columns.shape[1]
     predictions = evaluation.mean().reshape(shape)
-    _limit(head, bank, judged, predictions, truth.reshape(shape), sample_weight)
+    _limit(head, bank, judged, learned, predictions, truth.reshape(shape), sample_weight)
 
 
 def _limit(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     judged: list[int],
+    learned: Tensor,
     predictions: Tensor,
     truth: Tensor,
     sample_weight: Tensor | None,
 ) -> None:
     if len(truth) < LEAST_ROWS:
         return
-    mean = prior_mean(bank.neighbors.columns, bank.neighbors.log_prior)
+    mean = prior_mean(learned, bank.neighbors.log_prior)
     credibility = credibility_of(predictions, truth, sample_weight)
     heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])
     for i in judged:

@@ -3,12 +3,14 @@
 Their mean is the prediction, but their spread is not that of its error: a network learns weights
 for the mean alone. So a predictive distribution takes the weights to a `power`, which sharpens or
 flattens them, shifts the result back to the prediction, and adds `noise` with the shape of the
-errors on held-out rows. Both are chosen after training (:mod:`.calibration`). Values that are then
+errors on held-out rows. Both are chosen after training (:mod:`.calibration`). Of several outputs,
+draws depend on each other as the errors do. Values that are then
 beyond a bound of the targets are the bound, and those between whole ones, of counts, the nearest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,9 +26,12 @@ from .evaluation import Evaluation
 from .weighted_rows import WeightedRows
 
 Limits = tuple[Tensor, Tensor]
+Draw = Callable[[slice, WeightedRows], Tensor]  # samples of some queries, (q, n_outputs, k)
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of the error
 N_POINTS = 256  # at which a distribution with noise is evaluated
+FARTHEST = 1e15  # such point, in deviations of the noise: it is not below the values' rounding
+REACH = 10.0  # of the noise, in its deviations
 N_LEVELS = 400  # of quantiles whose deviation is that of whole numbers
 N_ERRORS = 101  # quantiles that describe the shape of errors
 NORMAL = (0.0,)  # the shape of unknown errors
@@ -47,6 +52,9 @@ class Calibration:
     errors : tuple of tuple of float, default=()
         Shape of the noise, for each output: quantiles of errors of standard deviation 1, at
         equally spaced levels. Normal by default.
+    ranks : tuple of tuple of int, default=()
+        Dependence of several outputs, for each output: ranks of its errors on the same rows, from
+        0. By default, draws have the dependence of the neighbours' targets.
 
     Examples
     --------
@@ -66,6 +74,17 @@ class Calibration:
     power: float = 1.0
     noise: tuple[float, ...] = ()
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+    ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+
+    def draw_levels(self, random: np.random.RandomState, shape: tuple[int, ...]) -> Tensor:
+        """Levels of each output's quantiles, (*shape, n_outputs), that depend as errors do.
+
+        They are ranks of the errors on one row, and anywhere between two ranks, so that those of
+        an output are uniform.
+        """
+        ranks = np.transpose(self.ranks)
+        below = ranks[random.randint(len(ranks), size=shape)]
+        return torch.from_numpy((below + random.uniform(size=below.shape)) / len(ranks))
 
 
 class Empirical:
@@ -113,44 +132,53 @@ class Empirical:
         return weights.gather(1, self._sorted[1].expand_as(weights)).cumsum(dim=1)
 
 
+def _point(step: Tensor) -> Tensor:
+    """The distance from a prediction of a number of steps, each larger than the one before."""
+    return step.sinh().sinh()
+
+
+END = math.asinh(math.asinh(FARTHEST))  # steps
+POINTS = _point(torch.linspace(-END, END, N_POINTS, dtype=torch.float64))
+
+
 class Noise:
     """A mixture of normal distributions of one width around the quantiles of some errors.
 
     `scale` is its standard deviation, `errors` are quantiles of standardised errors. Distribution
     functions of values with noise are evaluated at N_POINTS points, which are closest together
-    near the prediction. Distances of values from it are clipped to `max_distance`.
+    near the prediction. They depend on the scale alone: what a query may not see must not move
+    them.
     """
 
-    def __init__(self, scale: float, errors: Sequence[float], max_distance: float):
-        self.scale, self.max_distance = scale, max_distance
+    def __init__(self, scale: float, errors: Sequence[float]):
+        self.scale = scale
         quantiles = np.asarray(errors)
         spread = min(quantiles.std(), np.subtract(*np.quantile(quantiles, [0.75, 0.25])) / 1.34)
         # Silverman's rule of thumb; without errors, a normal distribution.
         self.width = 0.9 * spread * len(quantiles) ** -0.2 if spread > 0 else 1.0
         self.shrink = np.hypot(quantiles.std(), self.width)  # to a deviation of 1
         self.quantiles = quantiles
-        self.end = np.arcsinh(10 + max_distance / scale)
 
     @cached_property
     def points(self) -> Tensor:
         """Distances from the prediction, ascending, (N_POINTS,)."""
-        steps = torch.linspace(-self.end, self.end, N_POINTS, dtype=torch.float64)
-        return self.scale * steps.sinh()
+        return self.scale * POINTS
 
     def at_points(self, share: float = 1.0) -> Tensor:
         """Distribution functions, at the points, of each point plus a share of the noise.
 
         Of shape (N_POINTS, N_POINTS), a row for each point that noise is added to.
         """
-        difference = (self.points - self.points[:, None]).numpy() / self.scale
+        difference = (POINTS - POINTS[:, None]).numpy()
         if share == 0:
             return torch.from_numpy(np.where(difference < 0, 0.0, 1.0))
-        return torch.from_numpy(np.interp(difference / share, *self._cdf))
+        x, cdf = self._cdf
+        return torch.from_numpy(np.interp(difference / share, x, cdf, left=0.0, right=1.0))
 
     @cached_property
     def _cdf(self) -> tuple[np.ndarray, np.ndarray]:
         """Distances in units of the scale, and the distribution function there."""
-        x = np.linspace(-10, 10, 2001)  # beyond, it is 0 or 1
+        x = np.linspace(-REACH, REACH, 2001)
         standardized = (x[:, None] * self.shrink - self.quantiles) / self.width
         return x, ndtr(standardized).mean(axis=1)
 
@@ -173,8 +201,10 @@ class Smoothed:
     def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
         if limits is None:
             return (variance(weights, self.values) + self.noise.scale**2).sqrt()
-        reached, points = self.reached(weights), self.points_within(limits)
-        low, high, share = points[:, :-1], points[:, 1:], reached.diff(dim=1)  # even in between
+        mass = self.mass(weights)
+        points = self.points_within(limits).clamp(*self.support(mass))
+        low, high = points[:, :-1], points[:, 1:]
+        share = (mass @ self.at_points).diff(dim=1)  # even in between
         mean = (share * (low + high)).sum(dim=1, keepdim=True) / 2
         low, high = low - mean, high - mean
         squares = share * (low.square() + low * high + high.square()) / 3
@@ -186,20 +216,28 @@ class Smoothed:
             return self.points
         return self.points.clamp(*(limit - self.center for limit in limits))
 
-    def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
-        return self.quantiles_of(self.mass(weights), levels)
+    def support(self, mass: Tensor) -> Limits:
+        """Least and largest distances from the center that have weight, (q, 1) each."""
+        low = torch.where(mass > 0, self.points, math.inf).amin(dim=1, keepdim=True)
+        high = torch.where(mass > 0, self.points, -math.inf).amax(dim=1, keepdim=True)
+        reach = REACH * self.noise.scale
+        return low - reach, high + reach
 
-    def quantiles_of(self, mass: Tensor, levels: Tensor) -> Tensor:
-        """Quantiles of levels (k,), (q, k), from the result of :meth:`mass`."""
+    def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
+        mass = self.mass(weights)
         cdf = mass @ self.at_points
         levels = levels.expand(cdf.shape[0], -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, cdf.shape[1] - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
         share = ((levels - low) / (high - low)).nan_to_num(1.0).clamp(0, 1)
-        return self.center + torch.lerp(self.points[after - 1], self.points[after], share)
+        found = torch.lerp(self.points[after - 1], self.points[after], share)
+        return self.center + found.clamp(*self.support(mass))
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
-        return self.interpolated(self.reached(weights), points - self.center)
+        mass, distances = self.mass(weights), points - self.center
+        found = self.interpolated(mass @ self.at_points, distances)
+        low, high = self.support(mass)
+        return torch.where(distances < low, 0.0, torch.where(distances < high, found, 1.0))
 
     def interpolated(self, reached: Tensor, distances: Tensor) -> Tensor:
         """Probabilities at distances (..., k) from those at the points, (..., N_POINTS)."""
@@ -208,9 +246,6 @@ class Smoothed:
         share = ((distances - low) / (high - low)).clamp(0, 1)
         after = after.expand(*reached.shape[:-1], -1)
         found = torch.lerp(reached.gather(-1, after - 1), reached.gather(-1, after), share)
-        # The first and the last point hold the rest, which is much where values are far apart.
-        found = torch.where(distances < self.points[0], 0.0, found)
-        found = torch.where(distances < self.points[-1], found, 1.0)
         return found.clamp_(0, 1)  # sums of weights may round to more than 1
 
     def reached(self, weights: Tensor) -> Tensor:
@@ -228,13 +263,13 @@ class Smoothed:
     @cached_property
     def _positions(self) -> tuple[Tensor, Tensor]:
         """The point before each value, and its relative distance to it, (q, n) each."""
-        largest = self.noise.max_distance
-        distance = (self.values - self.center).clamp_(-largest, largest)  # (q, n)
-        step = 2 * self.noise.end / (len(self.points) - 1)
-        before = ((distance / self.noise.scale).asinh_() + self.noise.end).div_(step)
-        before = before.long().clamp_(0, len(self.points) - 2)
-        low = self.points[before]
-        share = (distance - low).div_(self.points[before + 1] - low)
+        distance = (self.values - self.center) / self.noise.scale  # (q, n)
+        distance.clamp_(-FARTHEST, FARTHEST)
+        before = (distance.asinh().asinh_() + END).div_(2 * END / (N_POINTS - 1))
+        before = before.long().clamp_(0, N_POINTS - 2)
+        points = POINTS.to(distance)
+        low = points[before]
+        share = (distance - low).div_(points[before + 1] - low)
         return before, share.clamp_(0, 1)
 
 
@@ -263,19 +298,11 @@ class Widened:
         return mean + (points - mean) / self.factor
 
 
-def max_distances(extents: Tensor) -> list[float]:
-    """Largest distance of each output's values from a prediction, from `Evaluation.extents`."""
-    least, largest = extents
-    return (largest - least).amax(dim=0).tolist()
-
-
-def output_noises(calibration: Calibration, extents: Tensor) -> list[Noise | None]:
+def output_noises(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
     """The noise that a calibration adds to each output."""
-    distances = max_distances(extents)
-    scales = calibration.noise or (0.0,) * len(distances)
-    errors = calibration.errors or (NORMAL,) * len(distances)
-    triples = zip(scales, errors, distances, strict=True)
-    return [Noise(*triple) if triple[0] else None for triple in triples]
+    scales = calibration.noise or (0.0,) * n_outputs
+    errors = calibration.errors or (NORMAL,) * n_outputs
+    return [Noise(*pair) if pair[0] else None for pair in zip(scales, errors, strict=True)]
 
 
 def limits_of(head: NONAHead, shift: Tensor) -> Limits | None:
@@ -298,17 +325,15 @@ class Distribution:
     """Predictive distributions of the queries of an evaluation.
 
     Results are of shape (q, k) or (q, k, n_outputs): a single output has no axis of its own.
-    `extents` are those of the whole bank, where the evaluation is of a part of its rows.
     """
 
-    def __init__(
-        self, evaluation: Evaluation, calibration: Calibration, extents: Tensor | None = None
-    ):
-        self.evaluation, self.power = evaluation, calibration.power
-        extents = evaluation.extents() if extents is None else extents
-        self.noises = output_noises(calibration, extents)
+    def __init__(self, evaluation: Evaluation, calibration: Calibration):
+        self.evaluation, self.calibration = evaluation, calibration
+        self.power = calibration.power
+        columns = evaluation.neighbors.columns
+        self.noises = output_noises(calibration, columns.shape[1])
         self.at_points = [
-            None if noise is None else noise.at_points().to(extents) for noise in self.noises
+            None if noise is None else noise.at_points().to(columns) for noise in self.noises
         ]
         self.head = evaluation.one_head
 
@@ -330,12 +355,16 @@ class Distribution:
     def quantiles_of(
         self, weighted: WeightedRows, widths: Tensor | None, levels: Tensor
     ) -> Tensor:
-        """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs)."""
+        """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs).
+
+        Levels are (k,), or (q, k, n_outputs) if each query and output has its own.
+        """
+        of_outputs = iter(levels.unbind(2) if levels.ndim == 3 else [levels] * len(self.noises))
         return self._of_outputs(
             weighted,
             widths,
             lambda distribution, weights, shift: self.head.possible(
-                shift + distribution.quantiles(weights, levels.to(weights))
+                shift + distribution.quantiles(weights, next(of_outputs).to(weights))
             ),
         )
 
@@ -359,8 +388,22 @@ class Distribution:
         return self._describe(reached)
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
-        """Samples, (q, k) or (q, n_outputs, k). The outputs of a sample are of one neighbour."""
-        shape = len(self.evaluation), n_samples
+        """Samples, (q, k) or (q, n_outputs, k)."""
+        draw = self._draw_quantiles if self.calibration.ranks else self._draw_neighbors
+        drawn = draw((len(self.evaluation), n_samples), random_state)
+        return self._join(self.evaluation.map_weighted_rows(drawn, precise=True), output_axis=1)
+
+    def _draw_quantiles(self, shape: tuple[int, int], random_state: np.random.RandomState) -> Draw:
+        """Quantiles of each output, at levels that depend on each other as errors do."""
+        levels = self.calibration.draw_levels(random_state, shape)
+
+        def draw(queries, weighted):
+            return self.quantiles_of(weighted, self._widths_of(queries), levels[queries]).mT
+
+        return draw
+
+    def _draw_neighbors(self, shape: tuple[int, int], random_state: np.random.RandomState) -> Draw:
+        """Values of one neighbour for all outputs, plus noise of each."""
         uniform = torch.from_numpy(random_state.uniform(size=shape))
         noise = torch.stack(
             [
@@ -382,12 +425,12 @@ class Distribution:
             shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
-            if self.evaluation.widths is not None:
+            if (widths := self._widths_of(queries)) is not None:
                 mean = _means(weighted.weights(), values)[:, None]
-                drawn = mean + self.evaluation.widths[queries, None] * (drawn - mean)
+                drawn = mean + widths[:, None] * (drawn - mean)
             return self.head.possible(drawn).mT
 
-        return self._join(self.evaluation.map_weighted_rows(draw, precise=True), output_axis=1)
+        return draw
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
@@ -419,13 +462,17 @@ class Distribution:
 
         It takes the factors of their widths, (q, 1), too.
         """
-        widths = self.evaluation.widths
 
         def of_block(queries: slice, weighted: WeightedRows) -> Tensor:
-            return function(weighted, None if widths is None else widths[queries])
+            return function(weighted, self._widths_of(queries))
 
         blocks = self.evaluation.map_weighted_rows(of_block, precise=True)
         return self._join(blocks, output_axis=2)
+
+    def _widths_of(self, queries: slice) -> Tensor | None:
+        """Factors (q, 1) of the widths of some queries; None if all are 1."""
+        widths = self.evaluation.widths
+        return None if widths is None else widths[queries]
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()

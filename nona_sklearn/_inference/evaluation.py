@@ -203,22 +203,6 @@ class Evaluation:
             return positions
         return positions.masked_fill(exclusion.times[positions] >= exclusion.limits[:, None], -1)
 
-    def extents(self) -> Tensor:
-        """Least and largest values, (2, k, n_outputs): of the values, and minus each network's g.
-
-        The adjusted values of a network span at most the largest of these ranges, whatever the
-        attenuation.
-        """
-        values, scale = self.neighbors.columns, self.neighbors.adjustment_scale
-        each = [values]
-        if scale is not None:
-            each += [
-                values - scale * head.adjustments(z).double()
-                for head, _, z in self.split_by_head
-                if head.n_adjusted
-            ]
-        return torch.stack([torch.stack([v.amin(dim=0), v.amax(dim=0)]) for v in each], dim=1)
-
     def effective_sizes(self) -> Tensor:
         """One over the sum of squared weights, (q,); 0 without neighbours."""
 

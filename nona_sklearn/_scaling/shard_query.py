@@ -44,14 +44,11 @@ class Part:
         Their ids.
     candidates : tuple of Candidates
         Which of them can have weight, for each network.
-    extents : Tensor of shape (2, k, c)
-        From :meth:`Evaluation.extents`, of all rows of the bank or shard.
     """
 
     neighbors: Neighbors
     ids: Tensor
     candidates: tuple[Candidates, ...]
-    extents: Tensor
 
 
 @dataclass(frozen=True)
@@ -83,14 +80,12 @@ class ShardQuery:
         n_rows = sum(entry.n_rows for entry in self.shards)
         parts = self.map(part_of, n_rows, n_neighbors)
         starts = [0, *accumulate(len(part.neighbors) for part in parts)]
-        least, largest = torch.stack([part.extents for part in parts], dim=1)
         return Part(
             reduce(Neighbors.join, [part.neighbors for part in parts]),
             torch.cat([part.ids for part in parts]),
             tuple(
                 merge(each, starts) for each in zip(*(p.candidates for p in parts), strict=True)
             ),
-            torch.stack([least.amin(dim=0), largest.amax(dim=0)]),
         )
 
     def of(self, part: Part) -> Evaluation:
@@ -117,14 +112,14 @@ def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int
     if query.ids is not None:
         exclusion = Exclusion(query.ids, ids, query.limits, neighbors.times)
     evaluation = Evaluation(query.head, neighbors, query.query, exclusion)
-    extents, bounds = evaluation.extents(), evaluation.bounds(n_rows)
+    bounds = evaluation.bounds(n_rows)
     if bounds is None:
         light = _without_compared_columns(query.head, neighbors)
-        return Part(light, ids, tuple(evaluation.compare_all()), extents)
+        return Part(light, ids, tuple(evaluation.compare_all()))
     found = evaluation.find_nearest([max(k, n_neighbors) + 1 for k in bounds])
     kept, positions = _renumber([each.positions for each in found], len(neighbors))
     candidates = [replace(each, positions=p) for each, p in zip(found, positions, strict=True)]
-    return Part(neighbors[kept], ids[kept], tuple(candidates), extents)
+    return Part(neighbors[kept], ids[kept], tuple(candidates))
 
 
 def _renumber(each: Sequence[Tensor | None], n_rows: int) -> tuple[Tensor, list[Tensor]]:

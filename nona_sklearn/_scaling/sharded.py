@@ -350,8 +350,7 @@ class ShardedNeighbors:
         calibration = bank.calibration or Calibration()
 
         def of_all_shards(query):
-            part = query.evaluate()
-            return Distribution(query.of(part), calibration, part.extents).quantiles(levels)
+            return Distribution(query.of(query.evaluate()), calibration).quantiles(levels)
 
         found = np.concatenate(self._evaluate(X, of_all_shards))
         return found[:, 0] if np.ndim(quantiles) == 0 else found

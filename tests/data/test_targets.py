@@ -43,6 +43,35 @@ def test_restoring_undoes_encoding(y):
     np.testing.assert_allclose(targets.restore(encoded), y, rtol=0, atol=1e-6 * scale)
 
 
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_a_network_learns_targets_without_those_beyond_all_others(n_outputs):
+    """Clipped to twice what the others span at most; without such targets, nothing changes."""
+    rng = np.random.default_rng(0)
+    y = rng.standard_t(3, size=(500, n_outputs))
+    assert RegressionTargets().fit(y).learned_range is None
+    far = y.copy()
+    far[7, 0] = -1e9
+    targets = RegressionTargets().fit(far)
+    clean = RegressionTargets().fit(np.delete(y, 7, axis=0))
+    assert targets.unit[0] < 2 * clean.unit[0]
+    encoded = targets.encode(targets.values(far)).numpy()
+    assert encoded[7, 0] == encoded[:, 0].min()
+    assert abs(encoded[7, 0]) < 4 * abs(np.delete(encoded[:, 0], 7)).max()
+    kept = np.arange(500) != 7
+    restored = targets.restore(torch.from_numpy(encoded))
+    np.testing.assert_allclose(restored[kept], y[kept], atol=1e-5)
+    assert targets.decode(targets.values(far))[7, 0] == -1e9
+    if n_outputs == 2:
+        assert targets.unit[1] == RegressionTargets().fit(y).unit[1]
+
+
+@pytest.mark.parametrize(
+    "y", [np.r_[np.zeros(95), np.arange(1, 6)], np.exp(3 * np.random.RandomState(0).randn(1000))]
+)
+def test_skewed_targets_are_learned_as_they_are(y):
+    assert RegressionTargets().fit(y).learned_range is None
+
+
 def test_values_are_a_copy():
     y = np.arange(3.0)
     values = RegressionTargets().values(y)

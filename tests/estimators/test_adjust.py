@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nona_sklearn import NONAHead, NONARegressor, SoftStep
+from nona_sklearn import NONAHead, NONARegressor, SoftStep, load, save
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.explanation import Explanation
@@ -37,6 +37,16 @@ def identity(reg, X):
     adjusted = table.filter(like="adjusted_target")
     sums = adjusted.mul(table["weight"], axis=0).groupby(table["query"], sort=False).sum()
     return np.squeeze(sums.to_numpy(), 1) if adjusted.shape[1] == 1 else sums.to_numpy()
+
+
+def test_a_target_beyond_all_others_leaves_the_adjustments_of_others(plane, tmp_path):
+    """Otherwise, its size would be the unit of what the network learns: errors of 100,000."""
+    X, X_test, y, y_test = plane
+    reg = nona(n_estimators=1).fit(X, np.r_[1e9, y[1:]])
+    assert np.median(abs(reg.predict(X_test) - y_test)) < 2 * y.std()
+    save(reg, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.targets_.learned_range, reg.targets_.learned_range)
 
 
 # -- the head ---------------------------------------------------------------------------------

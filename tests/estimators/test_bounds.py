@@ -124,7 +124,7 @@ def test_distributions_with_limits_on_paper():
     limits = torch.zeros(1, 1).double(), torch.ones(1, 1).double()
     expected = np.std([0, 0.5, 1])
     assert Empirical(values).std(weights.double(), limits).item() == pytest.approx(expected)
-    center, noise = torch.full((1, 1), 0.5).double(), Noise(1e-3, NORMAL, 4.0)
+    center, noise = torch.full((1, 1), 0.5).double(), Noise(1e-3, NORMAL)
     smoothed = Smoothed(values, center, noise, noise.at_points())
     assert smoothed.std(weights.double(), limits).item() == pytest.approx(expected, abs=0.01)
 
@@ -132,7 +132,7 @@ def test_distributions_with_limits_on_paper():
 def test_the_score_is_of_the_distribution_within_the_limits():
     """Half of a standard normal distribution is at the bound 0: the CRPS of its draws."""
     zero = torch.zeros(1, 1).double()
-    noise = Noise(1.0, NORMAL, 1.0)
+    noise = Noise(1.0, NORMAL)
     law = Smoothed(zero, zero, noise, noise.at_points())
     points = law.points_within((zero, zero + torch.inf))
     reached = law.reached(torch.ones(1, 1).double())[:, None]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn._estimators.editing import edit
 
 
 @pytest.fixture
@@ -55,6 +56,22 @@ def test_names_stay_and_are_given_once(reg, plane):
     again = pickle.loads(pickle.dumps(reg))
     np.testing.assert_array_equal(again.kneighbors(X, 5)[1], reg.kneighbors(X, 5)[1])
     assert again.add_neighbors(X[83:84], y[83:84]).tolist() == [83]
+
+
+def test_an_edit_beside_endless_fits_ends(plane):
+    knn = SoftStepKNeighborsRegressor(learn_feature_weights=False, max_iter=1)
+    knn.fit(plane[0], plane[2])
+    bank, n_fits = knn.bank_, []
+
+    def prepare(_):
+        n_fits.append(1)
+        knn.network_ = copy.deepcopy(knn.network_)  # as another thread's fit does
+        return lambda bank: bank.keep(np.arange(3))
+
+    with pytest.raises(RuntimeError, match=r"not edited: in .* attempts, other threads fitted"):
+        edit(knn, prepare)
+    assert 2 < len(n_fits) < 100
+    assert knn.bank_ is bank
 
 
 def test_nothing_of_a_removed_row_is_left(reg):

@@ -2,14 +2,26 @@
 
 import json
 import pickle
+import struct
+import zipfile
 from copy import deepcopy
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.pipeline import make_pipeline
 
 import nona_sklearn
-from nona_sklearn import NONAClassifier, NONARegressor, ShardedNeighbors, save_shards
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    ShardedNeighbors,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    save_shards,
+)
 
 N = 500
 QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}
@@ -50,6 +62,76 @@ def everything(estimator, folder):
     save_shards(estimator, shards, 3)
     files = [path, *(each for each in shards.iterdir() if each.is_file())]
     return b"\0".join([pickle.dumps(estimator), *(file.read_bytes() for file in files)])
+
+
+def measurements():
+    """Columns of each kind, in whose first row each value is a distinctive one of its own."""
+    random, n = np.random.RandomState(0), 201  # percentiles of 201 numbers are some of them
+    X = pd.DataFrame(
+        {
+            "skewed": np.exp(3 * random.randn(n)),
+            "gaps": np.where(np.arange(n) % 9 == 4, np.nan, random.randn(n)),
+            "plain": random.randn(n),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(random.randint(10**8, size=n), "s"),
+            "lane": [f"lane {i // 4}" for i in range(n)],
+        },
+        index=[f"plot {i}" for i in range(n)],
+    )
+    y, times, weights = random.randn(n) + X.plain, 1.37 * np.arange(n), np.ones(n)
+    groups = np.array([f"farm {i // 3}" for i in range(n)], dtype=object)
+    X = X.rename(index={"plot 0": "secret plot"})
+    X.iloc[0] = (
+        98765.4321,
+        7654.321,
+        -8.7654321,
+        pd.Timestamp("2031-03-04 05:06:07"),
+        "secret lane",
+    )
+    y.iloc[0], times[0], weights[0], groups[0] = 4321.1234, 12345.6789, 1.2345678, "secret farm"
+    return X, y, {"times": times, "half_life": 250.0}, groups, weights
+
+
+def traces_of(numbers):
+    """Bytes in which numbers may be stored: both precisions and orders, and decimals."""
+    for number in map(float, numbers):
+        yield number, [struct.pack(form, number) for form in ("<d", ">d", "<f", ">f")]
+        yield number, [repr(number).encode(), repr(float(np.float32(number))).encode()]
+
+
+@pytest.mark.parametrize("by_time", [True, False], ids=["times", "groups"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        NONARegressor(**QUICK),
+        NONAClassifier(**QUICK),
+        SoftStepKNeighborsRegressor(max_iter=1, random_state=0),
+        SoftStepKNeighborsClassifier(max_iter=1, random_state=0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_numbers_and_names_of_a_forgotten_row_are_nowhere(estimator, by_time, tmp_path):
+    X, y, timed, groups, weights = measurements()
+    numbers = [*X.iloc[0, :3], weights[0], (X.day.iloc[0] - pd.Timestamp(0)).total_seconds()]
+    numbers += [(X.day.iloc[0] - pd.Timestamp("1970-01-05")) / pd.Timedelta("1D")]
+    if is_classifier(estimator):
+        y = y > y.median()
+    else:
+        numbers.append(y.iloc[0])
+    if by_time:
+        numbers.append(timed["times"][0])
+    options = timed if by_time else {"groups": groups}
+    model = clone(estimator).fit(X, y, sample_weight=weights, **options)
+    receipt = model.remove_neighbors(names="secret plot", return_receipt=True)
+    assert "median" in receipt.stays  # which may be the number of a row
+    joblib.dump(model, tmp_path / "model.joblib")
+    nona_sklearn.save(make_pipeline(model), tmp_path / "pipeline")
+    with zipfile.ZipFile(tmp_path / "pipeline") as archive:
+        members = b"\0".join(map(archive.read, archive.namelist()))
+    held = everything(model, tmp_path) + members + (tmp_path / "model.joblib").read_bytes()
+    assert b"secret" not in held
+    for number, traces in traces_of(numbers):
+        assert not any(trace in held for trace in traces), number
 
 
 def test_what_is_forgotten_was_there(fitted, tmp_path):

@@ -185,7 +185,8 @@ def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
         for head in heads(reg):
             head.credibility = (1.0,)
         found = [predict_held_out(reg.network_.head, reg.bank_, splits)[i] for i in judged]
-        limit_by_held_out(reg.network_.head, reg.bank_, splits, judged)
+        learned = reg.bank_.neighbors.columns
+        limit_by_held_out(reg.network_.head, reg.bank_, splits, judged, learned)
         rows = np.concatenate([each.rows for each in found])
         expected = credibility_of(
             torch.cat([each.predictions for each in found]),

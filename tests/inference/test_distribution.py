@@ -1,4 +1,5 @@
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -21,11 +22,13 @@ from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
     _as_low,
     _averaged_out,
+    _shared_part,
     calibrate_on_bank,
     calibrate_on_held_out,
     crps,
     evaluate_rows,
     fit_calibration,
+    ranks_of,
     shape_of,
 )
 from nona_sklearn._inference.distribution import (
@@ -81,7 +84,7 @@ def tensors(*values):
 def blur(weights, values, scale, errors=NORMAL, share=1.0):
     """The law of values (n,) or (q, n) with noise, seen from their means."""
     values = values.expand(len(weights), -1)
-    noise = Noise(scale, errors, max_distance=float(values.max() - values.min()))
+    noise = Noise(scale, errors)
     center = (weights * values).sum(dim=1, keepdim=True)
     return Smoothed(values, center, noise, noise.at_points(share))
 
@@ -107,7 +110,7 @@ def test_a_value_without_weight_is_no_quantile():
 
 def test_more_errors_have_narrower_kernels():
     """As 1 / n^(1/5), Silverman's rule: 32 times as many errors, half as wide."""
-    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times, max_distance=0.0) for times in (1, 32))
+    few, many = (Noise(1.0, [-1.0, -1.0, 1.0, 1.0] * times) for times in (1, 32))
     assert many.width == pytest.approx(few.width / 2)
 
 
@@ -263,6 +266,27 @@ def test_calibration_keeps_the_mean(raw, reg, plane):
         np.testing.assert_allclose(means, estimator.predict(X_test), atol=0.01)
 
 
+def test_calibration_changes_no_prediction(reg, joint, plane):
+    """Not one bit, also where shrinkage would be fitted differently by the same rows."""
+    _, X_test, _, y_test = plane
+    reg = copy.deepcopy(reg)
+    splits = [Split(np.setdiff1d(range(120), v), v) for v in reg.validation_indices_]
+    for own, _, _ in reg.network_.head.split_by_head(*[reg.bank_.embeddings[:0]] * 2):
+        own.credibility, own.mean_target = (0.3,), (5.0,)
+    several, queries, truth = joint
+    for each, X_new, y_new in ((reg, X_test, y_test), (several, queries, truth)):
+        each = copy.deepcopy(each)
+        before = each.predict(X_new), each.predict(None)
+        for calibrate in (
+            lambda each=each: each.calibrate(),
+            lambda each=each, X_new=X_new, y_new=y_new: each.calibrate(X_new, y_new),
+            lambda: reg._calibrate(reg.bank_, splits),
+        ):
+            calibrate()
+            np.testing.assert_array_equal(each.predict(X_new), before[0])
+            np.testing.assert_array_equal(each.predict(None), before[1])
+
+
 def test_noise_adds_up(raw, plane):
     before = raw.predict(plane[1], return_std=True)[1]
     raw.calibration_ = Calibration(noise=(2.0,))
@@ -326,6 +350,112 @@ def test_several_outputs(both):
     centred = draws - mean[..., None]  # both outputs of a draw are of one row
     shift = centred[:, 1] + 3 * centred[:, 0]
     np.testing.assert_allclose(shift, np.broadcast_to(shift[:, :1], shift.shape), atol=1e-5)
+
+
+# -- draws of several outputs ------------------------------------------------------------------
+
+
+def joint_data(n_samples):
+    """Two outputs with nearly the same noise, and one with its opposite."""
+    rng = np.random.default_rng(0)
+    X, e = rng.normal(size=(n_samples, 4)), rng.normal(size=n_samples)
+    signal, own = np.sin(X[:, 0]) + X[:, 1], 0.1 * rng.normal(size=(2, n_samples))
+    return X, np.column_stack([signal + e, signal + e + own[0], X[:, 2] - e + own[1]])
+
+
+@pytest.fixture(
+    scope="module",
+    params=[{}, {"adjust": False}, "softstep"],
+    ids=str,
+)
+def joint(request):
+    """An estimator of three outputs, and other rows."""
+    X, Y = joint_data(500)
+    reg = (
+        SoftStepKNeighborsRegressor(learn_feature_weights=False, max_iter=2, random_state=0)
+        if request.param == "softstep"
+        else nona(n_estimators=2, max_iter=8, **request.param)
+    )
+    return reg.fit(X[:300], Y[:300]), X[300:], Y[300:]
+
+
+def coverage_of_draws(draws, truth):
+    low, high = np.quantile(draws, [0.1, 0.9], axis=1)
+    return ((low <= truth) & (truth <= high)).mean()
+
+
+SUMS = [(1, -1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 0), (1, 1, 1)]
+
+
+def test_sums_and_differences_of_outputs_have_intervals(joint):
+    """The standard error of a coverage is 3 points. Of independent noise it is 99 to 100 %."""
+    reg, X_test, Y_test = joint
+    draws = reg.sample_y(X_test, 200)
+    for weights in SUMS:
+        of_sum = np.einsum("o,qok->qk", weights, draws), Y_test @ weights
+        assert 0.7 < coverage_of_draws(*of_sum) < 0.95, weights
+
+
+def test_draws_of_each_output_have_the_predicted_quantiles(joint):
+    """With 4,000 draws, to about five standard errors of a level, 0.008."""
+    reg, X_test, _ = joint
+    draws, levels = reg.sample_y(X_test[:9], 4000), np.array([0.1, 0.5, 0.9])
+    expected = reg.predict_quantiles(X_test[:9], levels).swapaxes(1, 2)
+    below = (draws[:, :, None] <= expected[..., None]).mean(axis=3)
+    np.testing.assert_allclose(below, np.broadcast_to(levels, below.shape), atol=0.04)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda reg, X, Y: reg.calibrate(X, Y),
+        lambda reg, X, Y: reg.calibrate(),
+        lambda reg, X, Y: reg.set_neighbor_targets(reg.bank_.targets.numpy()),
+        lambda reg, X, Y: reg.remove_neighbors(ids=range(100)),
+        lambda reg, X, Y: pickle.loads(pickle.dumps(reg)),
+    ],
+    ids=["calibrate", "leave-one-out", "targets", "removal", "pickle"],
+)
+@pytest.mark.parametrize("joint", [{}], indirect=True)
+def test_edits_keep_the_dependence_of_draws(joint, change):
+    reg, X_test, Y_test = joint
+    changed = change(copy.deepcopy(reg), X_test[:100], Y_test[:100])
+    draws = changed.sample_y(X_test[100:], 100)
+    apart = (draws[:, 0] - draws[:, 1]).std(axis=1).mean()
+    assert apart < 0.35 * draws[:, 0].std(axis=1).mean()  # 1.4 if they were independent
+
+
+def test_levels_of_draws_are_uniform_and_depend_as_errors_do():
+    errors = torch.tensor([[3.0, -1.0], [1.0, 2.0], [2.0, 0.0]]).double()
+    ranks = ranks_of(errors, None)
+    assert ranks == ((0, 1, 2), (2, 1, 0))  # in the order of the first output
+    drawn = Calibration(ranks=ranks).draw_levels(np.random.RandomState(0), (20000,)).numpy()
+    np.testing.assert_allclose((drawn < 0.2).mean(axis=0), 0.2, atol=0.02)
+    np.testing.assert_array_equal((3 * drawn).astype(int).sum(axis=1), 2)
+    assert ranks_of(errors[:, :1], None) == ()
+
+
+def test_ranks_count_by_weight():
+    """Of two groups of rows with opposite errors, the heavy one decides."""
+    errors = torch.randn(400, 1, generator=torch.Generator().manual_seed(0)).double()
+    signs = torch.ones(400, 1).index_fill(0, torch.arange(200), -1.0)
+    weights = torch.where(signs[:, 0] < 0, 0.01, 1.99).double()
+    first, second = map(np.array, ranks_of(torch.cat([errors, signs * errors], dim=1), weights))
+    assert np.corrcoef(first, second)[0, 1] > 0.95
+
+
+def test_what_networks_do_not_share_leaves_the_dependence_of_errors():
+    """Errors are alike in all outputs but for what averages out, or most of it, of 4 networks."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(4000, 1)) * [1.0, 2.0]
+    own = rng.normal(size=(4, 4000, 2))
+    one, average = torch.tensor(shared + own[0]), shared + own.mean(axis=0)
+    differences = torch.tensor(own[0] - own[1])
+    found = (one @ _shared_part(one, differences, 4)).numpy()
+    np.testing.assert_allclose(np.cov(found.T), np.cov(average.T), rtol=0.1, atol=0.1)
+    nothing = torch.zeros_like(differences)
+    np.testing.assert_allclose(_shared_part(one, nothing, 4), np.eye(2), atol=1e-9)
+    np.testing.assert_array_equal(_shared_part(one, differences[:3], 4), np.eye(2))
 
 
 def test_one_number_leaves_an_axis_out(reg, plane):
@@ -436,7 +566,7 @@ def two_networks(values, held_out, monkeypatch, log_prior=None, chose_n_neighbor
     first, and what its twin is by the second.
     """
     monkeypatch.setattr(
-        calibration_module, "fit_calibration", lambda _, residual, sample_weight: residual
+        calibration_module, "fit_calibration", lambda _, residual, *others: residual
     )
     places = torch.stack([torch.zeros(len(values)), 1e3 * (torch.arange(len(values)) // 2)], 1)
     bank = NeighborBank(Neighbors(places, torch.tensor(values).double(), log_prior))
