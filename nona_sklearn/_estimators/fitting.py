@@ -277,6 +277,7 @@ def excess_of_unknown(
     """
     if data.levels is None or not is_regressor(estimator):
         return ()
+    assert isinstance(data.sample.X, Tensor)  # a table
     return tuple(
         unknown_excess(
             *(estimator.network_.head, estimator.bank_, splits, levels),

@@ -91,7 +91,12 @@ def query_blocks(
         if start == 0:  # X is valid
             times, widths = times_of(fitted, X), widths_of(fitted, X)
         end = start + len(block)
-        yield block, *(None if each is None else each[start:end] for each in (times, widths))
+        of_block = slice(start, end)
+        yield (
+            block,
+            None if times is None else times[of_block],
+            None if widths is None else widths[of_block],
+        )
         start = end
 
 

@@ -20,6 +20,9 @@ from nona_sklearn import (
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 
+# Queries are training rows.
+pytestmark = pytest.mark.filterwarnings("ignore:.* whose own target is part of the prediction")
+
 N = 30
 RNG = np.random.default_rng(0)
 A = np.c_[RNG.normal(size=(N, 2)) * [1, 5], np.arange(N) % 3]
