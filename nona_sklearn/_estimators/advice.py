@@ -130,8 +130,9 @@ def _of_errors(
     """Messages about relations without which the errors of validation rows are larger."""
     head, bank = estimator.network_.head, estimator.bank_
     for relation, rows, remedy, column in _candidates(columns, data):
-        by_targets = column is not None and estimator.features_.features_[column].by_targets
-        unrelated = embed_unknown(estimator, data.sample.X, column) if by_targets else None
+        unrelated = None
+        if column is not None and estimator.features_.features_[column].by_targets:
+            unrelated = embed_unknown(estimator, data.sample.X, column)
         if (factor := related_factor(head, bank, splits, relation, unrelated)) is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "

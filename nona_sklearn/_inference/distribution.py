@@ -350,7 +350,7 @@ class Distribution:
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
-        return self._join_blocks(lambda *block: self.quantiles_of(*block, levels))
+        return self._join_blocks(lambda rows, widths: self.quantiles_of(rows, widths, levels))
 
     def quantiles_of(
         self, weighted: WeightedRows, widths: Tensor | None, levels: Tensor
@@ -434,7 +434,7 @@ class Distribution:
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
-        return self._join_blocks(lambda *block: self._of_outputs(*block, describe))
+        return self._join_blocks(lambda rows, widths: self._of_outputs(rows, widths, describe))
 
     def _of_outputs(
         self, weighted: WeightedRows, widths: Tensor | None, describe: Callable[..., Tensor]
@@ -447,12 +447,11 @@ class Distribution:
         results = []
         for j, (noise, at_points) in enumerate(zip(self.noises, self.at_points, strict=True)):
             values, mean = weighted.values[..., j], means[:, [j]]
-            distribution: Empirical | Smoothed | Widened = Empirical(values)
+            distribution: Empirical | Smoothed = Empirical(values)
             if noise is not None and at_points is not None:
                 distribution = Smoothed(values, mean, noise, at_points)
-            if widths is not None:
-                distribution = Widened(distribution, widths)
-            results.append(describe(distribution, weights, shifts[:, [j]]))
+            widened = distribution if widths is None else Widened(distribution, widths)
+            results.append(describe(widened, weights, shifts[:, [j]]))
         return torch.stack(results, dim=2)
 
     def _join_blocks(
