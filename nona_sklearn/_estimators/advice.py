@@ -132,7 +132,6 @@ def _of_errors(
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
         if column is not None and estimator.features_.features_[column].by_targets:
-            assert isinstance(data.sample.X, Tensor)  # a table
             unrelated = embed_unknown(estimator, data.sample.X, column)
         if (factor := related_factor(head, bank, splits, relation, unrelated)) is not None:
             yield (

@@ -253,12 +253,12 @@ def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
 
 def embed_unknown(
     estimator: Any,
-    X: Tensor,
+    X: Any,
     column: int,
     rows: slice | np.ndarray = slice(None),
     rare: np.ndarray | None = None,
 ) -> Tensor:
-    """Embed some training rows, encoded and scaled, as if a column's levels were unknown.
+    """Embed some rows of a table, encoded and scaled, as if a column's levels were unknown.
 
     `rare` are the numbers of the rows with a rare level, which others are encoded as.
     """

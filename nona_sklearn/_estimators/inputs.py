@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,16 +121,20 @@ class TableInput:
         encoder = self.estimator.features_
         if not isinstance(encoder, TableEncoder):
             return None
-        return encoder.level_codes(check_table(self.estimator, X, reset=False, accept_sparse=True))
+        return encoder.level_codes(self._read_again(X))
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
         """Which categories of rows have an unknown level, bool (n, n_categories); or None."""
         encoder = self.estimator.features_
         if not isinstance(encoder, TableEncoder):
             return None
-        return encoder.unknown_levels(
-            check_table(self.estimator, X, reset=False, accept_sparse=True)
-        )
+        return encoder.unknown_levels(self._read_again(X))
+
+    def _read_again(self, X: Any) -> Any:
+        """Validate rows that were validated before, without a second warning."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return check_table(self.estimator, X, reset=False, accept_sparse=True)
 
     def blocks(self, X: Any) -> Iterator[Tensor]:
         """Validate queries, and encode and scale some of them at a time."""

@@ -90,14 +90,13 @@ def query_blocks(
     for block in input_blocks(fitted, X):
         if start == 0:  # X is valid
             times, widths = times_of(fitted, X), widths_of(fitted, X)
-        end = start + len(block)
-        of_block = slice(start, end)
+        rows = slice(start, start + len(block))
         yield (
             block,
-            None if times is None else times[of_block],
-            None if widths is None else widths[of_block],
+            None if times is None else times[rows],
+            None if widths is None else widths[rows],
         )
-        start = end
+        start = rows.stop
 
 
 def times_of(fitted: Any, X: Any) -> Tensor | None:

@@ -350,9 +350,7 @@ class Distribution:
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
-        return self._join_blocks(
-            lambda weighted, widths: self.quantiles_of(weighted, widths, levels)
-        )
+        return self._join_blocks(lambda rows, widths: self.quantiles_of(rows, widths, levels))
 
     def quantiles_of(
         self, weighted: WeightedRows, widths: Tensor | None, levels: Tensor
@@ -436,9 +434,7 @@ class Distribution:
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
-        return self._join_blocks(
-            lambda weighted, widths: self._of_outputs(weighted, widths, describe)
-        )
+        return self._join_blocks(lambda rows, widths: self._of_outputs(rows, widths, describe))
 
     def _of_outputs(
         self, weighted: WeightedRows, widths: Tensor | None, describe: Callable[..., Tensor]

@@ -407,8 +407,8 @@ class ShardedNeighbors:
     ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
         """Embeddings, ids, limits and widths of queries."""
         if X is not None:
-            for block, times, widths in query_blocks(self.estimator_, X):
-                yield embed_queries(self.estimator_.network_, block), None, times, widths
+            for block, limits, widths in query_blocks(self.estimator_, X):
+                yield embed_queries(self.estimator_.network_, block), None, limits, widths
             return
         held: list[tuple[Tensor, ...]] = []
         for entry in folder.shards:
