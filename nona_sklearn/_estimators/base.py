@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import labels_of
 from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
-from .._inference.index import TiledIndex
+from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
@@ -44,6 +43,8 @@ from .queries import (
     evaluate,
     fitted_snapshot,
     heaviest,
+    labels_at,
+    nearest,
     refuse_targets_alone,
     times_of,
 )
@@ -342,37 +343,36 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
         return weights
 
-    def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
+    def heaviest_neighbors(self, X=None, n_neighbors=5, *, return_names=False):
         """Find the neighbours with the largest weights, in descending order.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself (leave-one-out).
+            Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
-            Number of neighbours to return.
-        return_distance : bool, default=True
-            Whether to return the weights of the neighbours. They are not distances; the
-            name of the parameter is that of scikit-learn.
+            Number of neighbours of each query.
         return_names : bool, default=False
             Whether to return names instead of ids.
 
         Returns
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
-            Weights in the prediction, not distances as in scikit-learn. Only with
-            ``return_distance=True``.
+            Their weights in the prediction.
         ids : ndarray of shape (n_queries, n_neighbors)
-            Ids of the neighbours: row numbers in the data given to fit, and the results of
-            :meth:`add_neighbors`. With ``return_names=True`` their names, as in the table of
-            :meth:`explain`. With times, -1 or None if fewer rows are earlier than the query.
+            Their ids, as of :meth:`kneighbors`; or their names.
 
         Raises
         ------
         ValueError
             If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
             ``X=None``).
+
+        See Also
+        --------
+        kneighbors : The nearest rows, and their distances.
+        neighbor_weights : All weights, as a sparse array.
+        explain : The same rows, with their targets and features.
 
         Notes
         -----
@@ -385,36 +385,98 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> weights, ids = knn.fit(X, y).kneighbors([[84]], n_neighbors=3)
+        >>> weights, ids = knn.fit(X, y).heaviest_neighbors([[84]], n_neighbors=3)
         >>> weights.round(2), ids
         (array([[0.5, 0.5, 0. ]]), array([[2, 3, 1]]))
         """
-        check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)
         bank, weights, positions = heaviest(self, X, n_neighbors)
-        found = bank.names_of(positions) if return_names else bank.ids.cpu().numpy()[positions]
-        if (missing := positions < 0).any():
-            found = found.astype(object) if return_names else found
-            found[missing] = None if return_names else -1
-        return (weights, found) if return_distance else found
+        return weights, labels_at(bank, positions, return_names)
 
-    def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
-        """Graph of the neighbours with the largest weights.
+    @property
+    def effective_metric_(self):
+        """Metric of :meth:`kneighbors`: 'euclidean', 'manhattan' or 'cosine'."""
+        fitted = fitted_snapshot(self)
+        return METRICS[fitted.bank_.evaluate(fitted.network_.head).similarity_of_distance]
+
+    def kneighbors(self, X=None, n_neighbors=None, return_distance=True, *, return_names=False):
+        """Find the nearest rows in the learned space, in the order of their distances.
+
+        Distances are those between the embeddings that :meth:`transform` returns: Euclidean, with
+        ``similarity="l1"`` Manhattan, with 'cosine' cosine distances. Weights do not depend on
+        them alone: see :meth:`heaviest_neighbors`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
-        n_neighbors : int, default=5
-            Number of neighbours of each query.
-        mode : {'connectivity', 'weight'}, default='connectivity'
-            Whether the entries are ones, or weights (not distances as in scikit-learn).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself.
+        n_neighbors : int, default=None
+            Number of neighbours of each query. None: the estimator's `n_neighbors`, or 5 if that
+            is no number.
+        return_distance : bool, default=True
+            Whether to return the distances.
+        return_names : bool, default=False
+            Whether to return names instead of ids.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries, n_neighbors)
+            Distances, smallest first. Only with ``return_distance=True``.
+        ids : ndarray of shape (n_queries, n_neighbors)
+            Ids of the neighbours: row numbers in the data given to fit, and the results of
+            :meth:`add_neighbors`. Of equally near rows the smallest id is first. With
+            ``return_names=True`` their names, as in the table of :meth:`explain`.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
+            ``X=None``).
+
+        See Also
+        --------
+        heaviest_neighbors : The rows with the largest weights in the prediction.
+
+        Notes
+        -----
+        With several networks, the distance is that of their concatenated embeddings. Where fewer
+        rows are earlier than a query with times, the distance is infinite, and the id is -1 or the
+        name None.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).kneighbors([[84]], n_neighbors=3)
+        (array([[ 4.,  6., 24.]]), array([[2, 3, 1]]))
+        """
+        check_flag("return_distance", return_distance)
+        check_flag("return_names", return_names)
+        bank, distances, positions = nearest(self, X, n_neighbors)
+        found = labels_at(bank, positions, return_names)
+        return (distances, found) if return_distance else found
+
+    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+        """Graph of the nearest rows in the learned space.
+
+        :meth:`neighbor_weights` is the graph of the weights.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself.
+        n_neighbors : int, default=None
+            Number of neighbours of each query, as for :meth:`kneighbors`.
+        mode : {'connectivity', 'distance'}, default='connectivity'
+            Whether the entries are ones, or the distances.
 
         Returns
         -------
         sparse CSR array of shape (n_queries, n_bank_rows)
-            `n_neighbors` entries in each row, in descending order of weight. Column j is the j-th
-            row of the bank; if no row was removed, j is its id.
+            `n_neighbors` entries in each row, in the order of their distances. Column j is the
+            j-th row of the bank; if no row was removed, j is its id.
 
         Raises
         ------
@@ -426,16 +488,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> knn.fit(X, y).kneighbors_graph([[84], [110]], n_neighbors=2).toarray()
-        array([[0., 0., 1., 1., 0.],
-               [0., 0., 0., 1., 1.]])
+        >>> knn.fit(X, y).kneighbors_graph([[84], [110]], n_neighbors=2, mode="distance").toarray()
+        array([[ 0.,  0.,  4.,  6.,  0.],
+               [ 0.,  0.,  0., 20., 10.]])
         """
-        check_choice("mode", mode, ("connectivity", "weight"))
-        bank, weights, positions = heaviest(self, X, n_neighbors)
-        entries = weights if mode == "weight" else np.ones(weights.shape)
+        check_choice("mode", mode, ("connectivity", "distance"))
+        bank, distances, positions = nearest(self, X, n_neighbors)
+        entries = distances if mode == "distance" else np.ones(distances.shape)
         found = positions >= 0
         starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
-        shape = len(weights), len(bank)
+        shape = len(distances), len(bank)
         return csr_array((entries[found], positions[found], starts), shape=shape)
 
     def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
@@ -591,8 +653,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            Euclidean distances between embeddings, without unit; those of several networks are
-            concatenated.
+            Distances as of :meth:`kneighbors`, without unit; infinite where no row is earlier than
+            a query with times.
 
         Examples
         --------
@@ -602,17 +664,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn.fit(X, y).distance_to_bank([[84], [200]])
         array([ 4., 80.])
         """
-        fitted, evaluation = evaluate(self, X)
-        embeddings, query = (
-            fitted.network_.head.metric_part(z).cpu().numpy()
-            for z in (fitted.bank_.embeddings, evaluation.query)
-        )
-        if evaluation.exclusion is not None and evaluation.exclusion.times is not None:
-            index = TiledIndex("l2", torch.from_numpy(embeddings))
-            excluded = evaluation.exclusion.of().cpu()
-            return -index.query(query, 1, excluded)[0][:, 0].double().numpy()
-        nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
-        return nearest.kneighbors(None if X is None else query)[0][:, 0]
+        return evaluate(self, X)[1].nearest(1)[0][:, 0].cpu().numpy()
 
     def influence(self, X=None, y=None):
         """Effect of each row of the bank on the predictions of some queries.

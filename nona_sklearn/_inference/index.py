@@ -35,6 +35,8 @@ ALGORITHMS = {
     "ball_tree": ("l2", "log_l2", "l1", "cosine"),
     "hnsw": ("l2", "log_l2", "cosine"),
 }
+#: scikit-learn's names of the distances that order rows as these similarities do.
+METRICS = {"l2": "euclidean", "l1": "manhattan", "cosine": "cosine"}
 MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as fast
 TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near

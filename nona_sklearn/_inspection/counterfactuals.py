@@ -204,7 +204,7 @@ def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
     seen = np.arange(0)
     for most in BLOCKS:
         k = min(most, len(estimator.bank_))
-        ids = estimator.kneighbors(query, k, return_distance=False)[0]
+        ids = estimator.heaviest_neighbors(query, k)[1][0]
         ids = ids[(ids >= 0) & ~np.isin(ids, seen)]  # -1: no further row is earlier
         yield ids
         seen = np.append(seen, ids)

@@ -88,12 +88,17 @@ class Unwrapped:
         """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
         return explanation(self.estimator, self._embed(X), n_neighbors)
 
-    def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
+    def heaviest_neighbors(self, X=None, n_neighbors=5, *, return_names=False):
+        return self.estimator.heaviest_neighbors(
+            self._embed(X), n_neighbors, return_names=return_names
+        )
+
+    def kneighbors(self, X=None, n_neighbors=None, return_distance=True, *, return_names=False):
         return self.estimator.kneighbors(
             self._embed(X), n_neighbors, return_distance, return_names=return_names
         )
 
-    def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
+    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
         return self.estimator.kneighbors_graph(self._embed(X), n_neighbors, mode)
 
     def neighbor_weights(self, X=None, *, tolerance=0.0):

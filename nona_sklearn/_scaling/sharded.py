@@ -17,7 +17,7 @@ from .._data.table_encoder import TableEncoder
 from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
 from .._estimators.forgetting import levels_held
-from .._estimators.queries import timed_blocks
+from .._estimators.queries import number_of_neighbors, timed_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._persistence.file import decoding, read
@@ -26,7 +26,7 @@ from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
 from .shard_folder import Entry, Folder
-from .shard_query import ShardQuery, ShardsLostError
+from .shard_query import ShardQuery, ShardsLostError, nearest_of
 
 QUERY_BLOCK = 4096  # queries that are evaluated at a time
 BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have weight
@@ -272,7 +272,7 @@ class ShardedNeighbors:
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
 
-    def kneighbors(self, X=None, n_neighbors=5):
+    def heaviest_neighbors(self, X=None, n_neighbors=5):
         """Find the neighbours with the largest weights, in descending order.
 
         Parameters
@@ -298,13 +298,10 @@ class ShardedNeighbors:
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
         >>> folder = Path(tempfile.mkdtemp(), "flats")
         >>> save_shards(knn.fit(X, y), folder, n_shards=2)
-        >>> weights, ids = ShardedNeighbors(folder).kneighbors([[84]], n_neighbors=2)
+        >>> weights, ids = ShardedNeighbors(folder).heaviest_neighbors([[84]], n_neighbors=2)
         >>> weights.round(2), ids
         (array([[0.5, 0.5]]), array([[2, 3]]))
         """
-
-        def check(folder):
-            check_n_neighbors(n_neighbors, len(folder) - (X is None))
 
         def of_all_shards(query):
             part = query.evaluate(n_neighbors)
@@ -313,8 +310,60 @@ class ShardedNeighbors:
             positions = evaluation.only_earlier(positions)
             return weights.numpy(), np.where(positions < 0, -1, part.ids[positions])
 
-        weights, ids = zip(*self._evaluate(X, of_all_shards, check), strict=True)
-        return np.concatenate(weights), np.concatenate(ids)
+        return self._of_neighbors(X, n_neighbors, of_all_shards)
+
+    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
+        """Find the nearest rows in the learned space, in the order of their distances.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries; None as for :meth:`predict`.
+        n_neighbors : int, default=None
+            Number of neighbours, from 1 to the number of rows in shards that are not missing.
+            None: the estimator's `n_neighbors`, or 5 if that is no number.
+        return_distance : bool, default=True
+            Whether to return the distances.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries, n_neighbors)
+            Distances between embeddings, smallest first. Only with ``return_distance=True``.
+        ids : int ndarray of shape (n_queries, n_neighbors)
+            Ids of the neighbours; -1 where fewer rows are earlier than the query.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> ShardedNeighbors(folder).kneighbors([[84]], n_neighbors=2)
+        (array([[4., 6.]]), array([[2, 3]]))
+        """
+        check_flag("return_distance", return_distance)
+        k = number_of_neighbors(self.estimator_, n_neighbors)
+
+        def of_all_shards(query):
+            each = zip(*query.map(nearest_of, k), strict=True)
+            distances, ids = (torch.cat(parts, dim=1).numpy() for parts in each)
+            order = np.lexsort((ids, distances))[:, :k]  # of equally near rows the smallest id
+            return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)
+
+        distances, ids = self._of_neighbors(X, k, of_all_shards)
+        return (distances, ids) if return_distance else ids
+
+    def _of_neighbors(self, X, n_neighbors, function) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays of so many neighbours of each query, which all shards together can have."""
+
+        def check(folder):
+            check_n_neighbors(n_neighbors, len(folder) - (X is None))
+
+        first, second = zip(*self._evaluate(X, function, check), strict=True)
+        return np.concatenate(first), np.concatenate(second)
 
     @available_if(_does("predict_quantiles"))
     def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):

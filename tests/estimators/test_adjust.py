@@ -405,7 +405,7 @@ def test_rows_go_by_the_names_in_their_index(plane):
     reg = nona(n_estimators=1).fit(frame, y)
     table = reg.explain(queries, 2)
     assert list(table["query"][:6]) == [7, 7, 7, 8, 8, 8]
-    _, ids = reg.kneighbors(queries, 2)
+    _, ids = reg.heaviest_neighbors(queries, 2)
     assert list(table["neighbor"][:3]) == [f"row {i}" for i in ids[0]] + ["others"]
     assert set(reg.explain(None, 2)["query"]) == set(frame.index)
     reg.remove_neighbors(ids=list(range(1, 120)))

@@ -720,7 +720,9 @@ def test_predictions_are_those_of_the_model(animals, nesting):
     scaled = X_test
     for step in ours.steps:
         scaled = step.transform(scaled)
-    np.testing.assert_array_equal(ours.kneighbors(X_test)[1], inner.kneighbors(scaled)[1])
+    np.testing.assert_array_equal(
+        ours.heaviest_neighbors(X_test)[1], inner.heaviest_neighbors(scaled)[1]
+    )
     weights = ours.neighbor_weights(X_test).toarray()
     np.testing.assert_array_equal(weights, inner.neighbor_weights(scaled).toarray())
     np.testing.assert_array_equal(
@@ -840,7 +842,7 @@ def test_a_dense_head_predicts_but_has_no_neighbours(animals):
     np.testing.assert_array_equal(probabilities, dense.predict_proba(X_test))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-14)  # as log_loss checks
     with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
-        ours.kneighbors(X_test)
+        ours.heaviest_neighbors(X_test)
 
 
 # -- pictures -----------------------------------------------------------------------------------

@@ -101,24 +101,24 @@ def test_prediction_is_weights_times_adjusted_targets(estimator, plane):
 
 @pytest.mark.numeric
 @EACH
-def test_kneighbors_are_the_heaviest(estimator, plane):
+def test_heaviest_neighbors_have_the_largest_weights(estimator, plane):
     X, X_test, y, _ = plane
     reg = clone(estimator).fit(X, y)
     for query in (X_test, None):
         dense = reg.neighbor_weights(query).toarray()
-        weights, indices = reg.kneighbors(query, n_neighbors=7)
+        weights, indices = reg.heaviest_neighbors(query, n_neighbors=7)
         assert weights.shape == indices.shape == (len(dense), 7)
         heaviest = -np.sort(-dense, axis=1)[:, :7]  # normalised once more, in float64
         np.testing.assert_allclose(weights, heaviest, rtol=1e-6)
         np.testing.assert_array_equal(np.take_along_axis(dense, indices, axis=1), heaviest)
 
 
-def test_kneighbors_of_a_training_row_never_hold_itself(plane):
+def test_heaviest_neighbors_of_a_training_row_never_hold_itself(plane):
     """Even where fewer rows have weight than n_neighbors."""
     X, _, y, _ = plane
     reg = softstep_knn(n_neighbors=3, weighting="uniform").fit(X, y)
     for n_neighbors in (10, 119):
-        _, indices = reg.kneighbors(None, n_neighbors)
+        _, indices = reg.heaviest_neighbors(None, n_neighbors)
         assert (indices != np.arange(120)[:, None]).all()
 
 
@@ -599,11 +599,11 @@ def test_invalid_queries_are_errors(estimator, plane):
     with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
         reg.predict(X_test[:, :1])
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 120, got 121"):
-        reg.kneighbors(X_test, 121)
+        reg.heaviest_neighbors(X_test, 121)
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 119, got 120"):
-        reg.kneighbors(None, 120)
+        reg.heaviest_neighbors(None, 120)
     with pytest.raises(ValueError, match=r"n_neighbors must be .*, got 2\.5"):
-        reg.kneighbors(X_test, 2.5)
+        reg.heaviest_neighbors(X_test, 2.5)
 
 
 @pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
@@ -758,7 +758,7 @@ def test_predict_adds_no_attribute(estimator, plane):
     reg = clone(estimator).fit(X, y)
     before = set(vars(reg))
     reg.predict(X_test)
-    reg.kneighbors(X_test)
+    reg.heaviest_neighbors(X_test)
     assert set(vars(reg)) == before
 
 

@@ -141,7 +141,7 @@ def test_texts_in_a_pipeline():
     clf.fit(texts, kinds)
     assert isinstance(clf[-1].features_, SparseEncoder)
     assert clf.predict(["the cow and the cat", "a sun near a moon"]).tolist() == ["farm", "sky"]
-    rows = unwrap(clf).kneighbors(texts[:2], n_neighbors=3, return_distance=False)
+    rows = unwrap(clf).heaviest_neighbors(texts[:2], n_neighbors=3)[1]
     assert (rows % 12 < 6).all()
 
 
@@ -159,7 +159,9 @@ def test_the_given_space_keeps_distances():
     knn = make(SoftStepKNeighborsRegressor, **options).fit(WIDE, Y)
     dense = make(SoftStepKNeighborsRegressor, **options).fit(WIDE.toarray(), Y)
     np.testing.assert_allclose(knn.predict(WIDE), dense.predict(WIDE), rtol=1e-3)
-    np.testing.assert_array_equal(knn.kneighbors()[1][:, 0], dense.kneighbors()[1][:, 0])
+    np.testing.assert_array_equal(
+        knn.heaviest_neighbors()[1][:, 0], dense.heaviest_neighbors()[1][:, 0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_added_rows(X):
     reg = make(NONARegressor, adjust=False, n_neighbors=1).fit(X[:50], Y[:50])
     ids = reg.add_neighbors(X[50:].tocoo(), Y[50:])
     np.testing.assert_allclose(reg.predict(X[50:]), Y[50:], rtol=1e-6)
-    assert reg.kneighbors(X[50:], 1)[1].ravel().tolist() == ids.tolist()
+    assert reg.heaviest_neighbors(X[50:], 1)[1].ravel().tolist() == ids.tolist()
 
 
 def test_names_of_embedding_dimensions():

@@ -156,7 +156,7 @@ def test_a_threshold_is_reached(loans, regressor, name, sign):
 def test_the_rows_are_the_nearest_with_the_outcome(loans, classifier):
     X, repaid, _, queries = loans
     for query, _, row in changes(counterfactuals(classifier, queries, X)):
-        order = classifier.kneighbors(as_table(query, X), len(X), return_distance=False)[0]
+        order = classifier.heaviest_neighbors(as_table(query, X), len(X))[1][0]
         others = order[repaid[order] != query["prediction"]]
         suffice = classifier.predict(X.iloc[others]) != query["prediction"]
         assert row["row"] == X.index[others[suffice][0]]  # the first whose own values suffice

@@ -459,7 +459,7 @@ def test_a_reader_looks_around(flats, regressor, reader, tmp_path):
     for own, differs in zip(marked, found.answers.differs[155][behind], strict=True):
         assert {*own} == {names[j] for j in differs if j < len(names)}
     assert reader.text("report").startswith("flat <i>155</i>\nQuery\n")
-    heaviest = regressor.kneighbors(queries.iloc[[5]], 1, return_names=True)[1][0, 0]
+    heaviest = regressor.heaviest_neighbors(queries.iloc[[5]], 1, return_names=True)[1][0, 0]
     button = reader.driver.find_element("css selector", "#report th button")
     assert button.text == heaviest
     button.click()

@@ -94,7 +94,7 @@ def test_learns_from_images():
     reg = images_regressor(max_iter=20).fit(X[:120], y[:120])
     assert reg.score(X[120:], y[120:]) > 0.9
     assert reg.score(None, y[:120]) > 0.9
-    ids = reg.kneighbors(X[120:], 3)[1]
+    ids = reg.heaviest_neighbors(X[120:], 3)[1]
     assert np.abs(y[ids[:, 0]] - y[120:]).mean() < 0.5
     sums = reg.explain(X[120:]).groupby("query")["contribution"].sum()
     np.testing.assert_allclose(sums, reg.predict(X[120:]))
@@ -143,7 +143,7 @@ def test_queries_may_be_embedded_once():
     embedded = reg.embed(new)
     assert len(embedded) == 3
     np.testing.assert_array_equal(reg.predict(embedded, return_std=True), expected)
-    assert reg.kneighbors(embedded, 2)[1].shape == (3, 2)
+    assert reg.heaviest_neighbors(embedded, 2)[1].shape == (3, 2)
     assert reg.predict_quantiles(embedded).shape == (3, 3)
     assert reg.sample_y(embedded, 4).shape == (3, 4)
     assert reg.influence(embedded, y[:3]).error.shape == (90,)

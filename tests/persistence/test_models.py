@@ -59,7 +59,7 @@ def test_a_model_predicts_the_same(model, tmp_path):
     again = nona_sklearn.load(tmp_path / "model.skops")
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert type(again) is type(model)
-    pair = [unwrap(each).kneighbors(X[:3], return_names=True) for each in (model, again)]
+    pair = [unwrap(each).heaviest_neighbors(X[:3], return_names=True) for each in (model, again)]
     for one, other in zip(*pair, strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(FileExistsError, match="overwrite=True"):
