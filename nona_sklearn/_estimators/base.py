@@ -7,7 +7,6 @@ import warnings
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,6 +18,7 @@ from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
+from .._utils.arrays import sparse_rows
 from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
@@ -495,10 +495,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_choice("mode", mode, ("connectivity", "distance"))
         bank, distances, positions = nearest(self, X, n_neighbors)
         entries = distances if mode == "distance" else np.ones(distances.shape)
-        found = positions >= 0
-        starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
-        shape = len(distances), len(bank)
-        return csr_array((entries[found], positions[found], starts), shape=shape)
+        return sparse_rows(entries, positions, positions >= 0, len(bank))
 
     def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
         """Table of the share of each column in the distance between a query and a neighbour.
