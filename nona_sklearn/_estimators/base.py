@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
@@ -38,6 +38,7 @@ from .editing import (
 )
 from .fitting import embed, fit_networks
 from .forgetting import forget_levels, make_receipt
+from .parameters import Validated
 from .queries import (
     embedded,
     evaluate,
@@ -52,7 +53,7 @@ from .queries import (
 CHECKED = 32  # predictions that must be numbers at the end of a fit
 
 
-class NeighborEstimator(TransformerMixin, BaseEstimator):
+class NeighborEstimator(TransformerMixin, Validated):
     """An estimator that trains an average of networks, and stores its embedded training rows.
 
     A subclass has its parameters, an architecture and targets.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
 from .side_by_side import explanation_table
 
 
+OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
+
+
 def probabilities_of(estimator: Any, X: Any) -> tuple[Any, Tensor]:
     """Probability of each class of each output, (q, C), and the snapshot that it is of."""
     fitted, evaluations = evaluate_in_blocks(estimator, X)
@@ -30,6 +33,16 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     """A neighbour estimator whose targets are classes."""
 
     _probabilities = staticmethod(probabilities_of)
+
+    if not TYPE_CHECKING:  # a type checker would take any name for a method
+
+        def __getattr__(self, name):
+            if name in OF_REGRESSORS:
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name}, which is of regressors: predict_proba "
+                    "returns the probabilities of the classes"
+                )
+            return self.__getattribute__(name)  # again, for the error of this name
 
     def _make_targets(self):
         loss = ASSoftmax.of(self.loss)

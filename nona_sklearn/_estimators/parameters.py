@@ -6,7 +6,12 @@ from numbers import Integral, Real
 
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+)
 
 from .._data.bounds import NAMED
 from .._data.table_encoder import TableEncoder
@@ -100,6 +105,32 @@ SOFTSTEP_CONSTRAINTS: dict = {
     "learn_feature_weights": ["boolean"],
     "hidden_layer_sizes": ["array-like", POSITIVE, None],
 }
+
+
+#: What scikit-learn's names of values are here.
+NAMES_HERE: dict[str, dict[str, str]] = {
+    "similarity": {
+        "euclidean": "'l2' is the Euclidean distance",
+        "minkowski": "'l2' is the Euclidean distance",
+        "manhattan": "'l1' is the Manhattan distance",
+        "cityblock": "'l1' is the Manhattan distance",
+    },
+    "weighting": {"distance": "similarity='log_l2' makes weights of inverse distances"},
+}
+
+
+class Validated(BaseEstimator):
+    """Parameters whose errors explain the values that scikit-learn's neighbours have."""
+
+    def _validate_params(self):
+        try:
+            super()._validate_params()
+        except InvalidParameterError as error:
+            for name, values in NAMES_HERE.items():
+                value = getattr(self, name, None)
+                if isinstance(value, str) and value in values and f"'{name}'" in str(error):
+                    raise InvalidParameterError(f"{error} {values[value]}") from None
+            raise
 
 
 @storable_parameters

@@ -23,7 +23,6 @@ from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
 from .._utils.validation import (
-    check_flag,
     check_integer,
     check_levels,
     check_numbers,
@@ -95,9 +94,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> std.round()
         array([95.])
         """
-        check_flag("return_std", return_std)
+        check_return_std(return_std, quantiles)
         if quantiles is not None:
-            check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
         fitted, evaluations = evaluate_in_blocks(self, X)
         decode = fitted.targets_.decode
@@ -245,12 +243,12 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         return adjustments_table(self, X, features, n_neighbors)
 
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         """Predict quantiles of the targets, such as the ends of prediction intervals.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.
@@ -503,9 +501,14 @@ def _calibrate_on_itself(fitted, n_latest, bank):
     return replace(bank, calibration=calibrate_on_bank(fitted.network_.head, bank, n_latest))
 
 
-def check_instead_of_mean(return_std) -> None:
-    """Refuse to give quantiles and standard deviations at once."""
-    if return_std:
+def check_return_std(return_std, quantiles) -> None:
+    """Refuse what is no flag, and to return quantiles and standard deviations at once."""
+    if not isinstance(return_std, bool | np.bool_):
+        raise ValueError(
+            f"return_std must be True or False, got {return_std!r:.100}: for quantiles, pass "
+            "quantiles= by its name"
+        )
+    if return_std and quantiles is not None:
         raise ValueError(
             "return_std=True is of the mean, quantiles come instead of it: call predict twice"
         )

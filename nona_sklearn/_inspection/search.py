@@ -70,7 +70,8 @@ def param_distributions(estimator):
     Notes
     -----
     Of NONA: `learning_rate_init`, `hidden_layer_sizes`, `embedding_dim`, `weighting`, `softstep`,
-    `adjust`, and `numerical_embedding` or, with a `feature_extractor`, `extractor_learning_rate`.
+    `adjust`, and `numerical_embedding` or, with a `feature_extractor`,
+    `feature_extractor__learning_rate`.
     Of SoftStep k-NN: `learning_rate_init`, `similarity`, `softstep`, and `embedding_dim` in a
     learned space (`hidden_layer_sizes`), else `weighting`, `softstep_on`, `learn_feature_weights`.
 

@@ -225,7 +225,7 @@ class UnwrappedRegressor(Unwrapped):
     def score(self, X, y, sample_weight=None):
         return RegressorMixin.score(self, *known(self.estimator, X, y, sample_weight))
 
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         return self._predictor.predict_quantiles(self._embed(X), quantiles)
 
     def predict_cdf(self, X, y):

@@ -212,12 +212,12 @@ class ShardedNeighbors:
 
     # -- predictions ---------------------------------------------------------------------
 
-    def predict(self, X=None):
+    def predict(self, X):
         """Predict the targets of queries, as the estimator does.
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : array-like of shape (n_queries, n_features) or None
             Queries. None: the rows of all shards, each without itself (leave-one-out), in
             the order of their ids; those of shards that are missing are left out.
 
@@ -241,12 +241,12 @@ class ShardedNeighbors:
         return self.estimator_.targets_.decode(self._mean(X))
 
     @available_if(_does("predict_proba"))
-    def predict_proba(self, X=None):
+    def predict_proba(self, X):
         """Predict the probability of each class, as the classifier does.
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : array-like of shape (n_queries, n_features) or None
             Queries; None as for :meth:`predict`.
 
         Returns
@@ -366,12 +366,12 @@ class ShardedNeighbors:
         return np.concatenate(first), np.concatenate(second)
 
     @available_if(_does("predict_quantiles"))
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         """Predict quantiles of the targets, as the regressor does.
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : array-like of shape (n_queries, n_features) or None
             Queries; None as for :meth:`predict`.
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.

@@ -1523,13 +1523,13 @@ def test_chosen_columns(estimator):
 def test_importances_are_those_of_the_tables_columns():
     X, y = mixed_frame()
     model = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X, y)
-    found = model.feature_importances_
+    found = model.feature_weights_
     assert found.shape == (X.shape[1],)
     assert found.sum() == pytest.approx(1)
     assert (found >= 0).all()
     # A constant column has importance 0, and the others are unchanged.
     model.fit(X.assign(constant=1.0, empty=None), y)
-    np.testing.assert_allclose(model.feature_importances_, [*found, 0, 0], rtol=1e-4)
+    np.testing.assert_allclose(model.feature_weights_, [*found, 0, 0], rtol=1e-4)
 
 
 @ON_ALL

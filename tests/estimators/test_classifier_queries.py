@@ -34,6 +34,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from nona_sklearn import (
+    ASSoftmax,
     EmbeddingDisplay,
     FeatureExtractor,
     HistoryDisplay,
@@ -944,9 +945,18 @@ def test_many_classes_have_a_colour_each(ax):
     assert len(legend_of(ax)) == 44
 
 
+class OwnLoss(ASSoftmax):
+    """A loss of one's own."""
+
+
 @pytest.mark.parametrize(
     ("params", "expected"),
-    [({}, "log loss"), ({"loss": "as_softmax"}, "log loss (in training AS-Softmax)")],
+    [
+        ({}, "log loss"),
+        ({"loss": "as_softmax"}, "log loss (in training ASSoftmax)"),
+        ({"loss": ASSoftmax(margin=0.2)}, "log loss (in training ASSoftmax)"),
+        ({"loss": OwnLoss()}, "log loss (in training OwnLoss)"),
+    ],
 )
 def test_history_is_of_the_log_loss(animals, ax, params, expected):
     X, y, *_ = animals
@@ -1014,3 +1024,10 @@ def test_heads_with_outputs_groups_and_rare_classes(animals):
         nona(early_stopping=False, max_iter=1), X, y, cv=2, scoring="accuracy", heads=["nona"]
     )
     assert ((accuracy["nona"] >= 0) & (accuracy["nona + k-NN"] <= 1)).all()
+
+
+def test_methods_of_regressors_name_those_of_classifiers():
+    for name in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
+        assert not hasattr(SoftStepKNeighborsClassifier(), name)
+        with pytest.raises(AttributeError, match=f"{name}.*: predict_proba returns"):
+            getattr(NONAClassifier(), name)

@@ -1130,6 +1130,14 @@ def test_one_hidden_layer_may_be_a_number(plane):
     ("call", "message"),
     [
         (lambda r, X: r.predict(X, return_std="no"), "return_std must be True or False, got 'no'"),
+        (lambda r, X: r.predict(X, [0.1, 0.9]), "got .*: for quantiles, pass quantiles="),
+        (lambda r, X: r.explain(X, features=True), "the table given to fit, .*, got True"),
+        (
+            lambda r, X: r.explain(X, features=[X, X[:1]]),
+            "features must be the table given to fit",
+        ),
+        (lambda r, X: r.attribute_distances(X), "features must be the table .*, got None"),
+        (lambda r, X: r.attribute_adjustments(X), "features must be the table .*, got None"),
         (lambda r, X: r.kneighbors(X, return_distance="no"), "return_distance must be True or"),
         (
             lambda r, X: r.heaviest_neighbors(X, return_names=1),

@@ -392,7 +392,7 @@ def test_uninformative_features_count_less():
     y = np.sin(2 * X[:, 1])
     # A trend would take what there is to learn: the targets depend on one feature.
     reg = softstep_knn(max_iter=40, adjust=False).fit(X[:150], y[:150])
-    importances = reg.feature_importances_
+    importances = reg.feature_weights_
     assert importances.shape == (5,)
     assert importances.sum() == pytest.approx(1)
     assert importances[1] > 0.8
@@ -408,14 +408,14 @@ def test_uninformative_features_count_less():
 def test_importances_are_those_of_feature_weights(plane):
     X, _, y, _ = plane
     with pytest.raises(NotFittedError):
-        softstep_knn().feature_importances_  # noqa: B018
+        softstep_knn().feature_weights_  # noqa: B018
     for reg in (softstep_knn(learn_feature_weights=False), softstep_knn(hidden_layer_sizes=())):
         reg.fit(X, y)
         with pytest.raises(AttributeError, match="needs a fit with learn_feature_weights=True"):
-            reg.feature_importances_  # noqa: B018
-        assert not hasattr(reg, "feature_importances_")
+            reg.feature_weights_  # noqa: B018
+        assert not hasattr(reg, "feature_weights_")
     one_place = softstep_knn().fit(np.zeros((12, 2)), np.arange(12.0))
-    assert one_place.feature_importances_.tolist() == [0, 0]  # all rows are the same
+    assert one_place.feature_weights_.tolist() == [0, 0]  # all rows are the same
 
 
 def test_extreme_features_work(plane):
@@ -545,8 +545,11 @@ def test_bad_parameters(estimator, name, value, plane, monkeypatch):
     ("estimator", "message"),
     [
         (nona(hidden_layer_sizes=(8, 0)), r"hidden_layer_sizes must be positive .* got \(8, 0\)"),
-        (nona(device="meta"), "device must be one that torch can use here, got 'meta'"),
-        (nona(device="abacus"), "device must be one that torch can use here, got 'abacus'"),
+        (nona(device="meta"), r"torch can use here, of \['cpu'.*, got 'meta'"),
+        (nona(device="gpu"), r"torch can use here, of \['cpu'.*, got 'gpu'"),
+        (nona(similarity="euclidean"), "'l2' is the Euclidean distance"),
+        (nona(weighting="distance"), "similarity='log_l2' makes weights of inverse distances"),
+        (nona(n_neighbors=2, n_estimators=3), "or set n_estimators=2"),
         (nona(device="meta:3:1"), "device must be .*, got 'meta:3:1'"),
         (nona(n_estimators=0), "The 'n_estimators' parameter .*Got 0 instead"),
         (nona(batch_size="all"), "The 'batch_size' parameter .*Got 'all' instead"),

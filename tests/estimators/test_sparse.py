@@ -392,9 +392,9 @@ def test_a_sparse_matrix_has_no_columns_to_explain_by():
 
 def test_components_have_no_importances():
     knn = make(SoftStepKNeighborsRegressor)
-    assert len(knn.fit(NARROW, Y).feature_importances_) == 12
-    with pytest.raises(AttributeError, match="feature_importances_ needs a fit to a dense table"):
-        _ = knn.fit(WIDE, Y).feature_importances_
+    assert len(knn.fit(NARROW, Y).feature_weights_) == 12
+    with pytest.raises(AttributeError, match="feature_weights_ needs a fit to a dense table"):
+        _ = knn.fit(WIDE, Y).feature_weights_
 
 
 def test_no_graph_of_components(tmp_path):
