@@ -30,6 +30,7 @@ from . import (
     TableEncoder,
 )
 from ._inspection.formatting import Unit, share, show
+from ._utils.extras import lacks
 from .datasets import load_ames
 
 MIN_ROWS = 30
@@ -48,7 +49,7 @@ def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
-        require(find_spec("pandas"), "pandas is missing: pip install 'nona_sklearn[demo]'")
+        require(find_spec("pandas"), lacks("the demo", "pandas", "demo"))
         if args.csv is None:
             X, y = load_ames(return_X_y=True)
         else:

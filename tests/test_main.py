@@ -244,7 +244,7 @@ def test_runs_as_a_module():
 def test_the_error_names_missing_libraries(monkeypatch, capsys):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert demo.main([]) == 2
-    assert "pandas is missing: pip install" in capsys.readouterr().err
+    assert "the demo needs pandas: install the extra 'demo'" in capsys.readouterr().err
 
 
 def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):

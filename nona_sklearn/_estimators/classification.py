@@ -19,7 +19,6 @@ from .parameters import ASSoftmax
 from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
 from .side_by_side import explanation_table
 
-
 OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
 
 

@@ -242,7 +242,7 @@ class Evaluation:
 
     @property
     def similarity_of_distance(self) -> str:
-        """The similarity that orders rows as their distance does: Euclidean, unless heads differ."""
+        """The similarity that orders rows as their distance does: l2, if there is no other."""
         similarity = self.one_head.similarity
         return similarity if similarity in METRICS else "l2"
 

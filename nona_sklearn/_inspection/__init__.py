@@ -1,2 +1,2 @@
-"""The estimator inside a model, displays, the report, the explorer, counterfactuals and searches."""
+"""The estimator inside a model, displays, report, explorer, counterfactuals and searches."""
 # Types of what a user calls are in the docstrings alone, as in scikit-learn.

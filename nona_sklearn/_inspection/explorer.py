@@ -9,6 +9,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import column_or_1d
 
 from .._utils.arrays import object_array
+from .._utils.extras import import_extra
 from .._utils.validation import check_coverage, check_integer, check_lengths, is_missing
 from .appearance import Appearance
 from .explored import look_around
@@ -142,7 +143,7 @@ def explore(
     'Predictions of target: 5 stored rows and 1 query'
     >>> explorer.save(Path(tempfile.mkdtemp(), "explorer.html"))
     """
-    _require_bokeh()
+    import_extra("explore", "bokeh", extra="explore")
     check_coverage(coverage)
     n_neighbors = check_integer("n_neighbors", n_neighbors)
     max_rows = check_integer("max_rows", max_rows, 2)
@@ -191,12 +192,3 @@ def _truth(model: Unwrapped, y: Any, n_queries: int) -> np.ndarray:
     if np.isinf(values).any():
         raise ValueError(f"y must be finite, or NaN where it is not known, got {values.max()}")
     return values
-
-
-def _require_bokeh() -> None:
-    try:
-        import bokeh  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "explore needs Bokeh: install nona_sklearn with the extra 'explore'"
-        ) from error

@@ -55,8 +55,9 @@ def given():
 @pytest.fixture(scope="module")
 def flowers():
     data, kinds = load_iris(return_X_y=True)
-    options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False, max_iter=1)
-    return SoftStepKNeighborsClassifier(10, **options).fit(data, kinds), data, kinds
+    options = {"weighting": "uniform", "learn_feature_weights": False, "smoothing": False}
+    knn = SoftStepKNeighborsClassifier(10, max_iter=1, **options)
+    return knn.fit(data, kinds), data, kinds
 
 
 @pytest.mark.parametrize("queries", [QUERIES, None], ids=["queries", "None"])
@@ -107,7 +108,7 @@ def test_bad_numbers(given, X, k, message):
     for method in (given.kneighbors, given.kneighbors_graph, given.heaviest_neighbors):
         with pytest.raises(ValueError, match=message):
             method(X, k)
-    with pytest.raises(ValueError, match="mode must be one of .*, got 'weight'"):
+    with pytest.raises(ValueError, match=r"mode must be one of .*, got 'weight'"):
         given.kneighbors_graph(mode="weight")
 
 

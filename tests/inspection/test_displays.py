@@ -1,6 +1,7 @@
 import copy
 import inspect
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -850,3 +851,11 @@ def test_bad_arguments_of_neighbors_are_named(reg, plane, changed, message):
 def test_one_row_is_no_picture(reg, plane):
     with pytest.raises(ValueError, match="must have at least 2 rows to draw, got 1"):
         EmbeddingDisplay.from_estimator(reg, plane[1][:1], plane[3][:1])
+
+
+@pytest.mark.parametrize("display", PICTURES.values(), ids=PICTURES)
+def test_the_error_without_matplotlib_names_the_extra(display, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = f"{type(display).__name__} needs matplotlib: install the extra 'demo', by pip"
+    with pytest.raises(ImportError, match=message):
+        display.plot()

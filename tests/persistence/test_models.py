@@ -115,7 +115,7 @@ def test_files_from_others_run_no_code(tmp_path):
 
 def test_without_skops(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "skops.io", None)
-    with pytest.raises(ImportError, match="pip install 'nona_sklearn\\[skops\\]'"):
+    with pytest.raises(ImportError, match="needs skops: install the extra 'skops'"):
         nona_sklearn.save(make_pipeline(StandardScaler(), NONARegressor()), tmp_path / "model")
 
 

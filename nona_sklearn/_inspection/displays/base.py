@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..._data.names import target_names_of
+from ..._utils.extras import import_extra
 from ..unwrap import unwrap
 
 LEGEND_ROWS = 20
@@ -51,6 +52,7 @@ class Display:
 
     def _start(self, ax, **styles):
         """Check the styles, set the axes, and return these and the styles by canonical names."""
+        import_extra(type(self).__name__, "matplotlib", extra="demo")
         from matplotlib.cbook import normalize_kwargs
         from matplotlib.collections import LineCollection, PathCollection
         from matplotlib.lines import Line2D
