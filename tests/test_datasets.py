@@ -100,5 +100,7 @@ def test_columns_of_the_houses_hold_what_their_names_say():
 
 def test_the_error_without_pandas_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="load_ames needs pandas: install the extra 'demo', by pip"):
+    with pytest.raises(
+        ImportError, match="load_ames needs pandas: install the extra 'demo', by pip"
+    ):
         load_ames()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
@@ -19,6 +20,7 @@ from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
+from .._utils.bases import TransformerMixin
 from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
@@ -37,7 +39,7 @@ from .editing import (
     replacement_of_targets,
 )
 from .fitting import embed, fit_networks
-from .forgetting import forget_levels, make_receipt
+from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .parameters import Validated
 from .queries import (
     embedded,
@@ -49,6 +51,11 @@ from .queries import (
     refuse_targets_alone,
     times_of,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from .._utils.frames import Table
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit
 
@@ -82,18 +89,18 @@ class NeighborEstimator(TransformerMixin, Validated):
 
     def fit(
         self,
-        X,
-        y,
+        X: Any,
+        y: Any,
         *,
-        groups=None,
-        sample_weight=None,
-        times=None,
-        half_life=None,
-        X_val=None,
-        y_val=None,
-        sample_weight_val=None,
-        add_validation=False,
-    ):
+        groups: Any = None,
+        sample_weight: Any = None,
+        times: Any = None,
+        half_life: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        add_validation: bool = False,
+    ) -> Self:
         """Train the network and store the embedded training rows as the bank.
 
         Parameters
@@ -217,18 +224,18 @@ class NeighborEstimator(TransformerMixin, Validated):
             self.bank_ = addition(self, *rows)(self.bank_)
 
     @property
-    def n_estimators_(self):
+    def n_estimators_(self) -> int:
         """Number of networks."""
         return len({epoch["estimator"] for epoch in self.history_})
 
     @property
-    def n_neighbors_(self):
+    def n_neighbors_(self) -> int | None:
         """Largest number of rows that a prediction can have; None: all."""
         fitted = fitted_snapshot(self)
         return fitted.network_.head.most_nonzero(len(fitted.bank_))
 
     @property
-    def best_loss_(self):
+    def best_loss_(self) -> float:
         """Validation loss of the epoch that was kept, or training loss without validation rows.
 
         It is the mean over networks.
@@ -238,7 +245,7 @@ class NeighborEstimator(TransformerMixin, Validated):
 
     # -- embedding -----------------------------------------------------------------------
 
-    def embed(self, X):
+    def embed(self, X: Any) -> Embedded:
         """Embed queries once for several methods.
 
         The result replaces `X` in :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and other
@@ -270,7 +277,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         embeddings, times = embedded(fitted, X), times_of(fitted, X)
         return Embedded(embeddings, fitted.network_, labels_of(X), times=times)
 
-    def transform(self, X):
+    def transform(self, X: Any) -> np.ndarray:
         """Embed rows in the space in which they are compared.
 
         In the given space (``SoftStepKNeighborsRegressor`` with ``hidden_layer_sizes=None``)
@@ -302,7 +309,7 @@ class NeighborEstimator(TransformerMixin, Validated):
 
     # -- queries of the bank -------------------------------------------------------------
 
-    def neighbor_weights(self, X=None, *, tolerance=0.0):
+    def neighbor_weights(self, X: Any = None, *, tolerance: float = 0.0) -> csr_array:
         """Weight of each row of the bank in the prediction of each query.
 
         Parameters
@@ -344,7 +351,9 @@ class NeighborEstimator(TransformerMixin, Validated):
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
         return weights
 
-    def heaviest_neighbors(self, X=None, n_neighbors=5, *, return_names=False):
+    def heaviest_neighbors(
+        self, X: Any = None, n_neighbors: int = 5, *, return_names: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Find the neighbours with the largest weights, in descending order.
 
         Parameters
@@ -395,12 +404,49 @@ class NeighborEstimator(TransformerMixin, Validated):
         return weights, labels_at(bank, positions, return_names)
 
     @property
-    def effective_metric_(self):
+    def effective_metric_(self) -> str:
         """Metric of :meth:`kneighbors`: 'euclidean', 'manhattan' or 'cosine'."""
         fitted = fitted_snapshot(self)
         return METRICS[fitted.bank_.evaluate(fitted.network_.head).similarity_of_distance]
 
-    def kneighbors(self, X=None, n_neighbors=None, return_distance=True, *, return_names=False):
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: Literal[True] = True,
+        *,
+        return_names: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        *,
+        return_distance: Literal[False],
+        return_names: bool = False,
+    ) -> np.ndarray: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any,
+        n_neighbors: int | None,
+        return_distance: Literal[False],
+        *,
+        return_names: bool = False,
+    ) -> np.ndarray: ...
+
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        *,
+        return_names: bool = False,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Find the nearest rows in the learned space, in the order of their distances.
 
         Distances are those between the embeddings that :meth:`transform` returns: Euclidean, with
@@ -459,7 +505,9 @@ class NeighborEstimator(TransformerMixin, Validated):
         found = labels_at(bank, positions, return_names)
         return (distances, found) if return_distance else found
 
-    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+    def kneighbors_graph(
+        self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
+    ) -> csr_array:
         """Graph of the nearest rows in the learned space.
 
         :meth:`neighbor_weights` is the graph of the weights.
@@ -498,7 +546,9 @@ class NeighborEstimator(TransformerMixin, Validated):
         entries = distances if mode == "distance" else np.ones(distances.shape)
         return sparse_rows(entries, positions, positions >= 0, len(bank))
 
-    def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
+    def attribute_distances(
+        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
+    ) -> Table:
         """Table of the share of each column in the distance between a query and a neighbour.
 
         It shows which differences make two rows dissimilar. Shares are integrated gradients [1]_
@@ -553,7 +603,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         """Names of the targets: of the Series, or of the columns of the DataFrame; or None."""
         return self.bank_.target_names
 
-    def effective_n_neighbors(self, X=None):
+    def effective_n_neighbors(self, X: Any = None) -> np.ndarray:
         """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
 
         Parameters
@@ -577,7 +627,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         """
         return evaluate(self, X)[1].effective_sizes().cpu().numpy()
 
-    def n_nonzero_weights(self, X=None):
+    def n_nonzero_weights(self, X: Any = None) -> np.ndarray:
         """Number of rows with a weight above 0 in the prediction of each query.
 
         Parameters
@@ -601,7 +651,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         """
         return evaluate(self, X)[1].support_sizes().cpu().numpy()
 
-    def soft_n_neighbors(self, X=None):
+    def soft_n_neighbors(self, X: Any = None) -> np.ndarray:
         """Size of the neighbourhood that SoftStep learned for each query, its soft k.
 
         Parameters
@@ -636,7 +686,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         _, evaluation = evaluate(self, X)
         return evaluation.step_sums().cpu().numpy()
 
-    def distance_to_bank(self, X=None):
+    def distance_to_bank(self, X: Any = None) -> np.ndarray:
         """Distance of each query to the nearest row of the bank.
 
         Compare it with the distances among the rows of the bank,
@@ -664,7 +714,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         """
         return evaluate(self, X)[1].nearest(1)[0][:, 0].cpu().numpy()
 
-    def influence(self, X=None, y=None):
+    def influence(self, X: Any = None, y: Any = None) -> Table:
         """Effect of each row of the bank on the predictions of some queries.
 
         Parameters
@@ -745,15 +795,15 @@ class NeighborEstimator(TransformerMixin, Validated):
 
     def add_neighbors(
         self,
-        X,
-        y,
-        sample_weight=None,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
         *,
-        times=None,
-        groups=None,
-        max_rows=None,
-        max_age=None,
-    ):
+        times: Any = None,
+        groups: Any = None,
+        max_rows: int | None = None,
+        max_age: Any = None,
+    ) -> np.ndarray:
         """Add labelled rows to the bank, without training.
 
         Parameters
@@ -809,7 +859,19 @@ class NeighborEstimator(TransformerMixin, Validated):
             forget_levels(self, before)
         return np.arange(int(before.next_id), int(after.next_id))
 
-    def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
+    @overload
+    def remove_neighbors(
+        self, *, ids: Any = None, names: Any = None, return_receipt: Literal[False] = False
+    ) -> Self: ...
+
+    @overload
+    def remove_neighbors(
+        self, *, ids: Any = None, names: Any = None, return_receipt: Literal[True]
+    ) -> RemovalReceipt: ...
+
+    def remove_neighbors(
+        self, *, ids: Any = None, names: Any = None, return_receipt: bool = False
+    ) -> Self | RemovalReceipt:
         """Remove rows from the bank, so that no later prediction, pickle or file contains them.
 
         Their embeddings, targets and names are removed, and the levels of categories that no
@@ -865,7 +927,7 @@ class NeighborEstimator(TransformerMixin, Validated):
             return make_receipt(before, after, encoders, n_levels)
         return self
 
-    def set_neighbor_targets(self, y):
+    def set_neighbor_targets(self, y: Any) -> Self:
         """Replace the targets of the bank, to predict another target with the same neighbours.
 
         The new targets are not adjusted, since the adjustment was trained for those of fit.
@@ -902,7 +964,7 @@ class NeighborEstimator(TransformerMixin, Validated):
         edit(self, lambda fitted: replacement_of_targets(fitted, y))
         return self
 
-    def compress(self, n_neighbors, X=None):
+    def compress(self, n_neighbors: int, X: Any = None) -> Self:
         """Reduce the bank to the rows that matter most for its predictions.
 
         Levels of categories that only removed rows have stay known, since queries may have them.

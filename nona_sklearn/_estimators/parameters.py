@@ -5,7 +5,6 @@ from __future__ import annotations
 from numbers import Integral, Real
 
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -18,6 +17,7 @@ from .._data.table_encoder import TableEncoder
 from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
+from .._utils.bases import BaseEstimator
 from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 from ..similarity import SIMILARITIES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,6 +22,7 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
+from .._utils.bases import RegressorMixin
 from .._utils.validation import (
     check_integer,
     check_levels,
@@ -44,6 +45,9 @@ from .queries import (
 )
 from .side_by_side import explanation_table
 
+if TYPE_CHECKING:
+    from .._utils.frames import Table
+
 
 class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
@@ -51,7 +55,19 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def _make_targets(self):
         return RegressionTargets(bounds_of(self.bounds), are_whole(self.bounds))
 
-    def predict(self, X, return_std=False, quantiles=None):
+    @overload
+    def predict(
+        self, X: Any, return_std: Literal[False] = False, quantiles: Any = None
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self, X: Any, return_std: Literal[True], quantiles: None = None
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(
+        self, X: Any, return_std: bool = False, quantiles: Any = None
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the targets of queries, as weighted means of the bank's targets.
 
         Parameters
@@ -108,7 +124,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         )
         return decode(torch.cat(mean)), np.concatenate(std)
 
-    def explain(self, X=None, n_neighbors=None, *, features=None):
+    def explain(
+        self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
+    ) -> Table:
         """Table of the rows behind each prediction, with their targets and adjusted targets.
 
         It is like an appraiser's table of comparable sales: the price of each, and the price
@@ -179,7 +197,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
 
-    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
+    def attribute_adjustments(
+        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
+    ) -> Table:
         """Table of the part of each column in the adjustment of a neighbour's target.
 
         These are an appraiser's adjustments, item by item: 12 square metres less, another
@@ -243,7 +263,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         return adjustments_table(self, X, features, n_neighbors)
 
-    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
         """Predict quantiles of the targets, such as the ends of prediction intervals.
 
         Parameters
@@ -276,7 +296,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         result = self._distribution(X).quantiles(levels)
         return result[:, 0] if np.ndim(quantiles) == 0 else result
 
-    def predict_cdf(self, X, y):
+    def predict_cdf(self, X: Any, y: Any) -> np.ndarray:
         """Predict the probability that a target is at most `y`.
 
         Parameters
@@ -308,7 +328,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         result = self._distribution(X).cdf(values)
         return result[:, 0] if np.ndim(y) == 0 else result
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw samples from the predictive distributions.
 
         The outputs of a sample come from one neighbour, so their dependence is that of the bank.
@@ -346,7 +366,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
         return self._distribution(X).sample(n_samples, check_random_state(random_state))
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the coefficient of determination, R^2, of the predictions.
 
         Parameters
@@ -374,7 +394,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         return super().score(*known(self, X, y, sample_weight))
 
-    def calibrate(self, X=None, y=None, *, times=None, n_latest=None):
+    def calibrate(
+        self, X: Any = None, y: Any = None, *, times: Any = None, n_latest: int | None = None
+    ) -> Self:
         """Calibrate the widths of the predictive distributions on other rows.
 
         Predictions do not change. Fit calibrates on its validation rows, each predicted by the
@@ -488,7 +510,7 @@ def recalibration(fitted, X, y, times, n_latest):
         rows = moments.argsort(stable=True)[-n_latest:]
         query, moments, targets = query[rows], moments[rows], targets[rows]
 
-    def calibrate(bank):
+    def calibrate(bank: Any) -> Self:
         found = calibrate_on_rows(fitted.network_.head, bank, query, targets, moments)
         return replace(bank, calibration=found)
 

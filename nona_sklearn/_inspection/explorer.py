@@ -41,7 +41,7 @@ class Explorer:
         look = f"width: 100%; height: {HEIGHT}px; border: 0"
         return as_html(element("iframe", srcdoc=self._page, style=look, title=self.title))
 
-    def save(self, path, *, overwrite=False):
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the page as one file of HTML, which needs no network.
 
         Parameters
@@ -60,18 +60,18 @@ class Explorer:
 
 
 def explore(
-    model,
-    X=None,
-    y=None,
+    model: Any,
+    X: Any = None,
+    y: Any = None,
     *,
-    features=None,
-    query_features=None,
-    n_neighbors=6,
-    coverage=0.9,
-    max_rows=50_000,
-    reducer=None,
-    random_state=None,
-):
+    features: Any = None,
+    query_features: Any = None,
+    n_neighbors: int = 6,
+    coverage: float = 0.9,
+    max_rows: int = 50000,
+    reducer: Any = None,
+    random_state: Any = None,
+) -> Explorer:
     """Make an interactive map of the learned space, with the rows behind each prediction.
 
     The page shows the stored rows, each predicted without itself, and queries. A click on a row

@@ -196,7 +196,8 @@ class UnwrappedRegressor(Unwrapped):
         """What predicts in the units of `y`."""
         if not self.transformers:
             return self.estimator
-        return TransformedTargets(self.estimator, self.transformers)
+        estimator: Any = self.estimator
+        return TransformedTargets(estimator, self.transformers)
 
     def neighbor_targets(self) -> np.ndarray:
         targets = self.estimator.bank_.targets.cpu().numpy()
@@ -278,7 +279,7 @@ class UnwrappedClassifier(Unwrapped):
         return self.estimator.predict_log_proba(self._embed(X))
 
 
-def unwrap(model):
+def unwrap(model: Any) -> Any:
     """Access the neighbour estimator inside a model, with the model's features and targets.
 
     The transformations of the rows before the estimator are applied to queries, too. Their

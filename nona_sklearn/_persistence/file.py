@@ -31,7 +31,7 @@ FORMAT = 1  # of the files that this version writes, and the newest that it read
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
-def save(estimator, path, *, overwrite=False):
+def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
     """Save an estimator, or a model around one, in one file that contains data and no code.
 
     The file of an estimator is of the safetensors format: networks, bank and all other numbers as
@@ -129,7 +129,7 @@ def write(thing: Any, path: Path) -> str:
     return metadata["sha256"]
 
 
-def load(path, *, verify=True, **external):
+def load(path: Any, *, verify: bool = True, **external: Any) -> Any:
     """Load an estimator that :func:`save` wrote. No code of the file is run.
 
     Parameters

@@ -45,7 +45,14 @@ SAMPLE = 3  # rows that the graph is traced with; its input may have any number
 EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
 
 
-def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=False):
+def export_onnx(
+    estimator: Any,
+    path: Any,
+    *,
+    n_neighbors: int = 5,
+    quantiles: Any = None,
+    overwrite: bool = False,
+) -> None:
     """Write a fitted estimator as an ONNX graph: encoder, embedding, bank, head and adjustment.
 
     The input is a raw table of any number of queries. After a fit to numbers alone (booleans,

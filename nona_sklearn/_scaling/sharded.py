@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have w
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 
 
-def save_shards(estimator, folder, n_shards):
+def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     """Save a fitted estimator in a folder, with its bank in several files, the shards.
 
     Parameters
@@ -182,7 +182,14 @@ class ShardedNeighbors:
     array([425.])
     """
 
-    def __init__(self, folder, *, n_jobs=None, allow_partial=False, **external):
+    def __init__(
+        self,
+        folder: Any,
+        *,
+        n_jobs: int | None = None,
+        allow_partial: bool = False,
+        **external: Any,
+    ) -> None:
         check_flag("allow_partial", allow_partial)
         if n_jobs is not None and (n_jobs == 0 or not is_whole(n_jobs, -(2**31))):
             raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
@@ -212,7 +219,7 @@ class ShardedNeighbors:
 
     # -- predictions ---------------------------------------------------------------------
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Predict the targets of queries, as the estimator does.
 
         Parameters
@@ -241,7 +248,7 @@ class ShardedNeighbors:
         return self.estimator_.targets_.decode(self._mean(X))
 
     @available_if(_does("predict_proba"))
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray | Any:
         """Predict the probability of each class, as the classifier does.
 
         Parameters
@@ -272,7 +279,9 @@ class ShardedNeighbors:
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
 
-    def heaviest_neighbors(self, X=None, n_neighbors=5):
+    def heaviest_neighbors(
+        self, X: Any = None, n_neighbors: int = 5
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Find the neighbours with the largest weights, in descending order.
 
         Parameters
@@ -312,7 +321,34 @@ class ShardedNeighbors:
 
         return self._of_neighbors(X, n_neighbors, of_all_shards)
 
-    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: Literal[True] = True,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        *,
+        return_distance: Literal[False],
+    ) -> np.ndarray: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any,
+        n_neighbors: int | None,
+        return_distance: Literal[False],
+    ) -> np.ndarray: ...
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Find the nearest rows in the learned space, in the order of their distances.
 
         Parameters
@@ -366,7 +402,7 @@ class ShardedNeighbors:
         return np.concatenate(first), np.concatenate(second)
 
     @available_if(_does("predict_quantiles"))
-    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
         """Predict quantiles of the targets, as the regressor does.
 
         Parameters
@@ -477,7 +513,9 @@ class ShardedNeighbors:
 
     # -- edits ---------------------------------------------------------------------------
 
-    def add_neighbors(self, X, y, sample_weight=None, *, times=None):
+    def add_neighbors(
+        self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None
+    ) -> np.ndarray:
         """Add labelled rows to the last shard, or to a new one if it has 4,096 rows or more.
 
         Parameters
@@ -537,7 +575,7 @@ class ShardedNeighbors:
         estimator.features_ = encoder.without_levels(gone)
         return estimator
 
-    def remove_neighbors(self, *, ids):
+    def remove_neighbors(self, *, ids: Any) -> Self:
         """Remove rows: the shards that contain them are rewritten without them.
 
         The estimator is rewritten as well, if they were the last rows of a level of a category.

@@ -1,6 +1,9 @@
 """What the pictures share: axes and styles, colours, legends, and checks of their data."""
 
+from __future__ import annotations
+
 from contextlib import suppress
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -16,7 +19,7 @@ COLORS = "petroff10"  # of matplotlib's, which colour-blind readers can distingu
 class Display:
     """The frame of a picture: where it is drawn, and how it may look."""
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Self:
         """Draw the picture.
 
         Parameters

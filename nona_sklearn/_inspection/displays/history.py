@@ -1,6 +1,9 @@
 """The losses in training."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 from sklearn.base import is_classifier
 
@@ -39,7 +42,9 @@ class HistoryDisplay(Display):
     loss: str = SQUARED_ERROR
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, line_kwargs=None):
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, line_kwargs: dict[str, Any] | None = None
+    ) -> Self:
         """Draw the history of a fitted estimator.
 
         Parameters
@@ -64,9 +69,9 @@ class HistoryDisplay(Display):
         fitted = unwrap(estimator).estimator
         return cls(fitted.history_, _loss_of(fitted)).plot(ax, line_kwargs=line_kwargs)
 
-    def plot(self, ax=None, *, line_kwargs=None):
+    def plot(self, ax: Any = None, *, line_kwargs: dict[str, Any] | None = None) -> Self:
         ax, lines = self._start(ax, line_kwargs=line_kwargs)
-        networks = {}
+        networks: dict[int, list[dict]] = {}
         for epoch in self.history:
             networks.setdefault(epoch.get("estimator", 0), []).append(epoch)
         for i, epochs in enumerate(networks.values()):
