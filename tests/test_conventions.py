@@ -57,6 +57,8 @@ def imports(path):
             yield "." + ".".join(from_top)
         elif isinstance(node, ast.ImportFrom):
             yield node.module
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "import_extra":
+            yield from (each.value for each in node.args[1:] if isinstance(each, ast.Constant))
 
 
 def room_of(path):

@@ -20,7 +20,7 @@ from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
-from .._utils.bases import TransformerMixin
+from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
@@ -40,7 +40,6 @@ from .editing import (
 )
 from .fitting import embed, fit_networks
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
-from .parameters import Validated
 from .queries import (
     embedded,
     evaluate,
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 CHECKED = 32  # predictions that must be numbers at the end of a fit
 
 
-class NeighborEstimator(TransformerMixin, Validated):
+class NeighborEstimator(TransformerMixin, BaseEstimator):
     """An estimator that trains an average of networks, and stores its embedded training rows.
 
     A subclass has its parameters, an architecture and targets.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from sklearn.utils._param_validation import (
@@ -119,18 +120,16 @@ NAMES_HERE: dict[str, dict[str, str]] = {
 }
 
 
-class Validated(BaseEstimator):
-    """Parameters whose errors explain the values that scikit-learn's neighbours have."""
-
-    def _validate_params(self):
-        try:
-            super()._validate_params()
-        except InvalidParameterError as error:
-            for name, values in NAMES_HERE.items():
-                value = getattr(self, name, None)
-                if isinstance(value, str) and value in values and f"'{name}'" in str(error):
-                    raise InvalidParameterError(f"{error} {values[value]}") from None
-            raise
+def validate_parameters(estimator: Any) -> None:
+    """Validate an estimator's parameters; an error explains scikit-learn's names of values."""
+    try:
+        estimator._validate_params()
+    except InvalidParameterError as error:
+        for name, values in NAMES_HERE.items():
+            value = getattr(estimator, name, None)
+            if isinstance(value, str) and value in values and f"'{name}'" in str(error):
+                raise InvalidParameterError(f"{error} {values[value]}") from None
+        raise
 
 
 @storable_parameters

@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from nona_sklearn import (
+    ASSoftmax,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -44,23 +45,46 @@ DEFAULTS = [
     SoftStepKNeighborsClassifier(max_iter=10),
 ]
 ENCODERS = [TableEncoder(), TableEncoder([0], max_categories=3, min_frequency=2)]
+# Settings of each estimator, of whose parameters each value that another code handles occurs.
+NETWORK = {"n_estimators": 1, "max_iter": 2}
+SETTINGS_OF_NONA = [
+    {"hidden_layer_sizes": (), "neighbor_pool": "batch", "softstep": "s1"},
+    {"neighbor_pool": "memory", "softstep": {"step": "s2", "params": "pointwise"}},
+    {"similarity": "cosine", "early_stopping": False},
+    {"similarity": "dot", "weighting": "sparsemax"},
+    {"similarity": "l1", "weighting": "entmax", "algorithm": "ball_tree", "n_neighbors": 4},
+    {"weighting": "preconditioned", "numerical_embedding": None},
+    {"weighting": "softpick", "n_neighbors": None, "batch_size": 8, "pool_size": 16},
+    {"n_neighbors": 3, "algorithm": "kd_tree", "adjust": False},
+    {"similarity": "log_l2", "weighting": "uniform", "n_neighbors": 5, "algorithm": "brute"},
+    {"categorical_features": None, "max_categories": 2, "hidden_layer_sizes": (8, 8)},
+    {"validation_fraction": 0.3, "warm_start": True, "max_time": 60, "n_iter_no_change": 1},
+    {"n_estimators": 3, "n_jobs": 1, "embedding_dim": 2},
+]
+SETTINGS_OF_SOFTSTEP = [
+    {"n_neighbors": 8, "weighting": "uniform", "softstep_on": "rank", "softstep": "s2"},
+    {"hidden_layer_sizes": (8,), "softstep_params": "pointwise", "similarity": "l1"},
+    {"learn_feature_weights": False, "early_stopping": False},
+    {"learn_feature_weights": False, "n_neighbors": 3, "algorithm": "kd_tree"},
+    {"similarity": "cosine", "softstep_on": "similarity"},
+    {"similarity": "dot", "weighting": "gaussian"},
+    {"similarity": "l2", "neighbor_pool": "memory", "batch_size": 8},
+    {"neighbor_pool": "batch", "n_neighbors": None},
+    {"weighting": "sigmoid", "early_stopping": True, "validation_fraction": 0.3},
+    {"categorical_features": None, "max_categories": 2},
+    {"warm_start": True, "max_time": 60},
+    {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
+]
 OTHERS = [
-    NONARegressor(
-        n_estimators=1, max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()
-    ),
-    NONARegressor(
-        n_estimators=1,
-        max_iter=3,
-        neighbor_pool="memory",
-        softstep={"step": "s2", "params": "pointwise"},
-    ),
-    NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
-    SoftStepKNeighborsRegressor(
-        max_iter=3, n_neighbors=8, weighting="uniform", softstep_on="rank", softstep="s2"
-    ),
-    SoftStepKNeighborsRegressor(
-        max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"
-    ),
+    *(NONARegressor(**NETWORK | settings) for settings in SETTINGS_OF_NONA),
+    *(NONAClassifier(**NETWORK | settings) for settings in SETTINGS_OF_NONA),
+    *(SoftStepKNeighborsRegressor(max_iter=2, **settings) for settings in SETTINGS_OF_SOFTSTEP),
+    *(SoftStepKNeighborsClassifier(max_iter=2, **settings) for settings in SETTINGS_OF_SOFTSTEP),
+    NONARegressor(**NETWORK, bounds="positive"),
+    NONAClassifier(**NETWORK, loss="as_softmax"),
+    NONAClassifier(**NETWORK, loss=ASSoftmax(margin=0.2, max_accumulation=2)),
+    SoftStepKNeighborsRegressor(max_iter=2, adjust=False),
+    SoftStepKNeighborsClassifier(max_iter=2, smoothing=False),
 ]
 EXPECTED_FAILURES = {
     f"check_sample_weight_equivalence_on_{form}_data": (
