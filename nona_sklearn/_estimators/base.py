@@ -270,7 +270,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         array([425., 525.])
         >>> knn.kneighbors(queries, 2, return_distance=False)
         array([[2, 3],
-               [3, 4]])
+               [4, 3]])
         """
         fitted = fitted_snapshot(self)
         embeddings, times = embedded(fitted, X), times_of(fitted, X)
