@@ -55,10 +55,10 @@ SETTINGS_OF_NONA = [
     {"similarity": "l1", "weighting": "entmax", "algorithm": "ball_tree", "n_neighbors": 4},
     {"weighting": "preconditioned", "numerical_embedding": None},
     {"weighting": "softpick", "n_neighbors": None, "batch_size": 8, "pool_size": 16},
-    {"n_neighbors": 3, "algorithm": "kd_tree", "adjust": False},
+    {"n_neighbors": 10, "algorithm": "kd_tree", "adjust": True},
     {"similarity": "log_l2", "weighting": "uniform", "n_neighbors": 5, "algorithm": "brute"},
     {"categorical_features": None, "max_categories": 2, "hidden_layer_sizes": (8, 8)},
-    {"validation_fraction": 0.3, "warm_start": True, "max_time": 60, "n_iter_no_change": 1},
+    {"validation_fraction": 0.3, "max_time": 60, "n_iter_no_change": 1},
     {"n_estimators": 3, "n_jobs": 1, "embedding_dim": 2},
 ]
 SETTINGS_OF_SOFTSTEP = [
@@ -67,12 +67,12 @@ SETTINGS_OF_SOFTSTEP = [
     {"learn_feature_weights": False, "early_stopping": False},
     {"learn_feature_weights": False, "n_neighbors": 3, "algorithm": "kd_tree"},
     {"similarity": "cosine", "softstep_on": "similarity"},
-    {"similarity": "dot", "weighting": "gaussian"},
+    {"similarity": "l2", "weighting": "gaussian"},
     {"similarity": "l2", "neighbor_pool": "memory", "batch_size": 8},
     {"neighbor_pool": "batch", "n_neighbors": None},
     {"weighting": "sigmoid", "early_stopping": True, "validation_fraction": 0.3},
     {"categorical_features": None, "max_categories": 2},
-    {"warm_start": True, "max_time": 60},
+    {"max_time": 60, "learning_rate_init": 0.1},
     {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
 ]
 # Regressors and classifiers share their code for nearly all of these: they take turns.
