@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from nona_sklearn._utils.extras import lacks
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 IMAGES = HERE.parent / "docs" / "images"
@@ -67,8 +69,7 @@ def main(argv=None):
         return 2
     small = not {"--quick", "--help", "-h"}.isdisjoint(rest)
     if missing := missing_libraries(name, small):
-        message = f"error: {name} needs {' and '.join(missing)}"
-        print(f"{message}: pip install 'nona_sklearn[benchmark]'", file=sys.stderr)
+        print(f"error: {lacks(name, ' and '.join(missing), 'benchmark')}", file=sys.stderr)
         return 2
     run(name, rest)
     return 0

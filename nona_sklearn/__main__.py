@@ -34,6 +34,7 @@ from . import (
 from ._data.columns import read_columns
 from ._data.forms import describe_reading, read_strings, unreadable_in
 from ._inspection.formatting import Unit, share, show
+from ._utils.extras import lacks
 from .datasets import load_ames
 
 MIN_ROWS = 30
@@ -55,7 +56,7 @@ def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
-        require(find_spec("pandas"), "pandas is missing: pip install 'nona_sklearn[demo]'")
+        require(find_spec("pandas"), lacks("the demo", "pandas", "demo"))
         if args.csv is None:
             X, y = load_ames(return_X_y=True)
         else:

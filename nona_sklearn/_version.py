@@ -1,3 +1,3 @@
 """The version, which a release writes."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"

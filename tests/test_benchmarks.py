@@ -107,7 +107,8 @@ def test_the_error_names_missing_libraries(monkeypatch, capsys):
     assert command.main(["uncertainty"]) == 2
     assert capsys.readouterr().err == (
         "error: uncertainty needs pandas and pyarrow and quantile_forest: "
-        "pip install 'nona_sklearn[benchmark]'\n"
+        "install the extra 'benchmark', by pip install \".[benchmark]\" in a copy of the "
+        "repository of nona_sklearn\n"
     )
     assert command.missing_libraries("uncertainty", small=True) == ["pandas"]
 

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsRegressor
@@ -94,3 +96,11 @@ def test_columns_of_the_houses_hold_what_their_names_say():
     assert f"DataFrame of shape {X.shape}" in load_ames.__doc__
     share = (X["building"] != "single family").mean()
     assert share == pytest.approx(1 / 6, abs=0.01)  # "a sixth"
+
+
+def test_the_error_without_pandas_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(
+        ImportError, match="load_ames needs pandas: install the extra 'demo', by pip"
+    ):
+        load_ames()

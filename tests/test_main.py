@@ -49,6 +49,7 @@ def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     assert "Prediction of price for" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
     """Categories, rare ones too, gaps, dates, truth values, a constant, an empty column."""
     rng = np.random.default_rng(0)
@@ -187,6 +188,7 @@ def test_the_description_of_few_whole_numbers_names_the_option_for_classes():
     assert demo.describe(pd.Series([1, 2, 5, 5]), True) == "3 classes"
 
 
+@pytest.mark.slow
 def test_classes(table, tmp_path, capsys, monkeypatch):
     """Strings, with one that is too rare for every fold."""
     for name, short in [
@@ -369,6 +371,7 @@ def test_csv_and_target_go_together(capsys):
     assert "FILE and COLUMN go together" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_runs_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "nona_sklearn", "--help"], capture_output=True, text=True
@@ -380,9 +383,10 @@ def test_runs_as_a_module():
 def test_the_error_names_missing_libraries(monkeypatch, capsys):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     assert demo.main([]) == 2
-    assert "pandas is missing: pip install" in capsys.readouterr().err
+    assert "the demo needs pandas: install the extra 'demo'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     """Three rows behind the prediction stand beside the query, with values of their columns."""
     monkeypatch.setattr(demo, "compare", lambda X, y, classes: "")
@@ -407,6 +411,7 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
         assert values[name] == [str(value) for value in X.loc[[*rows, query], name]]
 
 
+@pytest.mark.slow
 def test_rows_without_a_target_are_left_out_and_each_warning_is_printed_once(
     table, tmp_path, capsys, monkeypatch
 ):

@@ -23,7 +23,7 @@ print(f"accuracy on {len(predicted)} test images: {(predicted == y[1200:]).mean(
 wrong = 1200 + np.flatnonzero(predicted != y[1200:])
 queries = [1203, 1211, *wrong[:2]]
 n_rows = int(clf.n_nonzero_weights(X[queries]).max())
-weights, rows = clf.kneighbors(X[queries], n_neighbors=n_rows)
+weights, rows = clf.heaviest_neighbors(X[queries], n_neighbors=n_rows)
 
 figure, axes = plt.subplots(4, n_rows + 1, figsize=(n_rows + 1, 5.6), layout="constrained")
 for line, query, weight, row in zip(axes, queries, weights, rows, strict=True):

@@ -96,7 +96,7 @@ class Architecture:
         if n_networks != "auto" and n_networks > n_neighbors:
             raise ValueError(
                 f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
-                f"it, got {n_neighbors}"
+                f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
 
     @property

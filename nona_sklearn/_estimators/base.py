@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.neighbors import NearestNeighbors
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
 from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
-from .._inference.index import TiledIndex
+from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
+from .._utils.arrays import sparse_rows
+from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
@@ -38,16 +39,23 @@ from .editing import (
     replacement_of_targets,
 )
 from .fitting import embed, excess_of_unknown, fit_networks
-from .forgetting import forget_levels, make_receipt
+from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
     embedded,
     evaluate,
     fitted_snapshot,
     heaviest,
+    labels_at,
+    nearest,
     refuse_targets_alone,
     times_of,
     widths_of,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from .._utils.frames import Table
 
 CHECKED = 32  # predictions that must be numbers at the end of a fit
 
@@ -87,18 +95,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     def fit(
         self,
-        X,
-        y,
+        X: Any,
+        y: Any,
         *,
-        groups=None,
-        sample_weight=None,
-        times=None,
-        half_life=None,
-        X_val=None,
-        y_val=None,
-        sample_weight_val=None,
-        add_validation=False,
-    ):
+        groups: Any = None,
+        sample_weight: Any = None,
+        times: Any = None,
+        half_life: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        add_validation: bool = False,
+    ) -> Self:
         """Train the network and store the embedded training rows as the bank.
 
         Parameters
@@ -225,18 +233,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             self.bank_ = addition(self, *rows)(self.bank_)
 
     @property
-    def n_estimators_(self):
+    def n_estimators_(self) -> int:
         """Number of networks."""
         return len({epoch["estimator"] for epoch in self.history_})
 
     @property
-    def n_neighbors_(self):
+    def n_neighbors_(self) -> int | None:
         """Largest number of rows that a prediction can have; None: all."""
         fitted = fitted_snapshot(self)
         return fitted.network_.head.most_nonzero(len(fitted.bank_))
 
     @property
-    def best_loss_(self):
+    def best_loss_(self) -> float:
         """Validation loss of the epoch that was kept, or training loss without validation rows.
 
         It is the mean over networks.
@@ -246,7 +254,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     # -- embedding -----------------------------------------------------------------------
 
-    def embed(self, X):
+    def embed(self, X: Any) -> Embedded:
         """Embed queries once for several methods.
 
         The result replaces `X` in :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and other
@@ -272,13 +280,13 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         array([425., 525.])
         >>> knn.kneighbors(queries, 2, return_distance=False)
         array([[2, 3],
-               [3, 4]])
+               [4, 3]])
         """
         fitted = fitted_snapshot(self)
         of_queries = {"times": times_of(fitted, X), "widths": widths_of(fitted, X)}
         return Embedded(embedded(fitted, X), fitted.network_, labels_of(X), **of_queries)
 
-    def transform(self, X):
+    def transform(self, X: Any) -> np.ndarray:
         """Embed rows in the space in which they are compared.
 
         In the given space (``SoftStepKNeighborsRegressor`` with ``hidden_layer_sizes=None``)
@@ -310,7 +318,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     # -- queries of the bank -------------------------------------------------------------
 
-    def neighbor_weights(self, X=None, *, tolerance=0.0):
+    def neighbor_weights(self, X: Any = None, *, tolerance: float = 0.0) -> csr_array:
         """Weight of each row of the bank in the prediction of each query.
 
         Parameters
@@ -352,37 +360,38 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             raise ValueError(f"tolerance={tolerance!r} leaves a query without neighbours")
         return weights
 
-    def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
+    def heaviest_neighbors(
+        self, X: Any = None, n_neighbors: int = 5, *, return_names: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Find the neighbours with the largest weights, in descending order.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself (leave-one-out).
+            Queries. None: the bank's rows, each without itself (leave-one-out).
         n_neighbors : int, default=5
-            Number of neighbours to return.
-        return_distance : bool, default=True
-            Whether to return the weights of the neighbours. They are not distances; the
-            name of the parameter is that of scikit-learn.
+            Number of neighbours of each query.
         return_names : bool, default=False
             Whether to return names instead of ids.
 
         Returns
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
-            Weights in the prediction, not distances as in scikit-learn. Only with
-            ``return_distance=True``.
+            Their weights in the prediction.
         ids : ndarray of shape (n_queries, n_neighbors)
-            Ids of the neighbours: row numbers in the data given to fit, and the results of
-            :meth:`add_neighbors`. With ``return_names=True`` their names, as in the table of
-            :meth:`explain`. With times, -1 or None if fewer rows are earlier than the query.
+            Their ids, as of :meth:`kneighbors`; or their names.
 
         Raises
         ------
         ValueError
             If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
             ``X=None``).
+
+        See Also
+        --------
+        kneighbors : The nearest rows, and their distances.
+        neighbor_weights : All weights, as a sparse array.
+        explain : The same rows, with their targets and features.
 
         Notes
         -----
@@ -395,36 +404,137 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> weights, ids = knn.fit(X, y).kneighbors([[84]], n_neighbors=3)
+        >>> weights, ids = knn.fit(X, y).heaviest_neighbors([[84]], n_neighbors=3)
         >>> weights.round(2), ids
         (array([[0.5, 0.5, 0. ]]), array([[2, 3, 1]]))
         """
-        check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)
         bank, weights, positions = heaviest(self, X, n_neighbors)
-        found = bank.names_of(positions) if return_names else bank.ids.cpu().numpy()[positions]
-        if (missing := positions < 0).any():
-            found = found.astype(object) if return_names else found
-            found[missing] = None if return_names else -1
-        return (weights, found) if return_distance else found
+        return weights, labels_at(bank, positions, return_names)
 
-    def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
-        """Graph of the neighbours with the largest weights.
+    @property
+    def effective_metric_(self) -> str:
+        """Metric of :meth:`kneighbors`: 'euclidean', 'manhattan' or 'cosine'."""
+        fitted = fitted_snapshot(self)
+        return METRICS[fitted.bank_.evaluate(fitted.network_.head).similarity_of_distance]
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: Literal[True] = True,
+        *,
+        return_names: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        *,
+        return_distance: Literal[False],
+        return_names: bool = False,
+    ) -> np.ndarray: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any,
+        n_neighbors: int | None,
+        return_distance: Literal[False],
+        *,
+        return_names: bool = False,
+    ) -> np.ndarray: ...
+
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        *,
+        return_names: bool = False,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Find the nearest rows in the learned space, in the order of their distances.
+
+        Distances are those between the embeddings that :meth:`transform` returns: Euclidean, with
+        ``similarity="l1"`` Manhattan, with 'cosine' cosine distances. Weights do not depend on
+        them alone: see :meth:`heaviest_neighbors`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
-        n_neighbors : int, default=5
-            Number of neighbours of each query.
-        mode : {'connectivity', 'weight'}, default='connectivity'
-            Whether the entries are ones, or weights (not distances as in scikit-learn).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
+            without itself.
+        n_neighbors : int, default=None
+            Number of neighbours of each query. None: the estimator's `n_neighbors`, or 5 if that
+            is no number.
+        return_distance : bool, default=True
+            Whether to return the distances.
+        return_names : bool, default=False
+            Whether to return names instead of ids.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries, n_neighbors)
+            Distances, smallest first. Only with ``return_distance=True``.
+        ids : ndarray of shape (n_queries, n_neighbors)
+            Ids of the neighbours: row numbers in the data given to fit, and the results of
+            :meth:`add_neighbors`. Of equally near rows the smallest id is first. With
+            ``return_names=True`` their names, as in the table of :meth:`explain`.
+
+        Raises
+        ------
+        ValueError
+            If `n_neighbors` is not between 1 and the number of rows of the bank (one less with
+            ``X=None``).
+
+        See Also
+        --------
+        heaviest_neighbors : The rows with the largest weights in the prediction.
+
+        Notes
+        -----
+        With several networks, the distance is that of their concatenated embeddings. Where fewer
+        rows are earlier than a query with times, the distance is infinite, and the id is -1 or the
+        name None.
+
+        Examples
+        --------
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> knn.fit(X, y).kneighbors([[84]], n_neighbors=3)
+        (array([[ 4.,  6., 24.]]), array([[2, 3, 1]]))
+        """
+        check_flag("return_distance", return_distance)
+        check_flag("return_names", return_names)
+        bank, distances, positions = nearest(self, X, n_neighbors)
+        found = labels_at(bank, positions, return_names)
+        return (distances, found) if return_distance else found
+
+    def kneighbors_graph(
+        self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
+    ) -> csr_array:
+        """Graph of the nearest rows in the learned space.
+
+        :meth:`neighbor_weights` is the graph of the weights.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself.
+        n_neighbors : int, default=None
+            Number of neighbours of each query, as for :meth:`kneighbors`.
+        mode : {'connectivity', 'distance'}, default='connectivity'
+            Whether the entries are ones, or the distances.
 
         Returns
         -------
         sparse CSR array of shape (n_queries, n_bank_rows)
-            `n_neighbors` entries in each row, in descending order of weight. Column j is the j-th
-            row of the bank; if no row was removed, j is its id.
+            `n_neighbors` entries in each row, in the order of their distances. Column j is the
+            j-th row of the bank; if no row was removed, j is its id.
 
         Raises
         ------
@@ -436,19 +546,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> knn.fit(X, y).kneighbors_graph([[84], [110]], n_neighbors=2).toarray()
-        array([[0., 0., 1., 1., 0.],
-               [0., 0., 0., 1., 1.]])
+        >>> knn.fit(X, y).kneighbors_graph([[84], [110]], n_neighbors=2, mode="distance").toarray()
+        array([[ 0.,  0.,  4.,  6.,  0.],
+               [ 0.,  0.,  0., 20., 10.]])
         """
-        check_choice("mode", mode, ("connectivity", "weight"))
-        bank, weights, positions = heaviest(self, X, n_neighbors)
-        entries = weights if mode == "weight" else np.ones(weights.shape)
-        found = positions >= 0
-        starts = np.concatenate([[0], found.sum(axis=1).cumsum()])
-        shape = len(weights), len(bank)
-        return csr_array((entries[found], positions[found], starts), shape=shape)
+        check_choice("mode", mode, ("connectivity", "distance"))
+        bank, distances, positions = nearest(self, X, n_neighbors)
+        entries = distances if mode == "distance" else np.ones(distances.shape)
+        return sparse_rows(entries, positions, positions >= 0, len(bank))
 
-    def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
+    def attribute_distances(
+        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
+    ) -> Table:
         """Table of the share of each column in the distance between a query and a neighbour.
 
         It shows which differences make two rows dissimilar. Shares are integrated gradients [1]_
@@ -503,7 +612,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Names of the targets: of the Series, or of the columns of the DataFrame; or None."""
         return self.bank_.target_names
 
-    def effective_n_neighbors(self, X=None):
+    def effective_n_neighbors(self, X: Any = None) -> np.ndarray:
         """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
 
         Parameters
@@ -527,7 +636,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         return evaluate(self, X)[1].effective_sizes().cpu().numpy()
 
-    def n_nonzero_weights(self, X=None):
+    def n_nonzero_weights(self, X: Any = None) -> np.ndarray:
         """Number of rows with a weight above 0 in the prediction of each query.
 
         Parameters
@@ -551,7 +660,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         return evaluate(self, X)[1].support_sizes().cpu().numpy()
 
-    def soft_n_neighbors(self, X=None):
+    def soft_n_neighbors(self, X: Any = None) -> np.ndarray:
         """Size of the neighbourhood that SoftStep learned for each query, its soft k.
 
         Parameters
@@ -586,7 +695,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         _, evaluation = evaluate(self, X)
         return evaluation.step_sums().cpu().numpy()
 
-    def distance_to_bank(self, X=None):
+    def distance_to_bank(self, X: Any = None) -> np.ndarray:
         """Distance of each query to the nearest row of the bank.
 
         Compare it with the distances among the rows of the bank,
@@ -601,8 +710,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_queries,)
-            Euclidean distances between embeddings, without unit; those of several networks are
-            concatenated.
+            Distances as of :meth:`kneighbors`, without unit; infinite where no row is earlier than
+            a query with times.
 
         Examples
         --------
@@ -612,19 +721,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn.fit(X, y).distance_to_bank([[84], [200]])
         array([ 4., 80.])
         """
-        fitted, evaluation = evaluate(self, X)
-        embeddings, query = (
-            fitted.network_.head.metric_part(z).cpu().numpy()
-            for z in (fitted.bank_.embeddings, evaluation.query)
-        )
-        if evaluation.exclusion is not None and evaluation.exclusion.times is not None:
-            index = TiledIndex("l2", torch.from_numpy(embeddings))
-            excluded = evaluation.exclusion.of().cpu()
-            return -index.query(query, 1, excluded)[0][:, 0].double().numpy()
-        nearest = NearestNeighbors(n_neighbors=1).fit(embeddings)
-        return nearest.kneighbors(None if X is None else query)[0][:, 0]
+        return evaluate(self, X)[1].nearest(1)[0][:, 0].cpu().numpy()
 
-    def influence(self, X=None, y=None):
+    def influence(self, X: Any = None, y: Any = None) -> Table:
         """Effect of each row of the bank on the predictions of some queries.
 
         Parameters
@@ -706,15 +805,15 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     def add_neighbors(
         self,
-        X,
-        y,
-        sample_weight=None,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
         *,
-        times=None,
-        groups=None,
-        max_rows=None,
-        max_age=None,
-    ):
+        times: Any = None,
+        groups: Any = None,
+        max_rows: int | None = None,
+        max_age: Any = None,
+    ) -> np.ndarray:
         """Add labelled rows to the bank, without training.
 
         Parameters
@@ -772,7 +871,19 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             forget_levels(self, before)
         return np.arange(int(before.next_id), int(after.next_id))
 
-    def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
+    @overload
+    def remove_neighbors(
+        self, *, ids: Any = None, names: Any = None, return_receipt: Literal[False] = False
+    ) -> Self: ...
+
+    @overload
+    def remove_neighbors(
+        self, *, ids: Any = None, names: Any = None, return_receipt: Literal[True]
+    ) -> RemovalReceipt: ...
+
+    def remove_neighbors(
+        self, *, ids: Any = None, names: Any = None, return_receipt: bool = False
+    ) -> Self | RemovalReceipt:
         """Remove rows from the bank, so that no later prediction, pickle or file contains them.
 
         Their embeddings, targets and names are removed, and the levels of categories that no
@@ -829,7 +940,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             return make_receipt(before, after, encoders, n_levels)
         return self
 
-    def set_neighbor_targets(self, y):
+    def set_neighbor_targets(self, y: Any) -> Self:
         """Replace the targets of the bank, to predict another target with the same neighbours.
 
         The new targets are not adjusted, since the adjustment was trained for those of fit.
@@ -868,7 +979,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         edit(self, lambda fitted: replacement_of_targets(fitted, y))
         return self
 
-    def compress(self, n_neighbors, X=None):
+    def compress(self, n_neighbors: int, X: Any = None) -> Self:
         """Reduce the bank to the rows that matter most for its predictions.
 
         Levels of categories that only removed rows have stay known, since queries may have them.

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.class_targets import ClassTargets
 from .._data.class_weight import weights_of_classes
 from .._inference.explanation import Explanation
+from .._utils.bases import ClassifierMixin
 from .base import NeighborEstimator
 from .parameters import ASSoftmax
 from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
 from .side_by_side import explanation_table
+
+if TYPE_CHECKING:
+    from .._utils.frames import Table
+
+OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
 
 
 def probabilities_of(estimator: Any, X: Any) -> tuple[Any, Tensor]:
@@ -30,6 +35,16 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     """A neighbour estimator whose targets are classes."""
 
     _probabilities = staticmethod(probabilities_of)
+
+    if not TYPE_CHECKING:  # a type checker would take any name for a method
+
+        def __getattr__(self, name):
+            if name in OF_REGRESSORS:
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name}, which is of regressors: predict_proba "
+                    "returns the probabilities of the classes"
+                )
+            return self.__getattribute__(name)  # again, for the error of this name
 
     def _make_targets(self):
         loss = ASSoftmax.of(self.loss)
@@ -53,7 +68,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         targets = self.targets_
         return targets.classes if targets.several else targets.classes[0]
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Predict the most probable class.
 
         Parameters
@@ -79,7 +94,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         fitted, probabilities = self._probabilities(self, X)
         return fitted.targets_.decode(probabilities)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray | Any:
         """Predict the probability of each class.
 
         Parameters
@@ -107,7 +122,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         each = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
         return each if fitted.targets_.several else each[0]
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: Any) -> np.ndarray | Any:
         """Predict the logarithm of the probability of each class.
 
         Parameters
@@ -136,7 +151,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
                 return [np.log(p) for p in probabilities]
             return np.log(probabilities)
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy of the predictions.
 
         Parameters
@@ -171,7 +186,9 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def explain(self, X=None, n_neighbors=None, *, features=None):
+    def explain(
+        self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
+    ) -> Table:
         """Table of the rows behind each prediction, with their contributions to each class.
 
         Each row votes for its class with its weight. The line "network" is the contribution of

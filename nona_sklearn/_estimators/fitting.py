@@ -30,6 +30,7 @@ from .._training.trainer import TrainingConfig
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
+from .parameters import validate_parameters
 
 #: Parameters on which the shapes of a network depend, or what its weights mean.
 OF_NETWORKS = (
@@ -65,7 +66,7 @@ def fit_networks(
     validation_set: tuple = (None, None, None, False),
 ) -> Fitted:
     """Train the networks of an estimator, and set all that is fitted but the training rows."""
-    estimator._validate_params()
+    validate_parameters(estimator)
     budget = Budget.from_now(estimator.max_time)
     architecture, targets = estimator._architecture(), estimator._make_targets()
     architecture.validate()

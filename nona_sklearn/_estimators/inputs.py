@@ -245,7 +245,12 @@ def resolve_device(device: str | torch.device) -> torch.device:
         one.item()  # fails on a device that has no values, such as 'meta'
         return one.device
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device must be one that torch can use here, got {device!r}") from error
+        usable = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        usable += ["mps"] if torch.backends.mps.is_available() else []
+        lacks = "" if torch.version.cuda else "; this build of torch is without CUDA"
+        raise ValueError(
+            f"device must be one that torch can use here, of {usable}{lacks}, got {device!r}"
+        ) from error
 
 
 def check_layer_sizes(hidden_layer_sizes: Any) -> list[int]:

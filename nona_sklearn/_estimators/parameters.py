@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from typing import Any
 
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+)
 
 from .._data.bounds import NAMED
 from .._data.table_encoder import TableEncoder
 from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
+from .._utils.bases import BaseEstimator
 from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 from ..similarity import SIMILARITIES
@@ -100,6 +106,30 @@ SOFTSTEP_CONSTRAINTS: dict = {
     "learn_feature_weights": ["boolean"],
     "hidden_layer_sizes": ["array-like", POSITIVE, None],
 }
+
+
+#: What scikit-learn's names of values are here.
+NAMES_HERE: dict[str, dict[str, str]] = {
+    "similarity": {
+        "euclidean": "'l2' is the Euclidean distance",
+        "minkowski": "'l2' is the Euclidean distance",
+        "manhattan": "'l1' is the Manhattan distance",
+        "cityblock": "'l1' is the Manhattan distance",
+    },
+    "weighting": {"distance": "similarity='log_l2' makes weights of inverse distances"},
+}
+
+
+def validate_parameters(estimator: Any) -> None:
+    """Validate an estimator's parameters; an error explains scikit-learn's names of values."""
+    try:
+        estimator._validate_params()
+    except InvalidParameterError as error:
+        for name, values in NAMES_HERE.items():
+            value = getattr(estimator, name, None)
+            if isinstance(value, str) and value in values and f"'{name}'" in str(error):
+                raise InvalidParameterError(f"{error} {values[value]}") from None
+        raise
 
 
 @storable_parameters

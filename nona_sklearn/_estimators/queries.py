@@ -27,10 +27,12 @@ from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
 from .._training.progress import with_progress
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_n_neighbors
+from .._utils.validation import check_n_neighbors, is_whole
 from .fitting import embed_queries
 from .inputs import RowsInput, TableInput
 from .stored_rows import stored_rows, warn_of_stored_rows
+
+N_NEIGHBORS = 5  # of scikit-learn's, by default
 
 
 def fitted_snapshot(estimator: Any) -> Any:
@@ -209,11 +211,44 @@ def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, 
 
     The position is -1 where fewer than k rows are earlier than the query.
     """
-    fitted, evaluation = evaluate(estimator, X)
-    check_n_neighbors(k, len(fitted.bank_) - (X is None))
+    bank, evaluation = _evaluate_for(estimator, X, k)
     weights, positions, _ = evaluation.with_nearest(k).heaviest(k)
     positions = evaluation.only_earlier(positions)
-    return fitted.bank_, weights.cpu().numpy(), positions.cpu().numpy()
+    return bank, weights.cpu().numpy(), positions.cpu().numpy()
+
+
+def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
+    """Distances and positions (n_queries, k) of the nearest neighbours in the bank.
+
+    The position is -1 where fewer than k rows are earlier than the query.
+    """
+    k = number_of_neighbors(estimator, k)
+    bank, evaluation = _evaluate_for(estimator, X, k)
+    distances, positions = evaluation.nearest(k)
+    return bank, distances.cpu().numpy(), positions.cpu().numpy()
+
+
+def number_of_neighbors(estimator: Any, k: int | None) -> int:
+    """The number that is requested; None: that of the estimator, or 5 if that is no number."""
+    if k is not None:
+        return k
+    return estimator.n_neighbors if is_whole(estimator.n_neighbors, 1) else N_NEIGHBORS
+
+
+def _evaluate_for(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, Evaluation]:
+    """Evaluate queries, each of which can have `k` neighbours."""
+    fitted, evaluation = evaluate(estimator, X)
+    check_n_neighbors(k, len(fitted.bank_) - (X is None))
+    return fitted.bank_, evaluation
+
+
+def labels_at(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.ndarray:
+    """Ids of rows, or their names; -1 or None at a position of -1."""
+    found = bank.names_of(positions) if names else bank.ids.cpu().numpy()[positions]
+    if (missing := positions < 0).any():
+        found = found.astype(object) if names else found
+        found[missing] = None if names else -1
+    return found
 
 
 def explanation(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
-from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,8 +23,8 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
+from .._utils.bases import RegressorMixin
 from .._utils.validation import (
-    check_flag,
     check_integer,
     check_levels,
     check_numbers,
@@ -46,6 +46,9 @@ from .queries import (
 )
 from .side_by_side import explanation_table
 
+if TYPE_CHECKING:
+    from .._utils.frames import Table
+
 
 class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
@@ -53,7 +56,19 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def _make_targets(self):
         return RegressionTargets(bounds_of(self.bounds), are_whole(self.bounds))
 
-    def predict(self, X, return_std=False, quantiles=None):
+    @overload
+    def predict(
+        self, X: Any, return_std: Literal[False] = False, quantiles: Any = None
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self, X: Any, return_std: Literal[True], quantiles: None = None
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(
+        self, X: Any, return_std: bool = False, quantiles: Any = None
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the targets of queries, as weighted means of the bank's targets.
 
         Parameters
@@ -96,9 +111,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> std.round()
         array([95.])
         """
-        check_flag("return_std", return_std)
+        check_return_std(return_std, quantiles)
         if quantiles is not None:
-            check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
         fitted, evaluations = evaluate_in_blocks(self, X)
         decode = fitted.targets_.decode
@@ -111,7 +125,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         )
         return decode(torch.cat(mean)), np.concatenate(std)
 
-    def explain(self, X=None, n_neighbors=None, *, features=None):
+    def explain(
+        self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
+    ) -> Table:
         """Table of the rows behind each prediction, with their targets and adjusted targets.
 
         It is like an appraiser's table of comparable sales: the price of each, and the price
@@ -182,7 +198,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
 
-    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
+    def attribute_adjustments(
+        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
+    ) -> Table:
         """Table of the part of each column in the adjustment of a neighbour's target.
 
         These are an appraiser's adjustments, item by item: 12 square metres less, another
@@ -246,12 +264,12 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         return adjustments_table(self, X, features, n_neighbors)
 
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
         """Predict quantiles of the targets, such as the ends of prediction intervals.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, each without itself (leave-one-out).
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.
@@ -279,7 +297,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         result = self._distribution(X).quantiles(levels)
         return result[:, 0] if np.ndim(quantiles) == 0 else result
 
-    def predict_cdf(self, X, y):
+    def predict_cdf(self, X: Any, y: Any) -> np.ndarray:
         """Predict the probability that a target is at most `y`.
 
         Parameters
@@ -311,7 +329,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         result = self._distribution(X).cdf(values)
         return result[:, 0] if np.ndim(y) == 0 else result
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw samples from the predictive distributions.
 
         The outputs of a sample depend on each other as the errors of the rows that calibrated the
@@ -350,7 +368,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
         return self._distribution(X).sample(n_samples, check_random_state(random_state))
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the coefficient of determination, R^2, of the predictions.
 
         Parameters
@@ -378,7 +396,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         return super().score(*known(self, X, y, sample_weight))
 
-    def calibrate(self, X=None, y=None, *, times=None, n_latest=None):
+    def calibrate(
+        self, X: Any = None, y: Any = None, *, times: Any = None, n_latest: int | None = None
+    ) -> Self:
         """Calibrate the widths of the predictive distributions on other rows.
 
         Predictions do not change. Fit calibrates on its validation rows, each predicted by the
@@ -505,7 +525,7 @@ def recalibration(fitted, X, y, times, n_latest):
         rows = moments.argsort(stable=True)[-n_latest:]
         query, moments, targets = query[rows], moments[rows], targets[rows]
 
-    def calibrate(bank):
+    def calibrate(bank: Any) -> Self:
         found = calibrate_on_rows(fitted.network_.head, bank, query, targets, moments)
         return replace(bank, calibration=found)
 
@@ -518,9 +538,14 @@ def _calibrate_on_itself(fitted, n_latest, bank):
     return replace(bank, calibration=calibrate_on_bank(fitted.network_.head, bank, n_latest))
 
 
-def check_instead_of_mean(return_std) -> None:
-    """Refuse to give quantiles and standard deviations at once."""
-    if return_std:
+def check_return_std(return_std, quantiles) -> None:
+    """Refuse what is no flag, and to return quantiles and standard deviations at once."""
+    if not isinstance(return_std, bool | np.bool_):
+        raise ValueError(
+            f"return_std must be True or False, got {return_std!r:.100}: for quantiles, pass "
+            "quantiles= by its name"
+        )
+    if return_std and quantiles is not None:
         raise ValueError(
             "return_std=True is of the mean, quantiles come instead of it: call predict twice"
         )

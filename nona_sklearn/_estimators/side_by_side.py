@@ -107,8 +107,13 @@ def comparable(rows: Feature, queries: Feature) -> tuple[np.ndarray, np.ndarray,
 
 def checked_table(parameter: str, X: Any) -> Any:
     """A frame, or an array of two axes."""
+    wanted = f"{parameter} must be a table where features are given"
+    if parameter == "features":
+        wanted = "features must be the table given to fit, which the bank does not store"
+    if X is None:
+        raise ValueError(f"{wanted}, got None")
     if isinstance(X, Embedded):
-        raise ValueError(f"{parameter} must be a table where features are given, got embeddings")
+        raise ValueError(f"{wanted}, got embeddings")
     if issparse(X):
         raise TypeError(
             f"{parameter} must be dense where features are given, got a sparse matrix: explain a "
@@ -116,12 +121,13 @@ def checked_table(parameter: str, X: Any) -> Any:
         )
     if is_frame(X, parameter):
         return X
-    array = as_array(X)
+    try:
+        array = as_array(X)
+    except ValueError as error:  # rows of several lengths, or images of several sizes
+        raise ValueError(f"{wanted}, got {X!r:.100}") from error
     if array.ndim != 2:
-        raise ValueError(
-            f"{parameter} must be a table of shape (n_samples, n_features) where features are "
-            f"given, got shape {array.shape}"
-        )
+        what = f"{X!r:.100}" if array.ndim == 0 else f"shape {array.shape}"
+        raise ValueError(f"{wanted}, of shape (n_samples, n_features), got {what}")
     return array.astype(object) if array.dtype.kind in "UST" else array
 
 

@@ -26,7 +26,7 @@ from .regression import NeighborRegressor
 from .upgrades import upgrade_softstep, upgrade_softstep_regressor
 
 
-def feature_importances(estimator: Any) -> np.ndarray:
+def feature_weights(estimator: Any) -> np.ndarray:
     """Share of each feature in the mean squared distance between two rows, (n_features,).
 
     Of a category or a date, that of all columns that it became.
@@ -37,12 +37,12 @@ def feature_importances(estimator: Any) -> np.ndarray:
         embedding = embedding.embedding
     if not isinstance(embedding, FeatureWeights):
         raise AttributeError(
-            "feature_importances_ needs a fit with learn_feature_weights=True and "
+            "feature_weights_ needs a fit with learn_feature_weights=True and "
             "hidden_layer_sizes=None"
         )
     if isinstance(fitted.features_, SparseEncoder):
         raise AttributeError(
-            "feature_importances_ needs a fit to a dense table, or to a sparse matrix of few "
+            "feature_weights_ needs a fit to a dense table, or to a sparse matrix of few "
             "columns: weights are of components, each of which has a part of every column"
         )
     squares = embedding.weight.square().cpu().numpy() * (fitted.scaler_.var_ > 0)
@@ -209,7 +209,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Validation loss of the epoch whose weights were kept, or training loss without
         `early_stopping`.
 
-    feature_importances_ : ndarray of shape (`n_features_in_`,)
+    feature_weights_ : ndarray of shape (`n_features_in_`,)
         Share of each feature in the mean squared distance between two rows; they sum to 1. The
         trend of `adjust` is not included (see :meth:`attribute_adjustments`). Only with learned
         feature weights, and not for a wide sparse matrix.
@@ -274,7 +274,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     random_state: Any = None
 
     _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | {"adjust": ["boolean"]}
-    feature_importances_ = property(feature_importances)
+    feature_weights_ = property(feature_weights)
 
     def _architecture(self):
         return SoftStepArchitecture(self)
@@ -378,7 +378,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     _parameter_constraints = (
         SOFTSTEP_CONSTRAINTS | CLASSIFIER_CONSTRAINTS | {"smoothing": ["boolean"]}
     )
-    feature_importances_ = property(feature_importances)
+    feature_weights_ = property(feature_weights)
 
     def _architecture(self):
         return SoftStepArchitecture(self)

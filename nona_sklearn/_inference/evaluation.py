@@ -16,6 +16,7 @@ from torch import Tensor
 from .._utils.chunks import spans
 from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, ClassHead, NONAHead
+from .index import METRICS
 from .nearest import Candidates, compare_all, find_nearest, nearest_by_l2
 from .neighbors import Exclusion, Neighbors
 from .network_rows import NetworkClassRows, NetworkRows
@@ -229,6 +230,36 @@ class Evaluation:
         empty = self.query.new_zeros(0, len(self.split_by_head)).double()
         return torch.cat([empty, *blocks])
 
+    @property
+    def similarity_of_distance(self) -> str:
+        """The similarity that orders rows as their distance does: l2, if there is no other."""
+        similarity = self.one_head.similarity
+        return similarity if similarity in METRICS else "l2"
+
+    def nearest(self, k: int) -> tuple[Tensor, Tensor]:
+        """Distances, in float64, and positions (q, k) of the k nearest neighbours, nearest first.
+
+        The networks' spaces are one space, side by side. Where a query has fewer than k
+        neighbours, the distance is infinite and the position is -1.
+        """
+        similarity = self.similarity_of_distance
+        algorithm = "brute" if self._has_times else self.neighbors.algorithm
+        algorithm = algorithm if isinstance(algorithm, str) else "auto"
+        index = self.neighbors.joint_index(self.head, similarity, algorithm)
+
+        def find(queries):
+            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+            query = self.head.metric_part(self.query[queries])
+            return find_nearest(index, query, excluded, k)
+
+        found = Candidates.concatenate(
+            self._map_queries(find, SEARCHED_QUERIES) or [find(slice(0, 0))]
+        )
+        assert found.positions is not None
+        missing = found.positions == len(self.neighbors)
+        distances = float(similarity == "cosine") - found.similarity.double()
+        return distances.clamp_min(0), found.positions.masked_fill(missing, -1)
+
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
 
@@ -373,9 +404,7 @@ class Evaluation:
 
     def find_nearest(self, wanted: list[int]) -> tuple[Candidates, ...]:
         """The nearest rows, of each network so many."""
-        neighbors = self.neighbors
-        if self.exclusion is not None and self.exclusion.times is not None:
-            neighbors = neighbors.searched_by("brute")  # only it can exclude many rows
+        neighbors = self.neighbors.searched_by("brute") if self._has_times else self.neighbors
         indexes = neighbors.indexes(self.head)
 
         def find(queries):
@@ -386,6 +415,11 @@ class Evaluation:
 
         blocks = self._map_queries(find, SEARCHED_QUERIES) or [find(slice(0, 0))]
         return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
+
+    @property
+    def _has_times(self) -> bool:
+        """Whether times exclude neighbours: many of them, which only 'brute' can exclude."""
+        return self.exclusion is not None and self.exclusion.times is not None
 
     def compare_all(self, queries: slice = slice(None)) -> list[Candidates]:
         """All rows as candidates of some queries, for each network."""

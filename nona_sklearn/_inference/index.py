@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._utils.chunks import spans
+from .._utils.extras import import_extra
 from .._utils.threads import cached_property
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
@@ -35,6 +36,8 @@ ALGORITHMS = {
     "ball_tree": ("l2", "log_l2", "l1", "cosine"),
     "hnsw": ("l2", "log_l2", "cosine"),
 }
+#: scikit-learn's names of the distances that order rows as these similarities do.
+METRICS = {"l2": "euclidean", "l1": "manhattan", "cosine": "cosine"}
 MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as fast
 TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
@@ -553,14 +556,8 @@ class TransformerIndex(Index):
 
 
 def import_faiss() -> Any:
-    """Import faiss, or raise an error that names the extra with it."""
-    try:
-        with warnings.catch_warnings():
-            # Of names in numpy and of SWIG's types: as errors they could even end the process.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import faiss
-    except ImportError as error:
-        raise ImportError(
-            "algorithm='hnsw' needs faiss: install nona_sklearn with the extra 'approximate'"
-        ) from error
-    return faiss
+    """Import faiss, without its warnings."""
+    with warnings.catch_warnings():
+        # Of names in numpy and of SWIG's types: as errors they could even end the process.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return import_extra("algorithm='hnsw'", "faiss", extra="approximate")

@@ -112,6 +112,14 @@ class Neighbors:
             ]
         return self.cache[key]
 
+    def joint_index(self, head: NONAHead | AverageHead, similarity: str, algorithm: str) -> Index:
+        """An index of the rows in all networks' spaces side by side."""
+        key = "joint index", algorithm, similarity
+        if key not in self.cache:
+            rows = head.metric_part(self.embeddings)
+            self.cache[key] = make_index(algorithm, similarity, rows)
+        return self.cache[key]
+
     def graphs(self) -> list[np.ndarray] | None:
         """The graphs of the indexes as arrays of bytes, or None if there are none."""
         for key, indexes in self.cache.items():

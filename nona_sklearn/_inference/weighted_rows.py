@@ -10,6 +10,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._utils.arrays import sparse_rows
 from .._utils.threads import cached_property
 from ..ranking import nearest_first
 from .network_rows import NetworkRows
@@ -158,12 +159,8 @@ class WeightedRows:
     def sparse(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights above a tolerance, (q, n)."""
         weights = self.weights().cpu().numpy()
-        kept = weights > tolerance
-        ends = np.concatenate([[0], kept.sum(axis=1).cumsum()])
-        rows = (
-            np.nonzero(kept)[1] if self.positions is None else self.positions.cpu().numpy()[kept]
-        )
-        return sparse.csr_array((weights[kept], rows, ends), (len(weights), self.n_rows))
+        rows = np.arange(self.n_rows) if self.positions is None else self.positions.cpu().numpy()
+        return sparse_rows(weights, rows, weights > tolerance, self.n_rows)
 
     def changes(self) -> Iterator[Tensor]:
         """Yield the change of each output's prediction without the row of a column, (q, m)."""

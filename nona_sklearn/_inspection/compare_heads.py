@@ -1,6 +1,9 @@
 """The paper's experiment on anyone's extractor and data: four columns, one for each predictor."""
 
+from __future__ import annotations
+
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -33,16 +36,16 @@ N_NEIGHBORS = [1, 3, 5, 10, 20, 40, 80]
 
 
 def compare_heads(
-    estimator,
-    X,
-    y,
+    estimator: Any,
+    X: Any,
+    y: Any,
     *,
-    heads=("dense", "nona", "adjusted"),
-    cv=None,
-    groups=None,
-    scoring=None,
-    n_jobs=None,
-):
+    heads: Any = ("dense", "nona", "adjusted"),
+    cv: Any = None,
+    groups: Any = None,
+    scoring: Any = None,
+    n_jobs: int | None = None,
+) -> Bunch:
     """Cross-validate an estimator with several heads, and k-NN on the embedding of each.
 
     This is the experiment of section 4 of [1]_: the same extractor and embedding, trained by the
@@ -129,7 +132,7 @@ def compare_heads(
         for split in splits
     )
     table = np.reshape(scores, (len(heads), len(splits), 2))
-    columns = {}
+    columns: dict[str, np.ndarray] = {}
     for head, rows in zip(heads, table, strict=True):
         columns |= {head: rows[:, 0], f"{head} + k-NN": rows[:, 1]}
     return Bunch(**columns)

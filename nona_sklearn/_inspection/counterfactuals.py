@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from .cells import Cells
 from .outcomes import Outcome, make_outcome
 from .unwrap import unwrap
 
+if TYPE_CHECKING:
+    from .._utils.frames import Table
+
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
 BLOCKS = 10, 100, N_CANDIDATES  # of which so many are tried first
 N_STEPS = 32  # points on the line between a query and a row
@@ -27,16 +30,16 @@ QUERY, COUNTERFACTUAL = "query", "counterfactual"
 
 
 def counterfactuals(
-    model,
-    X,
-    features,
+    model: Any,
+    X: Any,
+    features: Any,
     *,
-    y=None,
-    at_least=None,
-    at_most=None,
-    fixed=(),
-    n_counterfactuals=1,
-):
+    y: Any = None,
+    at_least: Any = None,
+    at_most: Any = None,
+    fixed: Any = (),
+    n_counterfactuals: int = 1,
+) -> Table:
     """Find small changes of a query that lead to another class, or across a threshold.
 
     A counterfactual lies between the query and a real row with the desired outcome: the nearest
@@ -204,7 +207,7 @@ def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
     seen = np.arange(0)
     for most in BLOCKS:
         k = min(most, len(estimator.bank_))
-        ids = estimator.kneighbors(query, k, return_distance=False)[0]
+        ids = estimator.heaviest_neighbors(query, k)[1][0]
         ids = ids[(ids >= 0) & ~np.isin(ids, seen)]  # -1: no further row is earlier
         yield ids
         seen = np.append(seen, ids)

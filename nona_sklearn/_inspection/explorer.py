@@ -10,6 +10,7 @@ from sklearn.utils import column_or_1d
 
 from .._data.names import warn_of_other_order
 from .._utils.arrays import object_array
+from .._utils.extras import import_extra
 from .._utils.validation import check_coverage, check_integer, check_lengths, is_missing
 from .appearance import Appearance
 from .explored import look_around
@@ -41,7 +42,7 @@ class Explorer:
         look = f"width: 100%; height: {HEIGHT}px; border: 0"
         return as_html(element("iframe", srcdoc=self._page, style=look, title=self.title))
 
-    def save(self, path, *, overwrite=False):
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the page as one file of HTML, which needs no network.
 
         Parameters
@@ -60,18 +61,18 @@ class Explorer:
 
 
 def explore(
-    model,
-    X=None,
-    y=None,
+    model: Any,
+    X: Any = None,
+    y: Any = None,
     *,
-    features=None,
-    query_features=None,
-    n_neighbors=6,
-    coverage=0.9,
-    max_rows=50_000,
-    reducer=None,
-    random_state=None,
-):
+    features: Any = None,
+    query_features: Any = None,
+    n_neighbors: int = 6,
+    coverage: float = 0.9,
+    max_rows: int = 50000,
+    reducer: Any = None,
+    random_state: Any = None,
+) -> Explorer:
     """Make an interactive map of the learned space, with the rows behind each prediction.
 
     The page shows the stored rows, each predicted without itself, and queries. A click on a row
@@ -143,7 +144,7 @@ def explore(
     'Predictions of target: 5 stored rows and 1 query'
     >>> explorer.save(Path(tempfile.mkdtemp(), "explorer.html"))
     """
-    _require_bokeh()
+    import_extra("explore", "bokeh", extra="explore")
     check_coverage(coverage)
     n_neighbors = check_integer("n_neighbors", n_neighbors)
     max_rows = check_integer("max_rows", max_rows, 2)
@@ -193,12 +194,3 @@ def _truth(model: Unwrapped, y: Any, n_queries: int) -> np.ndarray:
     if np.isinf(values).any():
         raise ValueError(f"y must be finite, or NaN where it is not known, got {values.max()}")
     return values
-
-
-def _require_bokeh() -> None:
-    try:
-        import bokeh  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "explore needs Bokeh: install nona_sklearn with the extra 'explore'"
-        ) from error

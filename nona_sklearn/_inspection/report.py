@@ -133,21 +133,21 @@ class NeighborsReport:
 
     def __init__(
         self,
-        model,
-        X=None,
-        features=None,
+        model: Any,
+        X: Any = None,
+        features: Any = None,
         *,
-        row=None,
-        query_features=None,
-        output=None,
-        y_true=None,
-        n_neighbors=6,
-        coverage=0.9,
-        y=None,
-        at_least=None,
-        at_most=None,
-        fixed=(),
-    ):
+        row: Any = None,
+        query_features: Any = None,
+        output: Any = None,
+        y_true: Any = None,
+        n_neighbors: int = 6,
+        coverage: float = 0.9,
+        y: Any = None,
+        at_least: float | None = None,
+        at_most: float | None = None,
+        fixed: Any = (),
+    ) -> None:
         check_coverage(coverage)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
         model = unwrap(model).snapshot()
@@ -193,14 +193,14 @@ class NeighborsReport:
             footer(case.model),
         ]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<NeighborsReport: {self.title}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """The report in a notebook."""
         return as_html(style(SHEET), self._article())
 
-    def save(self, path, *, overwrite=False):
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the report as one file of HTML.
 
         Parameters

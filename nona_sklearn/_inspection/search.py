@@ -1,6 +1,9 @@
 """Search spaces: distributions and small grids of the parameters that changed accuracy."""
 
+from __future__ import annotations
+
 from copy import copy
+from typing import Any
 
 from scipy.stats import loguniform
 
@@ -42,7 +45,7 @@ GRIDS: dict[str, dict] = {
 }
 
 
-def param_distributions(estimator):
+def param_distributions(estimator: Any) -> dict[str, Any]:
     """Distributions of parameters for a random search around an estimator.
 
     They contain the parameters that changed accuracy in our benchmarks, over the ranges in which
@@ -70,7 +73,8 @@ def param_distributions(estimator):
     Notes
     -----
     Of NONA: `learning_rate_init`, `hidden_layer_sizes`, `embedding_dim`, `weighting`, `softstep`,
-    `adjust`, and `numerical_embedding` or, with a `feature_extractor`, `extractor_learning_rate`.
+    `adjust`, and `numerical_embedding` or, with a `feature_extractor`,
+    `feature_extractor__learning_rate`.
     Of SoftStep k-NN: `learning_rate_init`, `similarity`, `softstep`, and `embedding_dim` in a
     learned space (`hidden_layer_sizes`), else `weighting`, `softstep_on`, `learn_feature_weights`.
 
@@ -90,7 +94,7 @@ def param_distributions(estimator):
     return _of_each(estimator, DISTRIBUTIONS)
 
 
-def param_grid(estimator):
+def param_grid(estimator: Any) -> dict[str, list]:
     """Small grid of parameters for an exhaustive search: eight combinations.
 
     It contains the parameters that changed accuracy most; see :func:`param_distributions`.

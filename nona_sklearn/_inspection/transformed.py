@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from .._data.target_checks import check_targets
-from .._estimators.regression import NeighborRegressor, check_instead_of_mean
+from .._estimators.regression import NeighborRegressor, check_return_std
 from .._utils.validation import check_levels, check_numbers
 
 NODES = np.linspace(-5, 5, 101)  # normal scores of the quantiles in a quadrature
@@ -89,8 +89,8 @@ class TransformedTargets:
         return increasing
 
     def predict(self, X, return_std=False, quantiles=None):
+        check_return_std(return_std, quantiles)
         if quantiles is not None:
-            check_instead_of_mean(return_std)
             return self.predict_quantiles(X, quantiles)
         mean = self.decode(self.estimator.predict(X))
         return (mean, self._std(X)) if return_std else mean
@@ -102,7 +102,7 @@ class TransformedTargets:
         mean = np.average(quantiles, axis=1, weights=weights, keepdims=True)
         return np.sqrt(np.average((quantiles - mean) ** 2, axis=1, weights=weights))
 
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         levels, increasing = check_levels(quantiles).numpy(), self._is_increasing()
         both = self.estimator.predict_quantiles(X, np.concatenate([levels, 1 - levels]))
         both = self.back(both.reshape(*both.shape[:2], -1))

@@ -88,12 +88,17 @@ class Unwrapped:
         """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
         return explanation(self.estimator, self._embed(X), n_neighbors)
 
-    def kneighbors(self, X=None, n_neighbors=5, return_distance=True, *, return_names=False):
+    def heaviest_neighbors(self, X=None, n_neighbors=5, *, return_names=False):
+        return self.estimator.heaviest_neighbors(
+            self._embed(X), n_neighbors, return_names=return_names
+        )
+
+    def kneighbors(self, X=None, n_neighbors=None, return_distance=True, *, return_names=False):
         return self.estimator.kneighbors(
             self._embed(X), n_neighbors, return_distance, return_names=return_names
         )
 
-    def kneighbors_graph(self, X=None, n_neighbors=5, mode="connectivity"):
+    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
         return self.estimator.kneighbors_graph(self._embed(X), n_neighbors, mode)
 
     def neighbor_weights(self, X=None, *, tolerance=0.0):
@@ -191,7 +196,8 @@ class UnwrappedRegressor(Unwrapped):
         """What predicts in the units of `y`."""
         if not self.transformers:
             return self.estimator
-        return TransformedTargets(self.estimator, self.transformers)
+        estimator: Any = self.estimator
+        return TransformedTargets(estimator, self.transformers)
 
     def neighbor_targets(self) -> np.ndarray:
         targets = self.estimator.bank_.targets.cpu().numpy()
@@ -220,7 +226,7 @@ class UnwrappedRegressor(Unwrapped):
     def score(self, X, y, sample_weight=None):
         return RegressorMixin.score(self, *known(self.estimator, X, y, sample_weight))
 
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         return self._predictor.predict_quantiles(self._embed(X), quantiles)
 
     def predict_cdf(self, X, y):
@@ -273,7 +279,7 @@ class UnwrappedClassifier(Unwrapped):
         return self.estimator.predict_log_proba(self._embed(X))
 
 
-def unwrap(model):
+def unwrap(model: Any) -> Any:
     """Access the neighbour estimator inside a model, with the model's features and targets.
 
     The transformations of the rows before the estimator are applied to queries, too. Their

@@ -40,7 +40,7 @@ PICKLES = (
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
 
-def save(estimator, path, *, overwrite=False):
+def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
     """Save an estimator, or a model around one, in one file that contains data and no code.
 
     The file of an estimator is of the safetensors format: networks, bank and all other numbers as
@@ -138,7 +138,7 @@ def write(thing: Any, path: Path) -> str:
     return metadata["sha256"]
 
 
-def load(path, *, verify=True, **external):
+def load(path: Any, *, verify: bool = True, **external: Any) -> Any:
     """Load an estimator that :func:`save` wrote. No code of the file is run.
 
     Parameters

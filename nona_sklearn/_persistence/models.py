@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from .._utils.extras import import_extra
 from .._utils.files import put_in_place
 from .._utils.storable import CLASSES, FUNCTIONS
 from .compiled import check_objects
@@ -93,11 +94,4 @@ def _untrusted(types: list[str]) -> list[str]:
 
 
 def _skops() -> Any:
-    try:
-        import skops.io
-    except ImportError as error:
-        raise ImportError(
-            "models of scikit-learn around an estimator need skops: pip install "
-            "'nona_sklearn[skops]'"
-        ) from error
-    return skops.io
+    return import_extra("a file of a model around an estimator", "skops.io", extra="skops")

@@ -30,6 +30,7 @@ from .._inference.nearest import Candidates
 from .._inference.neighbors import Neighbors
 from .._inference.network_rows import NetworkRows
 from .._inference.weighted_rows import WeightedRows
+from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
 from ..attention import NONAHead
@@ -45,7 +46,14 @@ SAMPLE = 3  # rows that the graph is traced with; its input may have any number
 EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
 
 
-def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=False):
+def export_onnx(
+    estimator: Any,
+    path: Any,
+    *,
+    n_neighbors: int = 5,
+    quantiles: Any = None,
+    overwrite: bool = False,
+) -> None:
     """Write a fitted estimator as an ONNX graph: encoder, embedding, bank, head and adjustment.
 
     The input is a raw table of any number of queries. After a fit to numbers alone (booleans,
@@ -146,7 +154,7 @@ def export_onnx(estimator, path, *, n_neighbors=5, quantiles=None, overwrite=Fal
             "value of a distribution depends on rounding"
         )
     _check_exportable(fitted)
-    _import_onnx()
+    import_extra("export_onnx", "onnx", "onnxscript", extra="onnx")
     graph = Graph(fitted, int(n_neighbors), levels).eval()
     with put_in_place(destination(path, overwrite)) as beside:
         to_onnx(graph, graph.encoding, graph.output_names).save(beside)
@@ -497,16 +505,6 @@ def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
     numbers.replace_all_uses_with(node.outputs[0])
     graph.insert_before(graph[0], node)
     return strings
-
-
-def _import_onnx() -> None:
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "export_onnx needs onnx and onnxscript: install nona_sklearn with the extra 'onnx'"
-        ) from error
 
 
 def _check_exportable(estimator: Any) -> None:

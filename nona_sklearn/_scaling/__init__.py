@@ -1,1 +1,1 @@
-"""Banks that are too large for one pass: an index, and shards."""
+"""Banks that are too large for one file or one machine: shards."""

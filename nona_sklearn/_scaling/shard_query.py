@@ -105,13 +105,25 @@ def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *argumen
     return function(query, bank, *arguments)
 
 
-def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int) -> Part:
-    """The rows of a shard that can have weight in a bank of so many rows."""
+def evaluation_of(query: ShardQuery, bank: NeighborBank) -> Evaluation:
+    """Evaluate the queries on the rows of a shard."""
     neighbors, ids = bank.neighbors.searched_by(query.algorithm), bank.ids
     exclusion = neighbors.after(query.limits)
     if query.ids is not None:
         exclusion = Exclusion(query.ids, ids, query.limits, neighbors.times)
-    evaluation = Evaluation(query.head, neighbors, query.query, exclusion)
+    return Evaluation(query.head, neighbors, query.query, exclusion)
+
+
+def nearest_of(query: ShardQuery, bank: NeighborBank, k: int) -> tuple[Tensor, Tensor]:
+    """Distances and ids (q, k) of the nearest rows of a shard; fewer, if it has fewer."""
+    distances, positions = evaluation_of(query, bank).nearest(k)
+    return distances, bank.ids[positions].masked_fill(positions < 0, -1)
+
+
+def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int) -> Part:
+    """The rows of a shard that can have weight in a bank of so many rows."""
+    evaluation = evaluation_of(query, bank)
+    neighbors, ids = evaluation.neighbors, bank.ids
     bounds = evaluation.bounds(n_rows)
     if bounds is None:
         light = _without_compared_columns(query.head, neighbors)

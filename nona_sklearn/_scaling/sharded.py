@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from .._data.table_encoder import TableEncoder
 from .._estimators.base import NeighborEstimator
 from .._estimators.fitting import embed_queries
 from .._estimators.forgetting import levels_held
-from .._estimators.queries import query_blocks
+from .._estimators.queries import number_of_neighbors, query_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._persistence.file import decoding, read
@@ -26,14 +26,14 @@ from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
 from .shard_folder import Entry, Folder
-from .shard_query import ShardQuery, ShardsLostError
+from .shard_query import ShardQuery, ShardsLostError, nearest_of
 
 QUERY_BLOCK = 4096  # queries that are evaluated at a time
 BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have weight
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
 
 
-def save_shards(estimator, folder, n_shards):
+def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     """Save a fitted estimator in a folder, with its bank in several files, the shards.
 
     Parameters
@@ -182,7 +182,14 @@ class ShardedNeighbors:
     array([425.])
     """
 
-    def __init__(self, folder, *, n_jobs=None, allow_partial=False, **external):
+    def __init__(
+        self,
+        folder: Any,
+        *,
+        n_jobs: int | None = None,
+        allow_partial: bool = False,
+        **external: Any,
+    ) -> None:
         check_flag("allow_partial", allow_partial)
         if n_jobs is not None and (n_jobs == 0 or not is_whole(n_jobs, -(2**31))):
             raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
@@ -212,12 +219,12 @@ class ShardedNeighbors:
 
     # -- predictions ---------------------------------------------------------------------
 
-    def predict(self, X=None):
+    def predict(self, X: Any) -> np.ndarray:
         """Predict the targets of queries, as the estimator does.
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : array-like of shape (n_queries, n_features) or None
             Queries. None: the rows of all shards, each without itself (leave-one-out), in
             the order of their ids; those of shards that are missing are left out.
 
@@ -241,12 +248,12 @@ class ShardedNeighbors:
         return self.estimator_.targets_.decode(self._mean(X))
 
     @available_if(_does("predict_proba"))
-    def predict_proba(self, X=None):
+    def predict_proba(self, X: Any) -> np.ndarray | Any:
         """Predict the probability of each class, as the classifier does.
 
         Parameters
         ----------
-        X : array-like of shape (n_queries, n_features), optional
+        X : array-like of shape (n_queries, n_features) or None
             Queries; None as for :meth:`predict`.
 
         Returns
@@ -272,7 +279,9 @@ class ShardedNeighbors:
         each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
         return each if targets.several else each[0]
 
-    def kneighbors(self, X=None, n_neighbors=5):
+    def heaviest_neighbors(
+        self, X: Any = None, n_neighbors: int = 5
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Find the neighbours with the largest weights, in descending order.
 
         Parameters
@@ -298,13 +307,10 @@ class ShardedNeighbors:
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
         >>> folder = Path(tempfile.mkdtemp(), "flats")
         >>> save_shards(knn.fit(X, y), folder, n_shards=2)
-        >>> weights, ids = ShardedNeighbors(folder).kneighbors([[84]], n_neighbors=2)
+        >>> weights, ids = ShardedNeighbors(folder).heaviest_neighbors([[84]], n_neighbors=2)
         >>> weights.round(2), ids
         (array([[0.5, 0.5]]), array([[2, 3]]))
         """
-
-        def check(folder):
-            check_n_neighbors(n_neighbors, len(folder) - (X is None))
 
         def of_all_shards(query):
             part = query.evaluate(n_neighbors)
@@ -313,16 +319,95 @@ class ShardedNeighbors:
             positions = evaluation.only_earlier(positions)
             return weights.numpy(), np.where(positions < 0, -1, part.ids[positions])
 
-        weights, ids = zip(*self._evaluate(X, of_all_shards, check), strict=True)
-        return np.concatenate(weights), np.concatenate(ids)
+        return self._of_neighbors(X, n_neighbors, of_all_shards)
 
-    @available_if(_does("predict_quantiles"))
-    def predict_quantiles(self, X=None, quantiles=(0.1, 0.5, 0.9)):
-        """Predict quantiles of the targets, as the regressor does.
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        return_distance: Literal[True] = True,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        *,
+        return_distance: Literal[False],
+    ) -> np.ndarray: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Any,
+        n_neighbors: int | None,
+        return_distance: Literal[False],
+    ) -> np.ndarray: ...
+
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Find the nearest rows in the learned space, in the order of their distances.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
+            Queries; None as for :meth:`predict`.
+        n_neighbors : int, default=None
+            Number of neighbours, from 1 to the number of rows in shards that are not missing.
+            None: the estimator's `n_neighbors`, or 5 if that is no number.
+        return_distance : bool, default=True
+            Whether to return the distances.
+
+        Returns
+        -------
+        distances : ndarray of shape (n_queries, n_neighbors)
+            Distances between embeddings, smallest first. Only with ``return_distance=True``.
+        ids : int ndarray of shape (n_queries, n_neighbors)
+            Ids of the neighbours; -1 where fewer rows are earlier than the query.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> folder = Path(tempfile.mkdtemp(), "flats")
+        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
+        >>> ShardedNeighbors(folder).kneighbors([[84]], n_neighbors=2)
+        (array([[4., 6.]]), array([[2, 3]]))
+        """
+        check_flag("return_distance", return_distance)
+        k = number_of_neighbors(self.estimator_, n_neighbors)
+
+        def of_all_shards(query):
+            each = zip(*query.map(nearest_of, k), strict=True)
+            distances, ids = (torch.cat(parts, dim=1).numpy() for parts in each)
+            order = np.lexsort((ids, distances))[:, :k]  # of equally near rows the smallest id
+            return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)
+
+        distances, ids = self._of_neighbors(X, k, of_all_shards)
+        return (distances, ids) if return_distance else ids
+
+    def _of_neighbors(self, X, n_neighbors, function) -> tuple[np.ndarray, np.ndarray]:
+        """Two arrays of so many neighbours of each query, which all shards together can have."""
+
+        def check(folder):
+            check_n_neighbors(n_neighbors, len(folder) - (X is None))
+
+        first, second = zip(*self._evaluate(X, function, check), strict=True)
+        return np.concatenate(first), np.concatenate(second)
+
+    @available_if(_does("predict_quantiles"))
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
+        """Predict quantiles of the targets, as the regressor does.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features) or None
             Queries; None as for :meth:`predict`.
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.
@@ -427,7 +512,9 @@ class ShardedNeighbors:
 
     # -- edits ---------------------------------------------------------------------------
 
-    def add_neighbors(self, X, y, sample_weight=None, *, times=None):
+    def add_neighbors(
+        self, X: Any, y: Any, sample_weight: Any = None, *, times: Any = None
+    ) -> np.ndarray:
         """Add labelled rows to the last shard, or to a new one if it has 4,096 rows or more.
 
         Parameters
@@ -487,7 +574,7 @@ class ShardedNeighbors:
         estimator.features_ = encoder.without_levels(gone)
         return estimator
 
-    def remove_neighbors(self, *, ids):
+    def remove_neighbors(self, *, ids: Any) -> Self:
         """Remove rows: the shards that contain them are rewritten without them.
 
         The estimator is rewritten as well, if they were the last rows of a level of a category.

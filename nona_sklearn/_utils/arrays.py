@@ -1,4 +1,4 @@
-"""NumPy's arrays: as tensors, and of objects."""
+"""NumPy's arrays: as tensors, of objects, and as rows of a sparse array."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 
@@ -23,3 +24,18 @@ def object_array(values: Sequence[Any]) -> np.ndarray:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def sparse_rows(
+    values: np.ndarray, columns: np.ndarray, kept: np.ndarray, n_columns: int
+) -> csr_array:
+    """A sparse array (q, n_columns) of those values (q, m) that are kept, in their order.
+
+    `columns`, (q, m) or (m,), are their columns. The indices have 32 bits where these suffice,
+    since most of scikit-learn accepts no others.
+    """
+    starts = np.concatenate([[0], kept.sum(axis=1).cumsum()])
+    columns = np.broadcast_to(columns, kept.shape)[kept]
+    index = np.int32 if max(starts[-1], n_columns) < 2**31 else np.int64
+    parts = values[kept], columns.astype(index), starts.astype(index)
+    return csr_array(parts, shape=(len(kept), n_columns))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 SECTION = r"{}\n-+\n(.*?)(?=\n\n[A-Z][\w ]*\n---|\Z)"
 
+Class = TypeVar("Class", bound=type)
 
-def with_parameters_of(*others: type) -> Callable[[type], type]:
+
+def with_parameters_of(*others: type) -> Callable[[Class], Class]:
     """Complete a class's docstring by the parameters and attributes that others describe.
 
     Parameters come in the order of the signature, attributes in that of the others. Later classes
@@ -17,7 +20,7 @@ def with_parameters_of(*others: type) -> Callable[[type], type]:
     ``calibration_``.
     """
 
-    def complete(cls: type) -> type:
+    def complete(cls: Class) -> Class:
         if cls.__doc__ is None:  # python -OO
             return cls
         text = inspect.cleandoc(cls.__doc__)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from sklearn.utils import Bunch
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    #: A Bunch is untyped, so that what is done with a DataFrame needs no check.
+    Table: TypeAlias = pd.DataFrame | Bunch
 
 
 def table(columns: dict[str, np.ndarray]) -> Any:

@@ -4,6 +4,7 @@ from importlib.resources import files
 
 from sklearn.utils import Bunch
 
+from .._utils.extras import import_extra
 from .._utils.validation import check_flag
 
 DESCRIPTION = """\
@@ -96,8 +97,7 @@ def load_ames(*, return_X_y=False):
     >>> print(f"{len(X)} houses, {X.shape[1]} features, median price {y.median():,.0f} dollars")
     2413 houses, 25 features, median price 159,000 dollars
     """
-    import pandas as pd
-
+    pd = import_extra("load_ames", "pandas", extra="demo")
     check_flag("return_X_y", return_X_y)
     path = files(__name__.rpartition(".")[0]) / "data" / "ames.csv.gz"
     with path.open("rb") as file:

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from scipy.sparse import csr_array
-from sklearn.neighbors import NearestNeighbors
 
 from nona_sklearn import (
     EmbeddingDisplay,
@@ -77,8 +75,8 @@ def test_every_kind_of_index_names_rows(data, by_number, index):
     reg = nona().fit(frame(X, index), y)
     names = list(frame(X, index).index)
     X_test = frame(queries, index[: len(queries)])
-    ids = by_number.kneighbors(queries, 3, return_distance=False)
-    found = reg.kneighbors(X_test, 3, return_distance=False, return_names=True)
+    ids = by_number.heaviest_neighbors(queries, 3)[1]
+    found = reg.heaviest_neighbors(X_test, 3, return_names=True)[1]
     assert found.tolist() == [[names[i] for i in row] for row in ids]
     table = reg.explain(X_test, 3)
     expected = by_number.explain(queries, 3)
@@ -113,7 +111,7 @@ def test_plain_row_numbers_are_no_names(data, by_number):
     reset = nona().fit(frame(X, INDEXES["strings"]).reset_index(drop=True), y)
     assert reset.bank_.names is None
     assert reset.explain(queries, 2).equals(by_number.explain(queries, 2))
-    assert by_number.kneighbors(queries, 2, return_names=True)[1].dtype.kind == "i"
+    assert by_number.heaviest_neighbors(queries, 2, return_names=True)[1].dtype.kind == "i"
 
 
 def test_the_index_of_y_names_rows_that_have_none(data, named):
@@ -244,7 +242,7 @@ def test_rows_go_by_name(data, kind):
     reg.remove_neighbors(names=index[20])  # one, which may be a tuple
     assert not index.isin([index[20]])[reg.bank_.ids.numpy()].any()
     kept = index[reg.bank_.ids.numpy()].tolist()
-    assert reg.kneighbors(queries, 1, return_names=True)[1][0, 0] in kept
+    assert reg.heaviest_neighbors(queries, 1, return_names=True)[1][0, 0] in kept
     assert reg.influence(queries)["neighbor"].tolist() == kept
 
 
@@ -334,7 +332,7 @@ def test_displays_are_labelled_with_the_names_of_the_target_and_the_features(dat
     assert display.ax_.get_xlabel() == "price"
     labels = [label.get_text().split("   ")[0] for label in display.ax_.get_yticklabels()]
     assert labels == display.names.tolist()
-    assert display.names[0] == reg.kneighbors(X_test[:1], 1, return_names=True)[1][0, 0]
+    assert display.names[0] == reg.heaviest_neighbors(X_test[:1], 1, return_names=True)[1][0, 0]
     embedding = EmbeddingDisplay.from_estimator(reg, ax=axes())
     assert embedding.figure_.axes[1].get_ylabel() == "price"
     rent = price.rename("rent")
@@ -368,39 +366,11 @@ def test_the_surface_over_an_array_has_the_names_of_fit(data):
 # -- as in scikit-learn ---------------------------------------------------------------------------
 
 
-def test_kneighbors_as_users_of_scikit_learn_call_it(reg, data):
-    queries = data[2]
-    weights, ids = reg.kneighbors(queries, 4)
-    np.testing.assert_array_equal(reg.kneighbors(queries, 4, False), ids)
-    np.testing.assert_array_equal(reg.kneighbors(queries, 4, return_distance=True)[0], weights)
-    _, names = reg.kneighbors(queries, 4, return_names=True)
-    assert names.tolist() == [[f"house {i}" for i in row] for row in ids]
-
-
-@pytest.mark.parametrize("X", ["queries", None])
-def test_the_graph_holds_the_heaviest_neighbours(reg, data, X):
-    queries = None if X is None else data[2]
-    reg.remove_neighbors(ids=[2, 30])
-    weights, ids = reg.kneighbors(queries, 4)
-    for mode, entries in (("connectivity", np.ones_like(weights)), ("weight", weights)):
-        graph = reg.kneighbors_graph(queries, 4, mode)
-        assert isinstance(graph, csr_array)
-        expected = np.zeros((len(weights), N - 2))
-        np.put_along_axis(expected, reg.bank_.positions(ids), entries, axis=1)
-        np.testing.assert_array_equal(graph.toarray(), expected)
-        assert graph.nnz == weights.size
-    all_weights = reg.neighbor_weights(queries).toarray()
-    np.testing.assert_allclose(graph.toarray(), np.where(expected > 0, all_weights, 0), atol=1e-6)
-    with pytest.raises(ValueError, match=r"mode must be one of .*, got 'distance'"):
-        reg.kneighbors_graph(queries, mode="distance")
-
-
-def test_the_graph_is_that_of_scikit_learn_in_the_given_space(data):
-    """Of rows in their own space, those that weigh most are the nearest."""
-    reg = nona(adjust=False).fit(data[0], data[1])
-    nearest = NearestNeighbors(n_neighbors=3).fit(reg.transform(data[0]))
-    expected = nearest.kneighbors_graph(reg.transform(data[2]))
-    np.testing.assert_array_equal(reg.kneighbors_graph(data[2], 3).toarray(), expected.toarray())
+def test_kneighbors_return_names(reg, data):
+    for method in (reg.kneighbors, reg.heaviest_neighbors):
+        _, ids = method(data[2], 4)
+        _, names = method(data[2], 4, return_names=True)
+        assert names.tolist() == [[f"house {i}" for i in row] for row in ids]
 
 
 def test_predict_gives_quantiles(reg, data):

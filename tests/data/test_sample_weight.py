@@ -131,7 +131,7 @@ def test_a_row_of_weight_0_is_absent(estimator, weights):
     assert fit.calibration_ == without.calibration_
     np.testing.assert_array_equal(fit.predict(None), without.predict(None))
     np.testing.assert_array_equal(fit.bank_.ids, np.flatnonzero(kept))
-    ids, positions = fit.kneighbors(X_test)[1], without.kneighbors(X_test)[1]
+    ids, positions = fit.heaviest_neighbors(X_test)[1], without.heaviest_neighbors(X_test)[1]
     np.testing.assert_array_equal(ids, np.flatnonzero(kept)[positions])
 
 
@@ -256,7 +256,7 @@ def test_a_row_of_weight_2_is_two_rows(estimator, n_outputs):
     )
     one_each = 1 / (weights**2).sum(axis=1)  # a row is one neighbour, whatever it weighs
     np.testing.assert_allclose(ours.effective_n_neighbors(X_test), one_each, rtol=1e-4)
-    heaviest, ids = ours.kneighbors(X_test, 4)
+    heaviest, ids = ours.heaviest_neighbors(X_test, 4)
     np.testing.assert_allclose(np.take_along_axis(weights, ids, 1), heaviest, **close)
     np.testing.assert_allclose(heaviest, -np.sort(-weights)[:, :4], **close)
 
@@ -714,6 +714,7 @@ def test_scores_are_weighted():
     )
 
 
+@pytest.mark.slow
 def test_weights_are_routed():
     with config_context(enable_metadata_routing=True):
         reg = nona().set_fit_request(sample_weight=True, groups=True)

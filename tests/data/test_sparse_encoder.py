@@ -25,6 +25,7 @@ def test_distances_stay_where_the_rank_is_low():
     np.testing.assert_allclose(pdist(encoded), pdist(X.toarray()), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_of_more_rows_the_leading_components_are_kept():
     """Without its last singular values, a matrix loses their squares, Eckart and Young."""
@@ -88,6 +89,7 @@ def test_new_rows_are_encoded_as_those_of_fit_be_they_sparse_or_dense():
     )
 
 
+@pytest.mark.slow
 def test_the_random_state_is_local():
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     first, second = (SparseEncoder().fit_transform(sparse_rows(350)) for _ in range(2))

@@ -689,6 +689,7 @@ def test_numbers_are_those_of_an_imputer_and_an_indicator():
     np.testing.assert_array_equal(TableEncoder().fit_transform(X), np.hstack(expected))
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=12, max_size=40), st.integers(2, 5))
 def test_unknown_levels_look_like_rare_ones(levels, min_frequency):
     X = one([*levels, "rare"])
@@ -1335,6 +1336,7 @@ assert_same = np.testing.assert_allclose
 SAME = {"rtol": 1e-12, "atol": 1e-12}
 
 
+@pytest.mark.slow
 @given(TABLES, st.integers(1, 3))
 def test_a_table_is_the_same_in_every_library(rows, min_frequency):
     encoder = TableEncoder(min_frequency=min_frequency)
@@ -1348,6 +1350,7 @@ def test_a_table_is_the_same_in_every_library(rows, min_frequency):
     assert_same(encoder.transform(as_polars(rows)), expected, **SAME)
 
 
+@pytest.mark.slow
 @given(TABLES, TABLES, st.data())
 def test_rows_are_encoded_each_by_itself(rows, others, data):
     encoder = TableEncoder(min_frequency=2)
@@ -1360,6 +1363,7 @@ def test_rows_are_encoded_each_by_itself(rows, others, data):
         assert_same(found, Z[some], **SAME)
 
 
+@pytest.mark.slow
 @given(TABLES, st.permutations(NAMES))
 def test_the_order_of_columns_does_not_matter_later(rows, names):
     encoder = TableEncoder(min_frequency=1)
@@ -1368,6 +1372,7 @@ def test_the_order_of_columns_does_not_matter_later(rows, names):
     assert_same(encoder.transform(as_polars(rows).select(names)), Z, **SAME)
 
 
+@pytest.mark.slow
 @given(TABLES, st.permutations(NAMES))
 def test_each_column_is_encoded_by_itself(rows, names):
     expected = columns_of(as_pandas(rows))
@@ -1378,6 +1383,7 @@ def test_each_column_is_encoded_by_itself(rows, names):
     assert alone == expected
 
 
+@pytest.mark.slow
 @given(TABLES)
 def test_a_table_that_is_encoded_stays_as_it_is(rows):
     X = as_pandas(rows)
@@ -1536,13 +1542,13 @@ def test_chosen_columns(estimator):
 def test_importances_are_those_of_the_tables_columns():
     X, y = mixed_frame()
     model = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X, y)
-    found = model.feature_importances_
+    found = model.feature_weights_
     assert found.shape == (X.shape[1],)
     assert found.sum() == pytest.approx(1)
     assert (found >= 0).all()
     # A constant column has importance 0, and the others are unchanged.
     model.fit(X.assign(constant=1.0, empty=None), y)
-    np.testing.assert_allclose(model.feature_importances_, [*found, 0, 0], rtol=1e-4)
+    np.testing.assert_allclose(model.feature_weights_, [*found, 0, 0], rtol=1e-4)
 
 
 @ON_ALL
@@ -1558,6 +1564,7 @@ def test_clone_pickle_and_parameters(estimator, fitted):
     assert clone(estimator).get_params()["categorical_features"] == "from_dtype"
 
 
+@pytest.mark.slow
 @ON_ESTIMATORS
 def test_model_selection_on_a_mixed_frame(estimator):
     X, y = mixed_frame()

@@ -249,6 +249,7 @@ def test_without_adjustment_it_is_weights_at_y(plane):
     )
 
 
+@pytest.mark.slow
 def test_it_follows_a_line_beyond_the_bank():
     """Neighbours alone cannot leave the range of their targets."""
     rng = np.random.default_rng(0)
@@ -417,7 +418,7 @@ def test_rows_go_by_the_names_in_their_index(plane):
     reg = nona(n_estimators=1).fit(frame, y)
     table = reg.explain(queries, 2)
     assert list(table["query"][:6]) == [7, 7, 7, 8, 8, 8]
-    _, ids = reg.kneighbors(queries, 2)
+    _, ids = reg.heaviest_neighbors(queries, 2)
     assert list(table["neighbor"][:3]) == [f"row {i}" for i in ids[0]] + ["others"]
     assert set(reg.explain(None, 2)["query"]) == set(frame.index)
     reg.remove_neighbors(ids=list(range(1, 120)))

@@ -131,6 +131,7 @@ def assert_same_results(ours, theirs, X):
         np.testing.assert_array_equal(*(table["neighbor"] for table in of_each))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", ["kd_tree", "ball_tree", KNeighborsTransformer(n_neighbors=40)]
 )

@@ -141,13 +141,14 @@ def test_shares_of_distances_are_those_of_weighted_features(estimator):
     queries = np.vstack([X[:1], random.randn(4, 3)])
     found = knn.attribute_distances(queries, X)
     differences = queries[found["query"].to_numpy()] - X[found.neighbor.to_numpy()]
-    squares = differences**2 * knn.feature_importances_ / X.var(axis=0)
+    squares = differences**2 * knn.feature_weights_ / X.var(axis=0)
     total = squares.sum(axis=1, keepdims=True)
     shares = np.divide(squares, total, where=total > 0, out=np.zeros_like(squares))
     np.testing.assert_allclose(found[["x0", "x1", "x2"]], shares, atol=1e-4)
     assert (total == 0).any()
 
 
+@pytest.mark.slow
 def test_shares_of_a_learned_distance_sum_to_one(fitted, flats):
     X, y, queries = flats
     found = fitted.attribute_distances(queries, X).drop(columns=PAIR)

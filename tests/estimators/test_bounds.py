@@ -93,7 +93,7 @@ def test_the_mean_is_the_definition_s(reg):
 def test_changes_are_those_of_removing_the_row(unit):
     query = QUERIES[:1]
     changes = unit.influence(query)["change"].to_numpy()
-    for row in unit.kneighbors(query, 2)[1][0]:
+    for row in unit.heaviest_neighbors(query, 2)[1][0]:
         without = copy.copy(unit).remove_neighbors(ids=row)
         change = abs(without.predict(query) - unit.predict(query))
         assert changes[row] == pytest.approx(change[0], rel=1e-4)
@@ -142,6 +142,7 @@ def test_the_score_is_of_the_distribution_within_the_limits():
     assert found == pytest.approx(abs(draws - 0.3).mean() - apart, abs=0.02)
 
 
+@pytest.mark.slow
 def test_wide_bounds_change_nothing():
     plain, wide = nona(), nona(bounds=(-1e6, 1e6))
     ours, theirs = (each.fit(X, Y).predict(QUERIES) for each in (wide, plain))
@@ -246,7 +247,7 @@ def test_without_calibration_the_values_are_those_of_neighbours():
     reg = nona(bounds="count", adjust=False, n_estimators=1, n_neighbors=2).fit(X, COUNTS)
     reg.calibration_ = nona_sklearn.Calibration()
     low, high = reg.predict_quantiles(QUERIES, [1e-9, 1]).T
-    weights, rows = reg.kneighbors(QUERIES, 2)
+    weights, rows = reg.heaviest_neighbors(QUERIES, 2)
     behind = np.sort(COUNTS[rows], axis=1)
     both = weights.min(axis=1) > 1e-6  # far from all but one, it has all the weight
     assert both.any()
@@ -272,7 +273,7 @@ def test_the_deviation_of_two_counts_is_half_their_difference():
     with warnings.catch_warnings(action="ignore"):  # equal rows
         reg = nona(**params).fit(np.r_[X, X], twice)
     reg.calibration_ = nona_sklearn.Calibration()
-    differences = np.ptp(twice[reg.kneighbors(QUERIES, 2)[1]], axis=1)
+    differences = np.ptp(twice[reg.heaviest_neighbors(QUERIES, 2)[1]], axis=1)
     assert differences.any()
     std = reg.predict(QUERIES, return_std=True)[1]
     np.testing.assert_allclose(std, differences / 2, rtol=1e-9)

@@ -627,12 +627,14 @@ def test_calibrated(cancer, clf):
     assert log_loss(y_test, model.predict_proba(X_test)) < 0.4
 
 
+@pytest.mark.slow
 def test_tuned_threshold(cancer, clf):
     X, X_test, y, y_test = cancer
     model = TunedThresholdClassifierCV(clf, cv=2, scoring="balanced_accuracy").fit(X, y)
     assert model.score(X_test, y_test) > 0.85
 
 
+@pytest.mark.slow
 def test_voting_and_stacking(cancer, clf):
     X, X_test, y, y_test = cancer
     models = [("nona", clf), ("softstep", softstep_knn())]

@@ -34,6 +34,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from nona_sklearn import (
+    ASSoftmax,
     EmbeddingDisplay,
     FeatureExtractor,
     HistoryDisplay,
@@ -721,7 +722,9 @@ def test_predictions_are_those_of_the_model(animals, nesting):
     scaled = X_test
     for step in ours.steps:
         scaled = step.transform(scaled)
-    np.testing.assert_array_equal(ours.kneighbors(X_test)[1], inner.kneighbors(scaled)[1])
+    np.testing.assert_array_equal(
+        ours.heaviest_neighbors(X_test)[1], inner.heaviest_neighbors(scaled)[1]
+    )
     weights = ours.neighbor_weights(X_test).toarray()
     np.testing.assert_array_equal(weights, inner.neighbor_weights(scaled).toarray())
     np.testing.assert_array_equal(
@@ -841,7 +844,7 @@ def test_a_dense_head_predicts_but_has_no_neighbours(animals):
     np.testing.assert_array_equal(probabilities, dense.predict_proba(X_test))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-14)  # as log_loss checks
     with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
-        ours.kneighbors(X_test)
+        ours.heaviest_neighbors(X_test)
 
 
 # -- pictures -----------------------------------------------------------------------------------
@@ -943,9 +946,18 @@ def test_many_classes_have_a_colour_each(ax):
     assert len(legend_of(ax)) == 44
 
 
+class OwnLoss(ASSoftmax):
+    """A loss of one's own."""
+
+
 @pytest.mark.parametrize(
     ("params", "expected"),
-    [({}, "log loss"), ({"loss": "as_softmax"}, "log loss (in training AS-Softmax)")],
+    [
+        ({}, "log loss"),
+        ({"loss": "as_softmax"}, "log loss (in training ASSoftmax)"),
+        ({"loss": ASSoftmax(margin=0.2)}, "log loss (in training ASSoftmax)"),
+        ({"loss": OwnLoss()}, "log loss (in training OwnLoss)"),
+    ],
 )
 def test_history_is_of_the_log_loss(animals, ax, params, expected):
     X, y, *_ = animals
@@ -980,6 +992,7 @@ def test_displays_of_regressors_reject_classifiers(all_fitted, animals):
 # -- heads --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_heads_are_compared_as_in_a_loop_over_them(animals):
     X, y = animals[0].to_numpy(), animals[1].to_numpy()
     model = nona(validation_fraction=0.3)
@@ -1002,6 +1015,7 @@ def test_heads_are_compared_as_in_a_loop_over_them(animals):
     np.testing.assert_allclose(again["nona"], scores["nona"])
 
 
+@pytest.mark.slow
 def test_heads_with_outputs_groups_and_rare_classes(animals):
     X, y, *_ = animals
     groups = np.arange(N) // 2
@@ -1013,3 +1027,10 @@ def test_heads_with_outputs_groups_and_rare_classes(animals):
         nona(early_stopping=False, max_iter=1), X, y, cv=2, scoring="accuracy", heads=["nona"]
     )
     assert ((accuracy["nona"] >= 0) & (accuracy["nona + k-NN"] <= 1)).all()
+
+
+def test_methods_of_regressors_name_those_of_classifiers():
+    for name in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
+        assert not hasattr(SoftStepKNeighborsClassifier(), name)
+        with pytest.raises(AttributeError, match=f"{name}.*: predict_proba returns"):
+            getattr(NONAClassifier(), name)

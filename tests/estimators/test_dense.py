@@ -16,6 +16,7 @@ def test_a_dense_head_on_paper():
     assert head(torch.tensor([[-3.0, 1.0]])).tolist() == [5.5]
 
 
+@pytest.mark.slow
 def test_learns_and_repeats_itself():
     X, y = load_diabetes(return_X_y=True)
     before = torch.get_rng_state()

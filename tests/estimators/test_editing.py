@@ -46,7 +46,7 @@ def test_names_stay_and_are_given_once(reg, plane):
     assert reg.add_neighbors(X[80:82], y[80:82]).tolist() == [80, 81]
     reg.remove_neighbors(ids=[81])
     assert reg.add_neighbors(X[82:83], y[82:83]).tolist() == [82]
-    names = reg.kneighbors(X, 80)[1]
+    names = reg.heaviest_neighbors(X, 80)[1]
     assert (np.sort(names, axis=1) == [*range(1, 79), 80, 82]).all()
     sharp = [reg.embed(X[[i]]).embeddings for i in (5, 82)]
     for embedding, name in zip(sharp, (5, 82), strict=True):
@@ -54,7 +54,9 @@ def test_names_stay_and_are_given_once(reg, plane):
         np.testing.assert_array_equal(reg.bank_.embeddings[position], embedding)
         np.testing.assert_array_equal(reg.bank_.targets[position], y[[name]])
     again = pickle.loads(pickle.dumps(reg))
-    np.testing.assert_array_equal(again.kneighbors(X, 5)[1], reg.kneighbors(X, 5)[1])
+    np.testing.assert_array_equal(
+        again.heaviest_neighbors(X, 5)[1], reg.heaviest_neighbors(X, 5)[1]
+    )
     assert again.add_neighbors(X[83:84], y[83:84]).tolist() == [83]
 
 
@@ -141,7 +143,7 @@ def test_readers_and_writers_at_once(reg, plane):
         reg.remove_neighbors(ids=name)
 
     def read(_):
-        weights, names = reg.kneighbors(X_test, 4)
+        weights, names = reg.heaviest_neighbors(X_test, 4)
         return reg.predict(X_test).any() or not np.isfinite(weights).all() or (names < 0).any()
 
     with ThreadPoolExecutor(4) as pool:
@@ -257,7 +259,7 @@ def test_soft_k_is_the_sum_of_the_step(plane, softstep_on):
         weighting="uniform", softstep_on=softstep_on, max_iter=3, random_state=0
     ).fit(X, y)
     for queries in (X_test, None):
-        heaviest = knn.kneighbors(queries, 1)[0][:, 0]
+        heaviest = knn.heaviest_neighbors(queries, 1)[0][:, 0]
         np.testing.assert_allclose(knn.soft_n_neighbors(queries), 1 / heaviest, rtol=1e-4)
 
 

@@ -62,6 +62,7 @@ BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona
 # -- not a number ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_pointwise_steps_at_the_end_of_their_range_predict():
     """B - a rounds to 0 in float32."""
@@ -134,7 +135,7 @@ def test_of_equally_heavy_rows_the_first_are_listed_first(n_neighbors):
     B = np.random.default_rng(0).normal(size=(8, 5))
     X, y = np.tile(B, (40, 1)), np.zeros(320)
     reg = nona(n_estimators=1, n_neighbors=n_neighbors).fit(X, y)
-    _, rows = reg.kneighbors(B, 20)
+    _, rows = reg.heaviest_neighbors(B, 20)
     np.testing.assert_array_equal(rows, np.arange(8)[:, None] + 8 * np.arange(20))
 
 
@@ -325,6 +326,7 @@ READ = {
     "embed": lambda reg, X: reg.embed(X).embeddings.numpy(),
     "explain": lambda reg, X: reg.explain(X)["contribution"],
     "kneighbors": lambda reg, X: reg.kneighbors(X)[1],
+    "heaviest_neighbors": lambda reg, X: reg.heaviest_neighbors(X)[1],
     "distance_to_bank": lambda reg, X: reg.distance_to_bank(X),
     "influence": lambda reg, X: reg.influence(X)["change"],
     "neighbor_weights": lambda reg, X: reg.neighbor_weights(X).toarray(),
@@ -914,7 +916,7 @@ def test_an_embedding_whose_distances_overflow_is_refused(plane):
     with pytest.raises(ValueError, match=r"embeddings with entries of .* overflow"):
         reg.predict([[1e9, 1e9]])
     with pytest.raises(ValueError, match="overflow"):
-        reg.kneighbors([[1e9, 1e9]])
+        reg.heaviest_neighbors([[1e9, 1e9]])
 
 
 @pytest.mark.numeric
@@ -923,7 +925,7 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
     X, _, y, _ = plane
     reg = softstep_knn(similarity="l2", softstep_on="similarity").fit(X, y)
     query = np.array([[far, -far]])
-    weights, ids = reg.kneighbors(query, 120)
+    weights, ids = reg.heaviest_neighbors(query, 120)
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
     np.testing.assert_allclose(weights[0] @ y[ids[0]], reg.predict(query)[0], atol=1e-5)
     np.testing.assert_allclose(reg.influence(query).weight.sum(), 1, rtol=1e-5)
@@ -943,7 +945,7 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
     )
     for _ in range(3):
         reg.predict(X_test)
-        reg.kneighbors(None)
+        reg.heaviest_neighbors(None)
     assert prepared == []  # calibration has filled the cache
     reg.add_neighbors(X[:1], y[:1])
     reg.predict(X_test)
@@ -961,6 +963,7 @@ def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
 # -- smaller -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_warm_start_goes_on_with_the_networks_that_there_are():
     X = np.random.default_rng(0).normal(size=(2600, 2))
     reg = NONARegressor(
@@ -1129,9 +1132,17 @@ def test_one_hidden_layer_may_be_a_number(plane):
     ("call", "message"),
     [
         (lambda r, X: r.predict(X, return_std="no"), "return_std must be True or False, got 'no'"),
+        (lambda r, X: r.predict(X, [0.1, 0.9]), "got .*: for quantiles, pass quantiles="),
+        (lambda r, X: r.explain(X, features=True), "the table given to fit, .*, got True"),
+        (
+            lambda r, X: r.explain(X, features=[X, X[:1]]),
+            "features must be the table given to fit",
+        ),
+        (lambda r, X: r.attribute_distances(X), "features must be the table .*, got None"),
+        (lambda r, X: r.attribute_adjustments(X), "features must be the table .*, got None"),
         (lambda r, X: r.kneighbors(X, return_distance="no"), "return_distance must be True or"),
         (
-            lambda r, X: r.kneighbors(X, return_names=1),
+            lambda r, X: r.heaviest_neighbors(X, return_names=1),
             "return_names must be True or False, got 1",
         ),
         (lambda r, X: r.influence(None, X[:, 0]), "y must be None with X=None"),

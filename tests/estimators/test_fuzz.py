@@ -171,9 +171,9 @@ def plain_predictions_are_weighted_targets(fitted):
     fitted.check_close(weights @ values, fitted.predictions, ROUNDING)
 
 
-def kneighbors_are_the_heaviest(fitted):
+def heaviest_neighbors_have_the_largest_weights(fitted):
     k = min(3, len(fitted.ids))
-    weights, ids = fitted.estimator.kneighbors(fitted.queries, k)
+    weights, ids = fitted.estimator.heaviest_neighbors(fitted.queries, k)
     dense = fitted.estimator.neighbor_weights(fitted.queries).toarray()
     heaviest = -np.sort(-dense, axis=1)[:, :k]
     np.testing.assert_allclose(weights, heaviest, rtol=0, atol=ROUNDING)
@@ -344,7 +344,7 @@ OF_ALL = (
     predictions_are_finite,
     weights_sum_to_one,
     plain_predictions_are_weighted_targets,
-    kneighbors_are_the_heaviest,
+    heaviest_neighbors_have_the_largest_weights,
     explanations_add_up,
     predictions_do_not_depend_on_the_other_queries,
     embedded_queries_stand_for_rows,
@@ -420,6 +420,7 @@ def try_cases(kind, n_examples, folder):
     return outcomes
 
 
+@pytest.mark.slow
 @SILENCED
 @EACH
 def test_a_few_random_cases(kind, tmp_path):

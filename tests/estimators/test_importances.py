@@ -43,6 +43,7 @@ def test_they_are_shares_in_the_order_of_use(table, regressor):
     assert found["constant"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
 def test_they_rank_columns_as_permutations_of_other_rows_do(kind):
     random = np.random.RandomState(0)
@@ -96,6 +97,7 @@ def test_a_fit_without_a_table_has_none(table):
     assert not hasattr(model, "feature_importances_")
 
 
+@pytest.mark.slow
 def test_rows_of_one_time_and_constant_outputs(table):
     X, y = table
     alone = NONARegressor(**QUICK | {"early_stopping": False, "max_iter": 2})
@@ -105,6 +107,7 @@ def test_rows_of_one_time_and_constant_outputs(table):
     assert np.argsort(-both)[:2].tolist() == np.argsort(-single)[:2].tolist()
 
 
+@pytest.mark.slow
 def test_outputs_of_different_units_count_the_same(table):
     X, _ = table
     y = np.column_stack([1000 * X["much"], 0.001 * X["little"]])

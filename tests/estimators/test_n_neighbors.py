@@ -260,6 +260,7 @@ def test_files_keep_numbers_and_shrinkage(reg, tmp_path):
         np.testing.assert_array_equal(copy.predict(X), reg.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_outputs", [None, 2])
 def test_predictions_follow_the_units_of_targets(n_outputs):
     """Of heads that shrink residuals as well, whose mean has the units of the targets."""

@@ -101,24 +101,24 @@ def test_prediction_is_weights_times_adjusted_targets(estimator, plane):
 
 @pytest.mark.numeric
 @EACH
-def test_kneighbors_are_the_heaviest(estimator, plane):
+def test_heaviest_neighbors_have_the_largest_weights(estimator, plane):
     X, X_test, y, _ = plane
     reg = clone(estimator).fit(X, y)
     for query in (X_test, None):
         dense = reg.neighbor_weights(query).toarray()
-        weights, indices = reg.kneighbors(query, n_neighbors=7)
+        weights, indices = reg.heaviest_neighbors(query, n_neighbors=7)
         assert weights.shape == indices.shape == (len(dense), 7)
         heaviest = -np.sort(-dense, axis=1)[:, :7]  # normalised once more, in float64
         np.testing.assert_allclose(weights, heaviest, rtol=1e-6)
         np.testing.assert_array_equal(np.take_along_axis(dense, indices, axis=1), heaviest)
 
 
-def test_kneighbors_of_a_training_row_never_hold_itself(plane):
+def test_heaviest_neighbors_of_a_training_row_never_hold_itself(plane):
     """Even where fewer rows have weight than n_neighbors."""
     X, _, y, _ = plane
     reg = softstep_knn(n_neighbors=3, weighting="uniform").fit(X, y)
     for n_neighbors in (10, 119):
-        _, indices = reg.kneighbors(None, n_neighbors)
+        _, indices = reg.heaviest_neighbors(None, n_neighbors)
         assert (indices != np.arange(120)[:, None]).all()
 
 
@@ -202,6 +202,7 @@ def test_n_neighbors_caps_the_candidates(plane, learn_feature_weights):
         assert set(row.nonzero()[-1]) <= set(neighbors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "threshold"), [("spiral", 0.85), ("checkerboard", 0.90)])
 def test_learns_the_spiral_and_the_checkerboard(name, threshold):
     """One of the three splits of ``python -m benchmarks synthetic``, which states the claim."""
@@ -252,6 +253,7 @@ def test_set_output(plane, output):
     assert list(reg.get_feature_names_out()) == list(table.columns)
 
 
+@pytest.mark.slow
 def test_transform_gives_what_the_bank_holds(plane):
     X, _, y, _ = plane
     for reg in (nona(embedding_dim=3), nona(embedding_dim=3, n_estimators=2)):
@@ -281,6 +283,7 @@ def test_feature_weights_scale_standardised_features(plane, similarity):
         np.testing.assert_allclose(reg.transform(rows), scaler.transform(rows) * weight, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_raw_features_work(plane):
     """Units of the features and of the target do not matter."""
     X, X_test, y, y_test = plane
@@ -318,6 +321,7 @@ def test_groups_are_validation_together():
     assert len(np.unique([groups[valid] for _, valid, _ in splits])) == 4 * 3
 
 
+@pytest.mark.slow
 @BOTH
 def test_no_row_learns_from_its_group(estimator):
     """Twins of one group, with noise for targets: with a leak they would find each other."""
@@ -392,7 +396,7 @@ def test_uninformative_features_count_less():
     y = np.sin(2 * X[:, 1])
     # A trend would take what there is to learn: the targets depend on one feature.
     reg = softstep_knn(max_iter=40, adjust=False).fit(X[:150], y[:150])
-    importances = reg.feature_importances_
+    importances = reg.feature_weights_
     assert importances.shape == (5,)
     assert importances.sum() == pytest.approx(1)
     assert importances[1] > 0.8
@@ -408,16 +412,17 @@ def test_uninformative_features_count_less():
 def test_importances_are_those_of_feature_weights(plane):
     X, _, y, _ = plane
     with pytest.raises(NotFittedError):
-        softstep_knn().feature_importances_  # noqa: B018
+        softstep_knn().feature_weights_  # noqa: B018
     for reg in (softstep_knn(learn_feature_weights=False), softstep_knn(hidden_layer_sizes=())):
         reg.fit(X, y)
         with pytest.raises(AttributeError, match="needs a fit with learn_feature_weights=True"):
-            reg.feature_importances_  # noqa: B018
-        assert not hasattr(reg, "feature_importances_")
+            reg.feature_weights_  # noqa: B018
+        assert not hasattr(reg, "feature_weights_")
     one_place = softstep_knn().fit(np.zeros((12, 2)), np.arange(12.0))
-    assert one_place.feature_importances_.tolist() == [0, 0]  # all rows are the same
+    assert one_place.feature_weights_.tolist() == [0, 0]  # all rows are the same
 
 
+@pytest.mark.slow
 def test_extreme_features_work(plane):
     X, X_test, y, _ = plane
     for scale in (1e-20, 1e20):
@@ -545,8 +550,11 @@ def test_bad_parameters(estimator, name, value, plane, monkeypatch):
     ("estimator", "message"),
     [
         (nona(hidden_layer_sizes=(8, 0)), r"hidden_layer_sizes must be positive .* got \(8, 0\)"),
-        (nona(device="meta"), "device must be one that torch can use here, got 'meta'"),
-        (nona(device="abacus"), "device must be one that torch can use here, got 'abacus'"),
+        (nona(device="meta"), r"torch can use here, of \['cpu'.*, got 'meta'"),
+        (nona(device="gpu"), r"torch can use here, of \['cpu'.*, got 'gpu'"),
+        (nona(similarity="euclidean"), "'l2' is the Euclidean distance"),
+        (nona(weighting="distance"), "similarity='log_l2' makes weights of inverse distances"),
+        (nona(n_neighbors=2, n_estimators=3), "or set n_estimators=2"),
         (nona(device="meta:3:1"), "device must be .*, got 'meta:3:1'"),
         (nona(n_estimators=0), "The 'n_estimators' parameter .*Got 0 instead"),
         (nona(batch_size="all"), "The 'batch_size' parameter .*Got 'all' instead"),
@@ -599,11 +607,11 @@ def test_invalid_queries_are_errors(estimator, plane):
     with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
         reg.predict(X_test[:, :1])
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 120, got 121"):
-        reg.kneighbors(X_test, 121)
+        reg.heaviest_neighbors(X_test, 121)
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 119, got 120"):
-        reg.kneighbors(None, 120)
+        reg.heaviest_neighbors(None, 120)
     with pytest.raises(ValueError, match=r"n_neighbors must be .*, got 2\.5"):
-        reg.kneighbors(X_test, 2.5)
+        reg.heaviest_neighbors(X_test, 2.5)
 
 
 @pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
@@ -673,6 +681,7 @@ def test_same_seed_same_result(estimator, plane):
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_fits_in_threads_repeat_themselves(plane):
     X, X_test, y, _ = plane
     reg = nona(hidden_layer_sizes=(100, 100), max_iter=2)
@@ -758,7 +767,7 @@ def test_predict_adds_no_attribute(estimator, plane):
     reg = clone(estimator).fit(X, y)
     before = set(vars(reg))
     reg.predict(X_test)
-    reg.kneighbors(X_test)
+    reg.heaviest_neighbors(X_test)
     assert set(vars(reg)) == before
 
 
@@ -1005,6 +1014,7 @@ def test_round_trips_predict_the_same(estimator, plane, copied):
     assert again.history_ == reg.history_
 
 
+@pytest.mark.slow
 def test_the_pickle_holds_bank_and_weights_and_little_else():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 20)), rng.normal(size=4000)

@@ -45,6 +45,7 @@ def shuffled(X, y):
     return X[order], y[order]
 
 
+@pytest.mark.slow
 def test_rows_of_a_person_are_next_to_each_other(persons):
     (message,) = advice(*persons)
     assert message.startswith("Rows that are next to each other in X predict each other better")
@@ -54,16 +55,19 @@ def test_rows_of_a_person_are_next_to_each_other(persons):
     assert factor > 1.5  # a new person's level is unknown: much more than a known one's
 
 
+@pytest.mark.slow
 def test_of_classes(persons):
     X, y = persons
     (message,) = advice(X, np.where(y > 0, "high", "low"), NONAClassifier)
     assert message.startswith("Rows that are next to each other in X")
 
 
+@pytest.mark.slow
 def test_no_order_no_warning(persons):
     assert advice(*shuffled(*persons)) == []
 
 
+@pytest.mark.slow
 def test_independent_rows_are_not_related():
     rng = np.random.RandomState(0)
     X = rng.normal(size=(400, 3))
@@ -73,6 +77,7 @@ def test_independent_rows_are_not_related():
     assert advice(X[order], y[order]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [int, str])
 def test_a_column_names_the_person(persons, kind):
     X, y = persons
@@ -92,6 +97,7 @@ def test_a_column_names_the_person(persons, kind):
     ]
 
 
+@pytest.mark.slow
 def test_a_column_of_dates_has_an_order():
     rng = np.random.RandomState(0)
     level = np.cumsum(rng.normal(size=400))  # a walk: hours that are near are alike
@@ -104,6 +110,7 @@ def test_a_column_of_dates_has_an_order():
     assert advice(frame, y, times="day") == []
 
 
+@pytest.mark.slow
 def test_copies():
     rng = np.random.RandomState(0)
     X = rng.normal(size=(130, 3))
@@ -116,6 +123,7 @@ def test_copies():
     assert advice(discrete, discrete[:, 0] + rng.normal(size=400)) == []
 
 
+@pytest.mark.slow
 def test_no_warning_where_validation_rows_are_chosen(persons):
     X, y = persons
     assert advice(X, y, groups=PERSON) == []
@@ -165,6 +173,7 @@ def walk(n=200):
     return np.cumsum(np.random.RandomState(0).normal(size=n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [1, 7])
 def test_a_column_that_holds_earlier_targets(lag):
     level, named = walk(), "row" if lag == 1 else f"{lag} rows"
@@ -204,6 +213,7 @@ def test_few_values_are_no_lag():
     assert _lag_of(Column("x", "number", same), same) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, -1])
 def test_the_order_of_the_targets_is_no_relation(step):
     """Neighbours in such an order are alike, so that without them all rows are poorly known."""
@@ -222,6 +232,7 @@ def test_targets_with_ties_in_their_order_are_no_lag():
     assert _lag_of(Column("x", "number", y), y) is None
 
 
+@pytest.mark.slow
 def test_a_lag_of_one_of_several_outputs():
     level = walk()
     frame = pd.DataFrame({"before": pd.Series(level).shift(2)})
@@ -266,6 +277,7 @@ def test_errors_are_those_of_rows_that_a_network_was_not_trained_on(persons):
     np.testing.assert_allclose(found, np.concatenate(expected) / variance, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_outputs_count_alike_whatever_their_units(persons):
     X, y = persons
     noise = np.random.RandomState(0).normal(size=len(y))
@@ -274,6 +286,7 @@ def test_outputs_count_alike_whatever_their_units(persons):
     assert len(advice(X, np.c_[y, np.ones(len(y))])) == 1  # a constant is no noise
 
 
+@pytest.mark.slow
 def test_one_warning_is_enough(persons):
     X, y = persons
     frame = pd.DataFrame(X, columns=list("abc")).assign(person=PERSON)

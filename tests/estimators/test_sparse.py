@@ -114,6 +114,7 @@ def test_formats(X, name, as_matrix):
     np.testing.assert_allclose(reg.predict(queries), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_columns_of_counts_and_truth_values():
     for dtype in (np.int64, bool, np.float32):
         X = (10 * WIDE).astype(dtype)
@@ -141,7 +142,7 @@ def test_texts_in_a_pipeline():
     clf.fit(texts, kinds)
     assert isinstance(clf[-1].features_, SparseEncoder)
     assert clf.predict(["the cow and the cat", "a sun near a moon"]).tolist() == ["farm", "sky"]
-    rows = unwrap(clf).kneighbors(texts[:2], n_neighbors=3, return_distance=False)
+    rows = unwrap(clf).heaviest_neighbors(texts[:2], n_neighbors=3)[1]
     assert (rows % 12 < 6).all()
 
 
@@ -159,7 +160,9 @@ def test_the_given_space_keeps_distances():
     knn = make(SoftStepKNeighborsRegressor, **options).fit(WIDE, Y)
     dense = make(SoftStepKNeighborsRegressor, **options).fit(WIDE.toarray(), Y)
     np.testing.assert_allclose(knn.predict(WIDE), dense.predict(WIDE), rtol=1e-3)
-    np.testing.assert_array_equal(knn.kneighbors()[1][:, 0], dense.kneighbors()[1][:, 0])
+    np.testing.assert_array_equal(
+        knn.heaviest_neighbors()[1][:, 0], dense.heaviest_neighbors()[1][:, 0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,7 @@ def test_there_is_a_score_for_each_output_and_class(kind, y, n_scores):
     assert features.transform_validated(WIDE).shape[1] == N // ROWS_PER_CHOICE + n_scores
 
 
+@pytest.mark.slow
 def test_what_is_linear_in_many_columns_is_found():
     """As in texts. With components alone, R^2 was 0.23."""
     rng = np.random.default_rng(0)
@@ -214,6 +218,7 @@ def test_what_is_linear_in_many_columns_is_found():
     assert reg.score(X[450:], y[450:]) > 0.9
 
 
+@pytest.mark.slow
 def test_networks_choose_components_by_the_targets():
     """Also of many rows, of which a dense table with as many columns is not wide."""
     rng = np.random.default_rng(0)
@@ -226,6 +231,7 @@ def test_networks_choose_components_by_the_targets():
     assert not chosen.weight.requires_grad
 
 
+@pytest.mark.slow
 @EACH
 def test_files_and_pickles(kind, tmp_path):
     estimator = make(kind).fit(WIDE, targets(kind))
@@ -246,15 +252,17 @@ def test_added_rows(X):
     reg = make(NONARegressor, adjust=False, n_neighbors=1).fit(X[:50], Y[:50])
     ids = reg.add_neighbors(X[50:].tocoo(), Y[50:])
     np.testing.assert_allclose(reg.predict(X[50:]), Y[50:], rtol=1e-6)
-    assert reg.kneighbors(X[50:], 1)[1].ravel().tolist() == ids.tolist()
+    assert reg.heaviest_neighbors(X[50:], 1)[1].ravel().tolist() == ids.tolist()
 
 
+@pytest.mark.slow
 def test_names_of_embedding_dimensions():
     reg = make(NONARegressor, embedding_dim=2).fit(WIDE, Y)
     assert reg.get_feature_names_out().tolist() == ["nonaregressor0", "nonaregressor1"]
     assert reg.n_features_in_ == WIDE.shape[1]
 
 
+@pytest.mark.slow
 def test_heads_are_compared():
     reg = make(NONARegressor)
     sparse_scores = compare_heads(reg, NARROW.tocoo(), Y, cv=2)
@@ -263,6 +271,7 @@ def test_heads_are_compared():
         np.testing.assert_array_equal(sparse_scores[head], scores)
 
 
+@pytest.mark.slow
 def test_warm_start_keeps_the_vectors():
     """The weights that training goes on from are those of its components."""
     reg = make(NONARegressor, warm_start=True).fit(WIDE, Y)
@@ -295,6 +304,7 @@ def test_repeatable_and_without_a_trace_in_the_global_generator():
     assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
 
 
+@pytest.mark.slow
 def test_a_fit_of_dense_rows_and_then_of_sparse_ones():
     reg = make(NONARegressor).fit(WIDE.toarray(), Y).fit(WIDE, Y)
     again = make(NONARegressor).fit(WIDE, Y)
@@ -331,6 +341,7 @@ def test_queries_that_are_not_finite(X):
         reg.predict(X[:, :3])
 
 
+@pytest.mark.slow
 def test_dense_queries_of_a_wide_fit_are_finite_numbers():
     reg = make(NONARegressor).fit(WIDE, Y)
     query = WIDE[:2].toarray()
@@ -388,11 +399,12 @@ def test_a_sparse_matrix_has_no_columns_to_explain_by():
         reg.explain(WIDE[:2], 3, features=WIDE.toarray())
 
 
+@pytest.mark.slow
 def test_components_have_no_importances():
     knn = make(SoftStepKNeighborsRegressor)
-    assert len(knn.fit(NARROW, Y).feature_importances_) == 12
-    with pytest.raises(AttributeError, match="feature_importances_ needs a fit to a dense table"):
-        _ = knn.fit(WIDE, Y).feature_importances_
+    assert len(knn.fit(NARROW, Y).feature_weights_) == 12
+    with pytest.raises(AttributeError, match="feature_weights_ needs a fit to a dense table"):
+        _ = knn.fit(WIDE, Y).feature_weights_
 
 
 def test_no_graph_of_components(tmp_path):

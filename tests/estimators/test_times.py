@@ -73,7 +73,7 @@ def dates_of(times):
 
 def answers(reg, classifies=False):
     """What the estimator gives for the bank's own rows, by name; a line for each row."""
-    weights, ids = reg.kneighbors(None, 4)
+    weights, ids = reg.heaviest_neighbors(None, 4)
     found = {
         "predict": reg.predict(None),
         "weights": reg.neighbor_weights().toarray(),
@@ -252,7 +252,7 @@ def test_of_the_first_rows_nothing_is_known(data, fitted):
     assert (found["counts"][first] == 0).all()
     assert np.isinf(found["distance"][first]).all()
     assert not fitted.explain()["query"].isin(np.flatnonzero(first)).any()
-    names = fitted.kneighbors(None, 4, return_names=True)[1]
+    names = fitted.heaviest_neighbors(None, 4, return_names=True)[1]
     assert all(name is None for name in names[first].ravel())
     expected = NONARegressor.score(fitted, fitted.embed(data[0]), y)
     assert fitted.score(None, y) < expected  # which has each row among its neighbours
@@ -429,6 +429,7 @@ def test_each_pool_trains(data, pool):
     assert np.isfinite(reg.predict(data[0])).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Rows that are next to each other in X:UserWarning")
 def test_calibration_is_of_earlier_rows(data):
     """Targets known from the same day only: intervals are as wide as the days are apart."""
@@ -597,8 +598,8 @@ def test_shards_predict_from_earlier_rows(table, n_neighbors, tmp_path):
     sharded = ShardedNeighbors(tmp_path / "shards")
     np.testing.assert_allclose(sharded.predict(), reg.predict(None), rtol=1e-5)
     np.testing.assert_allclose(sharded.predict(frame), reg.predict(frame), rtol=1e-5)
-    weights, ids = sharded.kneighbors(None, 4)
-    expected = reg.kneighbors(None, 4)
+    weights, ids = sharded.heaviest_neighbors(None, 4)
+    expected = reg.heaviest_neighbors(None, 4)
     np.testing.assert_allclose(weights, expected[0], rtol=1e-5, atol=1e-7)
     first = table[2] == 0
     assert (ids[first] == -1).all()
@@ -609,6 +610,7 @@ def test_shards_predict_from_earlier_rows(table, n_neighbors, tmp_path):
     np.testing.assert_allclose(sharded.predict(), reg.predict(None), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_times_go_through_a_pipeline_and_a_search(data):
     X, y, times = data
     order = times.argsort(kind="stable")

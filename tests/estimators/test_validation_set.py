@@ -382,6 +382,7 @@ class TestBadInput:
         np.testing.assert_array_equal(reg.predict(X[TEST]), before)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_search_and_a_pipeline_pass_it_on():
     with sklearn.config_context(enable_metadata_routing=True):

@@ -114,6 +114,7 @@ def test_it_grows_with_the_number_of_rows():
 # -- of a fit ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_clean_output_beside_noise():
     y = np.column_stack([3 * X[:, 0], NOISE])
     reg = NONARegressor(**QUICK).fit(X, y)
@@ -124,6 +125,7 @@ def test_a_clean_output_beside_noise():
         np.testing.assert_allclose(head.mean_target, y.mean(axis=0))
 
 
+@pytest.mark.slow
 def test_without_credibility_predictions_are_the_mean_and_contributions_sum_to_it():
     reg = NONARegressor(**QUICK).fit(X, X[:, 0])
     before = reg.predict(QUERIES)
@@ -139,6 +141,7 @@ def test_without_credibility_predictions_are_the_mean_and_contributions_sum_to_i
     np.testing.assert_allclose(reg.predict(QUERIES), X[:, 0].mean(), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "further",
     [
@@ -244,6 +247,7 @@ def test_which_networks_are_judged():
     assert _judged([{}, ended, *others, {}, ended]) == [0, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "in_words"), [(None, "output 1"), (["clean", "noisy"], "noisy")], ids=["", "names"]
 )
@@ -256,6 +260,7 @@ def test_a_warning_names_the_output_of_noise(names, in_words):
         NONARegressor(**QUICK).fit(X, y if names is None else pd.DataFrame(y, columns=names))
 
 
+@pytest.mark.slow
 def test_which_outputs_are_the_mean():
     reg = NONARegressor(**QUICK).fit(X, np.column_stack([X[:, 0], NOISE]))
     one, other = heads(reg)

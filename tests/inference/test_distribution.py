@@ -181,6 +181,7 @@ samples = st.integers(2, 12).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(samples)
 def test_crps_is_its_definition(sample):
     """E|Y - y| - E|Y - Y'| / 2, by draws of the noise."""
@@ -727,6 +728,7 @@ def test_scored_rows_of_one_weight_are_scored_as_without_weights(weight, monkeyp
     np.testing.assert_allclose(weighted.errors, plain.errors, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_calibrated_on_new_rows_intervals_cover():
     """So many rows that 0.08 are at least five standard errors."""
     X, y = make_plane_regression(n_samples=5300, noise=0.5, random_state=0)
@@ -735,6 +737,7 @@ def test_calibrated_on_new_rows_intervals_cover():
         assert abs(interval_coverage(reg, X[2300:], y[2300:], level) - level) < 0.08
 
 
+@pytest.mark.slow
 def test_calibration_finds_the_scale_of_the_noise():
     """A bank without noise, and queries with more and more: the spread follows."""
     X, y = make_plane_regression(n_samples=400, random_state=0)
@@ -824,6 +827,7 @@ def test_ties_of_scores_are_broken_by_the_coverage(monkeypatch):
     assert ours <= miscoverage()
 
 
+@pytest.mark.slow
 def test_intervals_of_an_average_cover():
     """Within four standard errors, of the validation rows and of the queries."""
     X, y = make_plane_regression(n_samples=3000, noise=0.5, random_state=0)

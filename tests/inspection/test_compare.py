@@ -22,6 +22,7 @@ def regressor(**kwargs):
     return NONARegressor(**{**settings, **kwargs})
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_a_loop_over_the_heads(plane):
     X, _, y, _ = plane
     cv = KFold(2, shuffle=True, random_state=0)
@@ -44,6 +45,7 @@ def test_columns_are_those_of_a_loop_over_the_heads(plane):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjust", [True, False])
 def test_all_heads_by_default_whether_the_estimator_adjusts_or_not(plane, adjust):
     X, _, y, _ = plane
@@ -80,6 +82,7 @@ def test_every_head_learns(plane, head):
     assert scores[f"{head} + k-NN"] > 0.8
 
 
+@pytest.mark.slow
 def test_several_outputs(plane):
     X, X_test, _, _ = plane
     Y = np.column_stack([X[:, 0], 10 - 3 * X[:, 1]])  # a dense head learns no rings from 120 rows

@@ -69,6 +69,7 @@ def as_table(line, X):
     return pd.DataFrame([line[X.columns]]).astype(X.dtypes.to_dict())
 
 
+@pytest.mark.slow
 def test_a_counterfactual_has_another_class_and_lies_between_the_query_and_a_real_row(
     loans, classifier
 ):
@@ -103,6 +104,7 @@ def on_the_line(start, end, share, values):
     return values[way[way >= min(share, 1)].idxmin()]
 
 
+@pytest.mark.slow
 def test_each_change_is_needed_and_goes_no_further_than_needed(loans, classifier):
     X, _, _, queries = loans
     for query, changed, row in changes(counterfactuals(classifier, queries, X)):
@@ -156,12 +158,13 @@ def test_a_threshold_is_reached(loans, regressor, name, sign):
 def test_the_rows_are_the_nearest_with_the_outcome(loans, classifier):
     X, repaid, _, queries = loans
     for query, _, row in changes(counterfactuals(classifier, queries, X)):
-        order = classifier.kneighbors(as_table(query, X), len(X), return_distance=False)[0]
+        order = classifier.heaviest_neighbors(as_table(query, X), len(X))[1][0]
         others = order[repaid[order] != query["prediction"]]
         suffice = classifier.predict(X.iloc[others]) != query["prediction"]
         assert row["row"] == X.index[others[suffice][0]]  # the first whose own values suffice
 
 
+@pytest.mark.slow
 def test_models_around_an_estimator(loans):
     X, repaid, _, queries = loans
     columns = make_column_transformer(
@@ -181,6 +184,7 @@ def test_models_around_an_estimator(loans):
         assert cautious.predict(as_table(changed, X))[0] == "yes"
 
 
+@pytest.mark.slow
 def test_other_tables(loans, classifier):
     X, repaid, _, queries = loans
     numbers = X[["income", "debt"]].fillna(30).to_numpy()
@@ -197,6 +201,7 @@ def test_other_tables(loans, classifier):
         assert changed["prediction"] != query["prediction"]
 
 
+@pytest.mark.slow
 def test_frames_of_other_libraries_and_names(loans):
     X, repaid, _, queries = loans
     clf = NONAClassifier(n_estimators=1, max_iter=20, random_state=0)
@@ -231,6 +236,7 @@ def test_all_rows_with_the_outcome_are_tried():
         assert "counterfactual" in found.loc[found["query"] == i, "row"].to_list()
 
 
+@pytest.mark.slow
 def test_several_counterfactuals_differ(loans, classifier):
     X, _, _, queries = loans
     found = counterfactuals(classifier, queries[:2], X, n_counterfactuals=12)

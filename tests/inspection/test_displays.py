@@ -1,6 +1,7 @@
 import copy
 import inspect
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,7 @@ def labels_of(ax):
 def test_shows_the_heaviest_neighbours(reg, plane, ax):
     _, X_test, y, y_test = plane
     display = NeighborsDisplay.from_estimator(reg, X_test[:1], y_test[0], n_neighbors=4, ax=ax)
-    weights, indices = reg.kneighbors(X_test[:1], 4)
+    weights, indices = reg.heaviest_neighbors(X_test[:1], 4)
     np.testing.assert_array_equal(display.weights, weights[0])
     np.testing.assert_array_equal(display.names, indices[0])
     np.testing.assert_array_equal(display.targets, y[indices[0]])
@@ -161,7 +162,7 @@ def test_rows_of_a_frame_go_by_its_index(plane, ax):
     reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0).fit(frame, y)
     query = pd.DataFrame(X_test[:1], columns=["a", "b"])
     display = NeighborsDisplay.from_estimator(reg, query, n_neighbors=3, ax=ax)
-    ids = reg.kneighbors(query, 3)[1][0]
+    ids = reg.heaviest_neighbors(query, 3)[1][0]
     assert display.names.tolist() == [f"house {i}" for i in ids]
     assert [label.split("   ")[0] for label in labels_of(ax)] == display.names.tolist()
     named = NeighborsDisplay.from_estimator(
@@ -189,7 +190,7 @@ def test_added_rows_without_a_name_keep_theirs(dense, plane, ax, n_named):
     display = NeighborsDisplay.from_estimator(
         edited, query, n_neighbors=72, row_names=names, ax=ax
     )
-    ids = edited.kneighbors(query, 72, return_distance=False)[0]
+    ids = edited.heaviest_neighbors(query, 72)[1][0]
     assert display.names.tolist() == [names[i] if i < n_named else i for i in ids]
 
 
@@ -197,7 +198,7 @@ def test_added_rows_without_a_name_keep_theirs(dense, plane, ax, n_named):
 def test_a_training_row_is_drawn_without_itself(reg, dense, plane, ax):
     X, _, y, _ = plane
     display = NeighborsDisplay.from_estimator(reg, row=5, n_neighbors=4, ax=ax)
-    weights, ids = reg.kneighbors(None, 4)
+    weights, ids = reg.heaviest_neighbors(None, 4)
     np.testing.assert_allclose(display.weights, weights[5], rtol=1e-5)
     np.testing.assert_array_equal(display.names, ids[5])
     np.testing.assert_allclose(display.prediction, reg.predict(None)[5], rtol=1e-6)
@@ -368,7 +369,9 @@ class TestWeightingDisplay:
         display = WeightingDisplay.from_estimator(reg, queries, n_neighbors=9, ax=ax)
         assert display.weights.shape == display.distances.shape == (3, 9)
         # The six nearest are all that count, and so the heaviest.
-        np.testing.assert_allclose(display.weights[:, :6], reg.kneighbors(X_test[:3], 6)[0], 1e-4)
+        np.testing.assert_allclose(
+            display.weights[:, :6], reg.heaviest_neighbors(X_test[:3], 6)[0], 1e-4
+        )
         assert (display.weights[:, 6:] == 0).all()
         bank, embedded = reg.transform(X), reg.transform(X_test[:3])
         distances = np.sort(np.linalg.norm(embedded[:, None] - bank, axis=2), axis=1)
@@ -850,3 +853,11 @@ def test_bad_arguments_of_neighbors_are_named(reg, plane, changed, message):
 def test_one_row_is_no_picture(reg, plane):
     with pytest.raises(ValueError, match="must have at least 2 rows to draw, got 1"):
         EmbeddingDisplay.from_estimator(reg, plane[1][:1], plane[3][:1])
+
+
+@pytest.mark.parametrize("display", PICTURES.values(), ids=PICTURES)
+def test_the_error_without_matplotlib_names_the_extra(display, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = f"{type(display).__name__} needs matplotlib: install the extra 'demo', by pip"
+    with pytest.raises(ImportError, match=message):
+        display.plot()

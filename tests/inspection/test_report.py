@@ -195,6 +195,7 @@ def test_the_columns_that_adjust_most_come_first_and_the_rest_last(flats, regres
     assert features[: len(names)] == names
 
 
+@pytest.mark.slow
 def test_a_row_needs_times_that_are_a_column(flats):
     X, y, _ = flats
     model = NONARegressor(**QUICK).fit(X, y, times=np.arange(120))
@@ -283,6 +284,7 @@ def test_unusual_queries(flats, regressor):
     assert int(re.search(r"A typical case: (\d+)% of the stored rows are", texts)[1]) > 50
 
 
+@pytest.mark.slow
 def test_models_around_an_estimator(flats):
     X, y, query = flats
     numbers = X[["area <m²>"]]

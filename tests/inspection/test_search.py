@@ -173,6 +173,7 @@ def test_what_is_given_is_the_callers():
     assert param_distributions(reg)["embedding_dim"]
 
 
+@pytest.mark.slow
 def test_halving_by_epochs_starts_each_rung_anew(data):
     """As scikit-learn's search does: a rung's fit runs all of its epochs from the first."""
     X, y = data

@@ -123,7 +123,7 @@ def test_predictions_are_those_of_the_model(houses, nesting):
     assert sums.index.tolist() == NAMES[N:]
     np.testing.assert_allclose(sums, expected, rtol=1e-9)
     assert ours.score(X_test, truth) == pytest.approx(r2_score(truth, expected))
-    rows = ours.kneighbors(X_test, 3, return_distance=False)
+    rows = ours.heaviest_neighbors(X_test, 3)[1]
     named = table[~table["neighbor"].isin(["others", "transformation"])]
     np.testing.assert_allclose(named["target"], prices[rows.ravel()], rtol=1e-9)
     low, high = ours.predict_quantiles(X_test, [0.2, 0.8]).T
@@ -229,6 +229,7 @@ def test_weights_are_those_of_the_inner_estimator(fitted, houses):
     ours, X_test = unwrap(model), houses[2]
     for method in (
         "kneighbors",
+        "heaviest_neighbors",
         "kneighbors_graph",
         "neighbor_weights",
         "effective_n_neighbors",
@@ -411,7 +412,7 @@ def test_added_rows_take_their_names_from_y_if_the_table_has_none(model, houses)
     ours, X, truth = unwrap(model), houses[2][:2].reset_index(drop=True), houses[3][:2]
     ours.add_neighbors(X, pd.Series(truth, index=["a", "b"]))
     # Each is its own nearest neighbour, at no distance.
-    names = ours.kneighbors(X, 1, return_distance=False, return_names=True)
+    names = ours.heaviest_neighbors(X, 1, return_names=True)[1]
     assert names.tolist() == [["a"], ["b"]]
 
 
@@ -491,7 +492,7 @@ def test_displays_draw_prices(fitted, houses):
         model, X_test[:1], truth[0], n_neighbors=10, ax=ax()
     )
     np.testing.assert_allclose(neighbors.prediction, model.predict(X_test[:1])[0])
-    ids = ours.kneighbors(X_test[:1], 10, return_distance=False)[0]
+    ids = ours.heaviest_neighbors(X_test[:1], 10)[1][0]
     np.testing.assert_allclose(neighbors.targets, prices[ids])
     adjusted = ours.explain(X_test[:1], 10)["adjusted_target"][:10]
     np.testing.assert_allclose(neighbors.adjusted_targets, adjusted)

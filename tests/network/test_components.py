@@ -109,6 +109,7 @@ def few_of_many(n_rows=160, n_columns=300):
     return X, X[:, :4].sum(axis=1) + 0.3 * noise(1, n_rows)[:, 0]
 
 
+@pytest.mark.slow
 def test_few_columns_of_many_are_found():
     X, y = few_of_many()
     reg = NONARegressor(n_estimators=2, max_iter=40, random_state=0).fit(X[:120], y[:120])
@@ -116,6 +117,7 @@ def test_few_columns_of_many_are_found():
     assert reg.score(X[120:], y[120:]) > ridge.score(X[120:], y[120:]) + 0.2
 
 
+@pytest.mark.slow
 def test_few_columns_of_many_are_found_for_classes():
     X, y = few_of_many()
     classes = np.where(y > 0, "high", "low")

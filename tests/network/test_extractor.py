@@ -89,12 +89,13 @@ def texts_regressor(**kwargs):
     return images_regressor(WordBag, collate_fn=tokenize, **kwargs)
 
 
+@pytest.mark.slow
 def test_learns_from_images():
     X, y = make_images(160)
     reg = images_regressor(max_iter=20).fit(X[:120], y[:120])
     assert reg.score(X[120:], y[120:]) > 0.9
     assert reg.score(None, y[:120]) > 0.9
-    ids = reg.kneighbors(X[120:], 3)[1]
+    ids = reg.heaviest_neighbors(X[120:], 3)[1]
     assert np.abs(y[ids[:, 0]] - y[120:]).mean() < 0.5
     sums = reg.explain(X[120:]).groupby("query")["contribution"].sum()
     np.testing.assert_allclose(sums, reg.predict(X[120:]))
@@ -104,6 +105,7 @@ def test_learns_from_images():
     np.testing.assert_allclose(plain.neighbor_weights(X[120:]) @ y[:120], plain.predict(X[120:]))
 
 
+@pytest.mark.slow
 def test_learns_from_texts():
     texts, y = make_texts(200)
     reg = texts_regressor(max_iter=30).fit(texts[:150], y[:150])
@@ -144,7 +146,7 @@ def test_queries_may_be_embedded_once():
     embedded = reg.embed(new)
     assert len(embedded) == 3
     np.testing.assert_array_equal(reg.predict(embedded, return_std=True), expected)
-    assert reg.kneighbors(embedded, 2)[1].shape == (3, 2)
+    assert reg.heaviest_neighbors(embedded, 2)[1].shape == (3, 2)
     assert reg.predict_quantiles(embedded).shape == (3, 3)
     assert reg.sample_y(embedded, 4).shape == (3, 4)
     assert reg.influence(embedded, y[:3]).error.shape == (90,)
@@ -305,6 +307,7 @@ def test_inputs_of_any_kind_agree():
     np.testing.assert_allclose(reg.predict({"pixels": X}), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_cross_validation_and_grid_search():
     texts, y = make_texts(60)
     scores = cross_val_score(texts_regressor(max_iter=2), texts, y, cv=3)

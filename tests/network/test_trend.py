@@ -246,6 +246,7 @@ def test_a_feature_of_three_values_has_bins():
     np.testing.assert_allclose(found - found[1], [1, 0, 1], atol=0.05)
 
 
+@pytest.mark.slow
 def test_warm_start_fits_the_trend_anew():
     reg = knn(warm_start=True).fit(X, Y).fit(X, -Y)
     expected = knn().fit(X, -Y).network_.embedding.trend

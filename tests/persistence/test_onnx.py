@@ -376,6 +376,7 @@ def test_the_calendar_is_that_of_the_encoder(numbers, year):
         np.testing.assert_allclose(found, part(moments.view("datetime64[us]")), **ROUNDING)
 
 
+@pytest.mark.slow
 def test_the_calendar_is_exact_in_the_graph():
     years = np.arange(-500, 4500, 7).view("datetime64[Y]").astype("datetime64[us]")
     dates = np.concatenate([years, years - np.timedelta64(1, "us"), years[:1]])[:, None]
@@ -429,6 +430,7 @@ def test_polars_and_columns_in_another_order():
     )
 
 
+@pytest.mark.slow
 def test_columns_of_arrays_are_numbered():
     table = raw_table()[["number", "rare", "numbered"]].to_numpy(dtype=object)
     encoder = TableEncoder(categorical_features=[1, 2]).fit(table)
@@ -462,6 +464,7 @@ def without_widths(reg, X, level):
     return reg.predict_quantiles(query, level)
 
 
+@pytest.mark.slow
 def test_a_raw_table_goes_in(mixed, tmp_path):
     reg, table = mixed
     path = tmp_path / "model.onnx"
@@ -476,6 +479,7 @@ def test_a_raw_table_goes_in(mixed, tmp_path):
         np.testing.assert_allclose(outputs[3], quantiles, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_removed_levels_are_in_no_graph(mixed):
     reg, table = mixed
     reg = copy.deepcopy(reg)
@@ -486,6 +490,7 @@ def test_removed_levels_are_in_no_graph(mixed):
     assert b"make3" not in content
 
 
+@pytest.mark.slow
 def test_a_table_of_numbers_goes_in_as_it_is():
     table = raw_table()[["number", "gaps", "truth", "duration", "empty"]]
     encoder = TableEncoder().fit(table)

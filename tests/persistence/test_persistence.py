@@ -309,6 +309,7 @@ def test_graphs_come_back_unless_an_edit_left_them_behind(tmp_path):
     assert_alike(loaded, estimator, X)
 
 
+@pytest.mark.slow
 def test_a_transformer_is_passed_again(tmp_path):
     transformer = KNeighborsTransformer(n_neighbors=9)
     estimator = NONARegressor(algorithm=transformer, n_neighbors=5, **ONE).fit(X, Y)
@@ -570,6 +571,7 @@ def saved(tmp_path_factory):
     return path.read_bytes()
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found(saved, tmp_path):
     path = tmp_path / "model.safetensors"
     header = 8 + int.from_bytes(saved[:8], "little")
@@ -1064,6 +1066,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
 def test_a_full_disk_leaves_the_file_that_was_there(tmp_path):
     path = tmp_path / "model.safetensors"
@@ -1085,6 +1088,7 @@ nona_sklearn.save(reg, sys.argv[1], overwrite=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no such limit")
 def test_a_killed_save_leaves_one_folder_and_the_file_that_was_there(tmp_path):
     path = tmp_path / "model.safetensors"
@@ -1183,6 +1187,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_values_come_back(value):
     back = through(value)

@@ -49,7 +49,7 @@ def test_the_service_answers_with_the_rows_behind_a_prediction(served):
     low, high = found["interval"]
     assert low < found["prediction"] < high
     assert len(found["rows"]) in (3, 4)  # and perhaps all others
-    assert [row["neighbor"] for row in found["rows"][:3]] == reg.kneighbors(X[:1], 3)[1][
+    assert [row["neighbor"] for row in found["rows"][:3]] == reg.heaviest_neighbors(X[:1], 3)[1][
         0
     ].tolist()
 
@@ -75,7 +75,7 @@ def test_the_graph_answers_the_same(served):
     np.testing.assert_allclose(found["prediction"], reg.predict(X[:1])[0], rtol=1e-5)
     ends = reg.predict_quantiles(X[:1], [0.05, 0.95])[0]
     np.testing.assert_allclose(found["interval"], ends, rtol=1e-5)
-    assert found["rows"][:3] == reg.kneighbors(X[:1], 3)[1][0].tolist()
+    assert found["rows"][:3] == reg.heaviest_neighbors(X[:1], 3)[1][0].tolist()
 
 
 @pytest.mark.slow

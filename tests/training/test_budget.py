@@ -289,6 +289,7 @@ def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
     assert clock.now == 17
 
 
+@pytest.mark.slow
 def test_the_best_epoch_so_far_is_kept(plane, clock, monkeypatch):
     """As where max_iter ends training at the same epoch, though the last one is worse."""
     monkeypatch.setattr(trainer, "loss_relative_to_mean", lambda *args: 1.0)  # as of max_iter
@@ -350,6 +351,7 @@ def test_training_that_max_iter_ends_has_not_converged(estimator, plane):
     assert reasons(fitted) == [(2, "max_iter")] * n_networks
 
 
+@pytest.mark.slow
 def test_networks_that_had_enough_are_not_counted(plane):
     """Those of the shortest training have spent their patience in the last epoch, too."""
     reg = nona(max_iter=100, n_iter_no_change=2, n_estimators=4)
@@ -377,6 +379,7 @@ def test_early_stopping_and_max_time_do_not_warn(plane, params, reason):
     assert {why for _, why in reasons(fitted)} == {reason}
 
 
+@pytest.mark.slow
 def test_a_warning_that_is_an_error_leaves_no_model(plane):
     reg = nona()
     with warnings.catch_warnings():

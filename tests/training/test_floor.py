@@ -184,6 +184,7 @@ def test_parameters_that_limit_the_rows_are_kept(params, attempts):
     assert np.ptp(reg.predict(QUERIES)) > 1e-3
 
 
+@pytest.mark.slow
 def test_fit_warns_if_most_networks_are_in_vain(attempts):
     several = QUICK | {"n_estimators": 3}
     attempts(1.5, 1.5, 1.5, 1.5, 0.5)

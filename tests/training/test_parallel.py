@@ -32,6 +32,7 @@ def reach(condition):
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_estimators", [1, 3])
 @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier, DenseHeadRegressor])
 def test_the_number_of_threads_changes_nothing(plane, kind, n_estimators):
@@ -48,6 +49,7 @@ def test_the_number_of_threads_changes_nothing(plane, kind, n_estimators):
     np.testing.assert_array_equal(histories, histories[:1] * 3)
 
 
+@pytest.mark.slow
 def test_threads_end_with_the_fit_and_others_keep_their_number(plane):
     X, _, y, _ = plane
     torch.set_num_threads(2)
@@ -63,6 +65,7 @@ def test_threads_end_with_the_fit_and_others_keep_their_number(plane):
     assert seen == [2]
 
 
+@pytest.mark.slow
 def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     X, X_test, y, _ = plane
     torch.set_num_threads(2)
@@ -74,6 +77,7 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     np.testing.assert_array_equal(model.predict(X_test), prediction)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
     """A terminal's signal reaches the main thread, which waits for the others."""
     X, X_test, y, _ = plane
@@ -109,6 +113,7 @@ class Interrupting(ThreadPoolExecutor):
         return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [{"call": 2}, {"compute_alone": 1}], ids=["turns", "threads"])
 def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, after):
     X, _, y, _ = plane
@@ -200,6 +205,7 @@ def test_results_are_in_the_order_of_the_items():
     assert train_in_threads(late, range(3), 3) == [(0, 1), (1, 1), (2, 1)]
 
 
+@pytest.mark.slow
 def test_with_callbacks_one_network_after_another(plane):
     """They run in the thread that fits: what they draw on or write to need not bear others."""
     seen = []
@@ -228,6 +234,7 @@ def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
         assert len(threads) == expected
 
 
+@pytest.mark.slow
 def test_a_budget_counts_from_the_same_moment_for_all(plane):
     """They train at the same time: each has all of it, and its first epoch in any case."""
     torch.set_num_threads(2)
@@ -239,6 +246,7 @@ def test_a_budget_counts_from_the_same_moment_for_all(plane):
     np.testing.assert_array_equal(ample.predict(plane[1]), free.predict(plane[1]))
 
 
+@pytest.mark.slow
 def test_tables_of_epochs_do_not_mix(plane, capsys):
     torch.set_num_threads(2)
     NONARegressor(n_estimators=2, verbose=2, **SHORT).fit(plane[0], plane[2])

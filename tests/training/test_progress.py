@@ -136,6 +136,7 @@ def test_time_left_on_paper(monkeypatch):
 # -- several at a time -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_write_one_line(plane, capsys):
     X, X_test, y, _ = plane
     with joblib.parallel_config("threading", n_jobs=2):

@@ -519,6 +519,7 @@ def test_gradients_are_clipped(monkeypatch):
     np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
 
 
+@pytest.mark.slow
 @ADJUSTED
 def test_training_improves_the_loss(n_adjusted):
     X, y = make_data(200)

@@ -1,11 +1,15 @@
 """What the pictures share: axes and styles, colours, legends, and checks of their data."""
 
+from __future__ import annotations
+
 from contextlib import suppress
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
 
 from ..._data.names import target_names_of
+from ..._utils.extras import import_extra
 from ..unwrap import unwrap
 
 LEGEND_ROWS = 20
@@ -15,7 +19,7 @@ COLORS = "petroff10"  # of matplotlib's, which colour-blind readers can distingu
 class Display:
     """The frame of a picture: where it is drawn, and how it may look."""
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Self:
         """Draw the picture.
 
         Parameters
@@ -51,6 +55,7 @@ class Display:
 
     def _start(self, ax, **styles):
         """Check the styles, set the axes, and return these and the styles by canonical names."""
+        import_extra(type(self).__name__, "matplotlib", extra="demo")
         from matplotlib.cbook import normalize_kwargs
         from matplotlib.collections import LineCollection, PathCollection
         from matplotlib.lines import Line2D

@@ -1,6 +1,9 @@
 """The share of true targets in predictive intervals, over time or by group."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from scipy.stats import binomtest
@@ -58,17 +61,17 @@ class CoverageDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X=None,
-        y=None,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
         *,
-        by=None,
-        confidence=0.9,
-        n_bins=10,
-        ax=None,
-        line_kwargs=None,
-        interval_kwargs=None,
-    ):
+        by: Any = None,
+        confidence: float = 0.9,
+        n_bins: int = 10,
+        ax: Any = None,
+        line_kwargs: dict[str, Any] | None = None,
+        interval_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Predict intervals with a fitted estimator, and draw their coverage.
 
         Parameters
@@ -135,17 +138,17 @@ class CoverageDisplay(Display):
     @classmethod
     def from_predictions(
         cls,
-        y_true,
-        intervals,
-        by,
+        y_true: Any,
+        intervals: Any,
+        by: Any,
         *,
-        name=None,
-        confidence=0.9,
-        n_bins=10,
-        ax=None,
-        line_kwargs=None,
-        interval_kwargs=None,
-    ):
+        name: Any = None,
+        confidence: float = 0.9,
+        n_bins: int = 10,
+        ax: Any = None,
+        line_kwargs: dict[str, Any] | None = None,
+        interval_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Draw the coverage of the intervals of any model.
 
         Parameters
@@ -203,7 +206,13 @@ class CoverageDisplay(Display):
             ax, line_kwargs=line_kwargs, interval_kwargs=interval_kwargs
         )
 
-    def plot(self, ax=None, *, line_kwargs=None, interval_kwargs=None):
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        line_kwargs: dict[str, Any] | None = None,
+        interval_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         ax, line, bars = self._start(ax, line_kwargs=line_kwargs, interval_kwargs=interval_kwargs)
         self.parts_, queries = self._parts()
         counts = [(int(self.covered[rows].sum()), len(rows)) for rows in queries]

@@ -1,6 +1,9 @@
 """The learned space."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -53,16 +56,16 @@ class EmbeddingDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X=None,
-        y=None,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
         *,
-        reducer=None,
-        max_rows=2000,
-        random_state=None,
-        ax=None,
-        scatter_kwargs=None,
-    ):
+        reducer: Any = None,
+        max_rows: int = 2000,
+        random_state: Any = None,
+        ax: Any = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Embed rows with a fitted estimator, reduce them to two dimensions, and draw them.
 
         Parameters
@@ -121,7 +124,7 @@ class EmbeddingDisplay(Display):
             ax, scatter_kwargs=scatter_kwargs
         )
 
-    def plot(self, ax=None, *, scatter_kwargs=None):
+    def plot(self, ax: Any = None, *, scatter_kwargs: dict[str, Any] | None = None) -> Self:
         ax, dots = self._start(ax, scatter_kwargs=scatter_kwargs)
         styles = {"s": 12, "alpha": 0.8, **dots}
         if self.classes is None:

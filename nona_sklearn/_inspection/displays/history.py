@@ -1,14 +1,17 @@
 """The losses in training."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 from sklearn.base import is_classifier
 
+from ..._estimators.parameters import ASSoftmax
 from ..unwrap import unwrap
 from .base import Display, count_networks
 
 SQUARED_ERROR = "squared error of standardised targets"
-CLASS_LOSSES = {"log_loss": "log loss", "as_softmax": "log loss (in training AS-Softmax)"}
 WIDE = 50  # the largest loss over the smallest: ticks between powers of ten have no room
 
 
@@ -39,7 +42,9 @@ class HistoryDisplay(Display):
     loss: str = SQUARED_ERROR
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, line_kwargs=None):
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, line_kwargs: dict[str, Any] | None = None
+    ) -> Self:
         """Draw the history of a fitted estimator.
 
         Parameters
@@ -62,12 +67,11 @@ class HistoryDisplay(Display):
         'no change'
         """
         fitted = unwrap(estimator).estimator
-        loss = CLASS_LOSSES[fitted.loss] if is_classifier(fitted) else SQUARED_ERROR
-        return cls(fitted.history_, loss).plot(ax, line_kwargs=line_kwargs)
+        return cls(fitted.history_, _loss_of(fitted)).plot(ax, line_kwargs=line_kwargs)
 
-    def plot(self, ax=None, *, line_kwargs=None):
+    def plot(self, ax: Any = None, *, line_kwargs: dict[str, Any] | None = None) -> Self:
         ax, lines = self._start(ax, line_kwargs=line_kwargs)
-        networks = {}
+        networks: dict[int, list[dict]] = {}
         for epoch in self.history:
             networks.setdefault(epoch.get("estimator", 0), []).append(epoch)
         for i, epochs in enumerate(networks.values()):
@@ -82,6 +86,14 @@ class HistoryDisplay(Display):
             for handle in legend.legend_handles:
                 handle.set_color("black")
         return self
+
+
+def _loss_of(fitted):
+    """Name of the loss of an estimator; validation rows always have the log loss."""
+    if not is_classifier(fitted):
+        return SQUARED_ERROR
+    loss = ASSoftmax.of(fitted.loss)
+    return "log loss" if loss is None else f"log loss (in training {type(loss).__name__})"
 
 
 def _draw_network(ax, epochs, styles):

@@ -1,6 +1,9 @@
 """Predictive intervals against true targets."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_array
@@ -50,16 +53,16 @@ class IntervalDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X=None,
-        y=None,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
         *,
-        confidence=0.9,
-        ax=None,
-        interval_kwargs=None,
-        line_kwargs=None,
-        scatter_kwargs=None,
-    ):
+        confidence: float = 0.9,
+        ax: Any = None,
+        interval_kwargs: dict[str, Any] | None = None,
+        line_kwargs: dict[str, Any] | None = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Predict intervals with a fitted estimator, and draw them with the true targets.
 
         Parameters
@@ -111,17 +114,17 @@ class IntervalDisplay(Display):
     @classmethod
     def from_predictions(
         cls,
-        y_true,
-        y_pred,
-        intervals,
+        y_true: Any,
+        y_pred: Any,
+        intervals: Any,
         *,
-        confidence=0.9,
-        target_name=None,
-        ax=None,
-        interval_kwargs=None,
-        line_kwargs=None,
-        scatter_kwargs=None,
-    ):
+        confidence: float = 0.9,
+        target_name: Any = None,
+        ax: Any = None,
+        interval_kwargs: dict[str, Any] | None = None,
+        line_kwargs: dict[str, Any] | None = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Draw intervals of any model with the true targets.
 
         Parameters
@@ -173,7 +176,14 @@ class IntervalDisplay(Display):
             scatter_kwargs=scatter_kwargs,
         )
 
-    def plot(self, ax=None, *, interval_kwargs=None, line_kwargs=None, scatter_kwargs=None):
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        interval_kwargs: dict[str, Any] | None = None,
+        line_kwargs: dict[str, Any] | None = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         ax, intervals, line, dots = self._start(
             ax,
             interval_kwargs=interval_kwargs,

@@ -1,7 +1,9 @@
 """The neighbours behind one prediction."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -75,18 +77,18 @@ class NeighborsDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X=None,
-        y_true=None,
+        estimator: Any,
+        X: Any = None,
+        y_true: Any = None,
         *,
-        row=None,
-        output=None,
-        n_neighbors=None,
-        row_names=None,
-        ax=None,
-        scatter_kwargs=None,
-        bar_kwargs=None,
-    ):
+        row: Any = None,
+        output: Any = None,
+        n_neighbors: int | None = None,
+        row_names: Any = None,
+        ax: Any = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+        bar_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Find the neighbours of a query, or of a training row, and draw them.
 
         Parameters
@@ -166,7 +168,13 @@ class NeighborsDisplay(Display):
         display = cls(found.weights[lines], y_true=y_true, **data)
         return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
 
-    def plot(self, ax=None, *, scatter_kwargs=None, bar_kwargs=None):
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        scatter_kwargs: dict[str, Any] | None = None,
+        bar_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         ax, dots, bars = self._start(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
         if self.probabilities is None:
             self._draw_numbers(ax, dots)

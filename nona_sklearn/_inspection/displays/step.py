@@ -1,6 +1,9 @@
 """The learned steps of SoftStep."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -41,7 +44,15 @@ class StepDisplay(Display):
     on: str = "similarity"
 
     @classmethod
-    def from_estimator(cls, estimator, X=None, *, n_points=1001, ax=None, line_kwargs=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        *,
+        n_points: int = 1001,
+        ax: Any = None,
+        line_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Evaluate the steps of a fitted estimator, and draw them.
 
         Parameters
@@ -87,7 +98,7 @@ class StepDisplay(Display):
             ax, line_kwargs=line_kwargs
         )
 
-    def plot(self, ax=None, *, line_kwargs=None):
+    def plot(self, ax: Any = None, *, line_kwargs: dict[str, Any] | None = None) -> Self:
         ax, lines = self._start(ax, line_kwargs=line_kwargs)
         n_networks, n_curves, _ = self.steps.shape
         faint = {} if n_curves == 1 else {"alpha": np.clip(8 / n_curves, 0.1, 0.8), "linewidth": 1}

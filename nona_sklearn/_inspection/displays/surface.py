@@ -1,6 +1,9 @@
 """The predictions over two features."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,16 +51,16 @@ class SurfaceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
-        y=None,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
         *,
-        features=(0, 1),
-        grid_resolution=100,
-        ax=None,
-        surface_kwargs=None,
-        scatter_kwargs=None,
-    ):
+        features: Any = (0, 1),
+        grid_resolution: int = 100,
+        ax: Any = None,
+        surface_kwargs: dict[str, Any] | None = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Predict on a grid over two features, and draw the surface.
 
         Parameters
@@ -123,7 +126,13 @@ class SurfaceDisplay(Display):
             target_name(estimator, y),
         ).plot(ax, surface_kwargs=surface_kwargs, scatter_kwargs=scatter_kwargs)
 
-    def plot(self, ax=None, *, surface_kwargs=None, scatter_kwargs=None):
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        surface_kwargs: dict[str, Any] | None = None,
+        scatter_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         from matplotlib.ticker import MaxNLocator
 
         ax, filled, dots = self._start(
@@ -134,7 +143,7 @@ class SurfaceDisplay(Display):
         styles = {"levels": MaxNLocator(24).tick_values(low, high), **filled}
         surface = ax.contourf(self.x0, self.x1, self.predictions, **styles)
         label = "prediction" if self.target_name == "target" else f"predicted {self.target_name}"
-        if self.y is not None:
+        if self.y is not None and self.points is not None:
             white = {"s": 24, "edgecolors": "white", "linewidths": 0.6}
             scale = {"c": self.y, "norm": surface.norm, "cmap": surface.cmap}
             ax.scatter(*self.points.T, **white | scale | dots)

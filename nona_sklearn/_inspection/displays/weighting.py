@@ -1,7 +1,10 @@
 """Weights against distances."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -49,7 +52,15 @@ class WeightingDisplay(Display):
     title: str = "Weights"
 
     @classmethod
-    def from_estimator(cls, estimator, X, *, n_neighbors=50, ax=None, line_kwargs=None):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        n_neighbors: int = 50,
+        ax: Any = None,
+        line_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Draw the weights of a few queries in the first network of a fitted estimator.
 
         Distances are Euclidean, in the space where this network compares. Weights of other
@@ -96,7 +107,14 @@ class WeightingDisplay(Display):
         ).plot(ax, line_kwargs=line_kwargs)
 
     @classmethod
-    def from_weightings(cls, weightings=None, distances=None, *, ax=None, line_kwargs=None):
+    def from_weightings(
+        cls,
+        weightings: Any = None,
+        distances: Any = None,
+        *,
+        ax: Any = None,
+        line_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
         """Draw the weights by different weightings of the same neighbours of an invented query.
 
         Each neighbour lies in a direction of its own. The temperature is 1. A weighting given
@@ -149,10 +167,10 @@ class WeightingDisplay(Display):
             f"Weights of {len(distances)} neighbours",
         ).plot(ax, line_kwargs=line_kwargs)
 
-    def plot(self, ax=None, *, line_kwargs=None):
+    def plot(self, ax: Any = None, *, line_kwargs: dict[str, Any] | None = None) -> Self:
+        ax, lines = self._start(ax, line_kwargs=line_kwargs)
         from matplotlib import color_sequences
 
-        ax, lines = self._start(ax, line_kwargs=line_kwargs)
         colors, curves = color_sequences[COLORS], zip(self.distances, self.weights, strict=True)
         for i, (distances, weights) in enumerate(curves):
             color, style, positive = colors[i % len(colors)], STYLES[i % len(STYLES)], weights > 0
