@@ -105,6 +105,8 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
                 "targets, X and y are swapped: it is fit(X, y)"
             )
         raise ValueError(f"Expected 2D array, got a Series of {len(X)} values instead: {remedy}")
+    if issparse(X):  # some kinds are dicts
+        return
     of_mappings = isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping)
     if of_mappings or isinstance(X, Mapping | Iterator | Set | MappingView):
         kind = f"list of {type(X[0]).__name__}s" if of_mappings else type(X).__name__

@@ -36,6 +36,7 @@ from .formatting import Unit, share, show, show_value, signed_share
 from .one_output import OneOutput, one_output
 from .outcomes import make_outcome
 from .page import (
+    Child,
     Element,
     as_html,
     details,
@@ -178,7 +179,7 @@ class NeighborsReport:
             look=look,
         )
         self.title = f"Prediction of {case.target_name} for {case.called}"
-        self._heading = [
+        self._heading: list[Child] = [
             "Prediction of ",
             own_text(case.target_name),
             " for ",

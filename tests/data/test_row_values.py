@@ -191,7 +191,9 @@ def test_structured_arrays_are_refused(estimator, array):
         model.fit(array, np.arange(30) % 2)
 
 
-@pytest.mark.parametrize("y", [{1, 2}, (each for each in (1, 2)), {"a": [1]}, "ab"], ids=repr)
+@pytest.mark.parametrize(
+    "y", [{1, 2}, (each for each in (1, 2)), {"a": [1]}, "ab"], ids=lambda y: type(y).__name__
+)
 def test_what_holds_no_row_is_no_target(y):
     for targets in (ClassTargets(), RegressionTargets()):
         with pytest.raises(ValueError, match=r"y must hold a (label|number) for each row, got"):
