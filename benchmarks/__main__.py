@@ -8,8 +8,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from nona_sklearn._utils.extras import lacks
-
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 IMAGES = HERE.parent / "docs" / "images"
@@ -69,7 +67,11 @@ def main(argv=None):
         return 2
     small = not {"--quick", "--help", "-h"}.isdisjoint(rest)
     if missing := missing_libraries(name, small):
-        print(f"error: {lacks(name, ' and '.join(missing), 'benchmark')}", file=sys.stderr)
+        print(
+            f"error: {name} needs {' and '.join(missing)}: install the extra 'benchmark', by "
+            'pip install ".[benchmark]" in a copy of the repository of nona_sklearn',
+            file=sys.stderr,
+        )
         return 2
     run(name, rest)
     return 0

@@ -226,6 +226,7 @@ def test_weights_of_the_nearest_are_those_among_all(
     torch.testing.assert_close(torch.zeros_like(weights).scatter(1, nearest, ours), weights)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     similarity=st.sampled_from(sorted(SIMILARITIES)),

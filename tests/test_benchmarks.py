@@ -82,6 +82,7 @@ def test_private_modules_are_used_in_one_place():
             assert "nona_sklearn._" not in path.read_text(), path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_lists_all_with_a_line_each(arguments):
     done = subprocess.run(

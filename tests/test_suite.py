@@ -106,6 +106,7 @@ def test_a_test_that_hangs_is_ended(run, options):
         assert "1 failed, 1 passed" in output
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_test_that_started_them(pytester):
     pytester.makeconftest((ROOT / "conftest.py").read_text())
     pytester.makepyfile(test_it=WORKERS_STAY)

@@ -125,7 +125,7 @@ def widths_of(fitted: Any, X: Any) -> Tensor | None:
 
 def excess_of(fitted: Any) -> Tensor | None:
     """What an unknown level of each category adds to the squared error; None, if nothing."""
-    excess = fitted._excess_of_unknown
+    excess = getattr(fitted, "_excess_of_unknown", ())
     return torch.tensor(excess, dtype=torch.float64) if any(excess) else None
 
 

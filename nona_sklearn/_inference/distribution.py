@@ -76,7 +76,7 @@ class Calibration:
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
 
-    def draw_levels(self, random: np.random.RandomState, shape: tuple[int, ...]) -> Tensor:
+    def _draw_levels(self, random: np.random.RandomState, shape: tuple[int, ...]) -> Tensor:
         """Levels of each output's quantiles, (*shape, n_outputs), that depend as errors do.
 
         They are ranks of the errors on one row, and anywhere between two ranks, so that those of
@@ -395,7 +395,7 @@ class Distribution:
 
     def _draw_quantiles(self, shape: tuple[int, int], random_state: np.random.RandomState) -> Draw:
         """Quantiles of each output, at levels that depend on each other as errors do."""
-        levels = self.calibration.draw_levels(random_state, shape)
+        levels = self.calibration._draw_levels(random_state, shape)
 
         def draw(queries, weighted):
             return self.quantiles_of(weighted, self._widths_of(queries), levels[queries]).mT

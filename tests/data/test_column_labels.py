@@ -109,6 +109,7 @@ LABEL = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(LABEL, min_size=3, max_size=3, unique=True), st.permutations(range(3)))
 def test_no_order_of_columns_changes_a_prediction(labels, order):
@@ -130,6 +131,7 @@ def test_columns_of_an_array_are_called_by_their_numbers():
     )
 
 
+@pytest.mark.slow
 def test_another_fit_forgets_the_labels():
     model = clone(KNN).fit(frame([5, 6, 7]), Y)
     model.fit(A, Y)

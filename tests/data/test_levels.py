@@ -70,6 +70,7 @@ def test_a_new_level_has_the_mean_of_all():
     assert found["who_target"][0] != found["who_target"][1]
 
 
+@pytest.mark.slow
 def test_a_gap_is_a_level():
     table = TABLE.assign(who=TABLE["who"].where(LEVEL > 0, None))
     found = encoded(NONARegressor(**QUICK).fit(table, Y), table)
@@ -111,6 +112,7 @@ def test_a_level_of_one_row_has_the_mean_of_all():
     np.testing.assert_allclose(columns, y.mean(), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_predict(kind):
     """As one column of rare levels, they would not."""
@@ -203,6 +205,7 @@ def test_levels_that_never_repeat_hold_nothing():
     assert "who_target" not in encoded(reg)
 
 
+@pytest.mark.slow
 def test_same_result_whatever_the_order_of_levels_and_the_seed():
     first, second = (
         encoded(NONARegressor(max_iter=2, n_estimators=1, random_state=seed).fit(TABLE, Y))

@@ -99,6 +99,7 @@ every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=name_of)
 # -- none, equal, zero --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_estimator
 def test_equal_weights_are_none(estimator):
     plain = clone(estimator).fit(X, y)

@@ -255,6 +255,7 @@ def test_names_of_columns_differ():
     assert names.tolist() == ["a_x", "a_x_", "a_y", "a_x__", "a_x___", "a_x_missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("regressor", [NONARegressor, SoftStepKNeighborsRegressor])
 def test_what_is_configured_for_transformers_does_not_matter(regressor, library):
@@ -425,6 +426,7 @@ def assert_turns(found, expected):
     np.testing.assert_allclose(apart, 0, atol=1e-8)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1)), min_size=3, unique=True
@@ -1399,6 +1401,7 @@ def test_a_table_that_is_encoded_stays_as_it_is(rows):
     np.testing.assert_array_equal(pickle.loads(state).transform(X), encoder.transform(X))
 
 
+@pytest.mark.slow
 @given(TABLES)
 def test_what_is_encoded_may_be_encoded_again(rows):
     Z = TableEncoder().fit_transform(as_pandas(rows))
@@ -1442,6 +1445,7 @@ def wide_frame(n=24):
     ), rng.normal(size=n)
 
 
+@pytest.mark.slow
 @ON_ESTIMATORS
 def test_every_kind_of_column_of_pandas(estimator):
     X, y = wide_frame()
@@ -1700,6 +1704,7 @@ def test_a_column_of_rare_levels_only_warns(estimator):
     clone(estimator).fit(X.assign(paid=["1", "2"] * 60), X["area"])  # and this warns of nothing
 
 
+@pytest.mark.slow
 @ON_ALL
 def test_a_column_of_which_most_rows_have_a_level_of_their_own_warns(estimator):
     """Of 120 rows, 62 and then 60; the others share a few levels, or each one with another."""

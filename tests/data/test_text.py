@@ -209,6 +209,7 @@ def test_a_model_takes_each_text_once_in_fit():
     assert len(taken) == len(X) + 1  # one shows the size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL)
 def test_estimators_learn_from_texts(kind):
     X, y = notes(300)

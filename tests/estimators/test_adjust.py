@@ -238,6 +238,7 @@ def test_a_prediction_is_the_sum_of_weights_times_adjusted_targets(plane, n_esti
     np.testing.assert_array_equal(again.predict(X_test), reg.predict(X_test))
 
 
+@pytest.mark.slow
 def test_without_adjustment_it_is_weights_at_y(plane):
     X, X_test, y, _ = plane
     reg = nona(adjust=False).fit(X, y)
@@ -266,6 +267,7 @@ def test_it_follows_a_line_beyond_the_bank():
     assert adjusted.score(X, y) > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numerical_embedding", ["periodic", None])
 def test_far_queries_do_not_run_away(numerical_embedding):
     """A steep trend, and queries at 10 and 1,000 times the range that it was learned on."""
@@ -314,6 +316,7 @@ def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
         assert mean == pytest.approx(10 + left * 4)
 
 
+@pytest.mark.slow
 def test_other_targets_are_not_adjusted(reg, plane):
     """Adjustments learned for one target do not apply to another, after edits and pickling."""
     _, X_test, y, _ = plane
@@ -409,6 +412,7 @@ def test_every_row_with_weight_is_listed_unless_fewer_are_wanted(plane):
     assert few.groupby("query").size().tolist() == np.minimum(sizes, k + 1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_rows_go_by_the_names_in_their_index(plane):
     pd = pytest.importorskip("pandas")

@@ -1,7 +1,7 @@
 """The parameter `algorithm`: how a query's nearest rows are found."""
 
-import builtins
 import copy
+import sys
 
 import numpy as np
 import pytest
@@ -94,14 +94,7 @@ def test_a_class_is_no_transformer():
 
 @pytest.mark.usefixtures("no_training")
 def test_faiss_is_looked_for_before_training(monkeypatch):
-    imported = builtins.__import__
-
-    def without_faiss(name, *arguments, **options):
-        if name == "faiss":
-            raise ImportError(name)
-        return imported(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without_faiss)
+    monkeypatch.setitem(sys.modules, "faiss", None)
     kind = SoftStepKNeighborsRegressor
     with pytest.raises(ImportError, match="extra 'approximate'"):
         quick(kind, algorithm="hnsw").fit(*data(kind))
@@ -147,6 +140,7 @@ def test_results_do_not_depend_on_an_exact_algorithm(kind, algorithm):
     assert_same_results(other, exact, X[:9] + 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_a_graph_of_few_rows_leads_to_all_of_the_nearest(kind):
     pytest.importorskip("faiss")
@@ -232,6 +226,7 @@ class AllNeighbors(BaseEstimator):
         return self.transformer_.transform(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_neighbors", [6, "auto"])
 def test_a_transformer_that_states_no_number_of_neighbors(n_neighbors):
     X, y = data(NONARegressor)

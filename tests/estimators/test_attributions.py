@@ -74,6 +74,7 @@ def test_each_pair_has_a_function_of_its_own():
     np.testing.assert_allclose(found[:, 0], np.arange(700), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_lines_are_the_single_rows_of_explain(fitted, flats):
     X, _, queries = flats
     rows = fitted.explain(queries)
@@ -132,6 +133,7 @@ def test_an_additive_trend_is_attributed_as_it_is_added(flats):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
 def test_shares_of_distances_are_those_of_weighted_features(estimator):
     random = np.random.RandomState(2)
@@ -213,7 +215,7 @@ def test_arrays(flats):
 
 def test_errors_name_what_is_missing(fitted, flats):
     X, y, queries = flats
-    with pytest.raises(ValueError, match="features must be a table"):
+    with pytest.raises(ValueError, match=r"features must be the table given to fit.*got None"):
         fitted.attribute_adjustments(queries)
     with pytest.raises(ValueError, match="features must have the rows given to fit"):
         fitted.attribute_distances(queries, X[5:])

@@ -66,12 +66,14 @@ def test_on_paper():
     assert head(query, neighbors, targets, excluded).item() == 12
 
 
+@pytest.mark.slow
 def test_predictions_would_be_beyond_the_bounds_without_them():
     predictions = nona().fit(X, Y).predict(QUERIES)
     assert predictions.min() < 0
     assert predictions.max() > 1
 
 
+@pytest.mark.slow
 def test_answers_are_inside(reg):
     mean, std = reg.predict(QUERIES, return_std=True)
     assert_inside(mean)
@@ -90,6 +92,7 @@ def test_the_mean_is_the_definition_s(reg):
     np.testing.assert_allclose(evaluation.attend(), reg.predict(QUERIES), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_changes_are_those_of_removing_the_row(unit):
     query = QUERIES[:1]
     changes = unit.influence(query)["change"].to_numpy()
@@ -154,6 +157,7 @@ def test_two_infinite_bounds_are_none(bounds):
     assert nona(bounds=bounds, max_iter=1).fit(X, Y).network_.head.heads[0].bounds is None
 
 
+@pytest.mark.slow
 def test_one_bound_of_several_outputs():
     reg = nona(bounds="positive").fit(X, np.stack([Y, 1 - Y], axis=1))
     assert reg.predict(QUERIES).min() >= 0
@@ -172,6 +176,7 @@ def test_rows_that_are_not_adjusted_stay(unit, adjusts):
     np.testing.assert_array_equal(targets["target"], targets["adjusted_target"])
 
 
+@pytest.mark.slow
 def test_a_dense_head_keeps_them():
     predictions = DenseHeadRegressor(bounds="unit", **QUICK).fit(X, Y).predict(3 * QUERIES)
     assert predictions.min() == 0
@@ -209,6 +214,7 @@ def counts(request):
     return nona(bounds="count", max_iter=20, **request.param).fit(X, COUNTS)
 
 
+@pytest.mark.slow
 def test_quantiles_and_draws_of_counts_are_whole_and_predictions_are_means(counts):
     levels = np.linspace(0, 1, 21)
     for values in counts.predict_quantiles(QUERIES, levels), counts.sample_y(QUERIES, 50):

@@ -304,6 +304,7 @@ def test_indicators_of_labels():
         assert targets.decode(targets.values(y)).tolist() == y.tolist()
 
 
+@pytest.mark.filterwarnings("ignore:y holds one class only")
 def test_as_softmax_of_an_indicator_matrix_with_constant_columns(iris):
     X, X_test, y, _ = iris
     tags = np.column_stack([y == 0, y >= 0, y < 0]).astype(int)
@@ -472,6 +473,7 @@ def test_what_they_are():
         NONAClassifier().predict([[1.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", BOTH)
 def test_many_classes(make):
     rng = np.random.default_rng(0)
@@ -621,6 +623,7 @@ def clf():
     return NONAClassifier(n_estimators=1, max_iter=12, random_state=0)
 
 
+@pytest.mark.slow
 def test_calibrated(cancer, clf):
     X, X_test, y, y_test = cancer
     model = CalibratedClassifierCV(clf, cv=2).fit(X, y)
@@ -644,12 +647,14 @@ def test_voting_and_stacking(cancer, clf):
     assert stacking.score(X_test, y_test) > 0.85
 
 
+@pytest.mark.slow
 def test_one_versus_rest(iris):
     X, X_test, y, y_test = iris
     model = OneVsRestClassifier(softstep_knn()).fit(X, y)
     assert model.score(X_test, y_test) > 0.8
 
 
+@pytest.mark.slow
 def test_search_in_a_pipeline(cancer):
     X, _, y, _ = cancer
     pipe = make_pipeline(StandardScaler(), softstep_knn())
@@ -658,6 +663,7 @@ def test_search_in_a_pipeline(cancer):
     assert search.best_score_ > -0.5
 
 
+@pytest.mark.slow
 def test_learning_curve_and_cross_val_predict(iris):
     X, _, y, _ = iris
     _, train, test = learning_curve(softstep_knn(), X, y, train_sizes=[0.5, 1.0], cv=2)
@@ -718,6 +724,7 @@ def test_as_softmax_with_margin_1_is_the_log_loss(make, iris):
     assert np.abs(pushed_less - by_log_loss).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_as_speed_takes_fewer_steps_where_little_is_to_learn():
     """Two classes far apart: after a while nearly all rows are right by the margin."""
     X = np.repeat([[-1.0], [1.0]], 80, axis=0) + np.linspace(0, 0.1, 160)[:, None]

@@ -601,8 +601,8 @@ def test_a_row_of_weight_two_is_two_rows(all_fitted, animals, name):
         head.n_neighbors = None  # of which two rows would take two places
     labels = truth_of(heavy, X_test, truth)
     heavy.add_neighbors(X_test[:1], labels[:1], sample_weight=[2.0])
-    for _ in range(2):
-        twice.add_neighbors(X_test[:1], labels[:1])
+    for name_of_row in ("one", "another"):
+        twice.add_neighbors(X_test[:1].set_axis([name_of_row]), labels[:1])
     np.testing.assert_allclose(
         side_by_side(heavy, X_test), side_by_side(twice, X_test), atol=CLOSE
     )
@@ -823,7 +823,7 @@ def test_the_error_for_models_with_other_predictions_names_the_estimators(animal
 def test_what_only_numbers_have_is_absent(all_fitted):
     for model in (all_fitted["adjusted"], unwrap(all_fitted["adjusted"])):
         for method in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
-            with pytest.raises(AttributeError, match=f"no attribute '{method}'"):
+            with pytest.raises(AttributeError, match=f"no (attribute ')?{method}"):
                 getattr(model, method)
         with pytest.raises(TypeError, match="unexpected keyword argument 'return_std'"):
             model.predict(None, return_std=True)
@@ -836,6 +836,7 @@ def test_transformed_labels_are_refused(animals):
         unwrap(model)
 
 
+@pytest.mark.slow
 def test_a_dense_head_predicts_but_has_no_neighbours(animals):
     X, y, X_test, _ = animals
     dense = DenseHeadClassifier(n_estimators=2, max_iter=2, random_state=0).fit(X, y)
@@ -843,7 +844,7 @@ def test_a_dense_head_predicts_but_has_no_neighbours(animals):
     probabilities = ours.predict_proba(X_test)
     np.testing.assert_array_equal(probabilities, dense.predict_proba(X_test))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-14)  # as log_loss checks
-    with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
+    with pytest.raises(AttributeError, match="no attribute 'heaviest_neighbors'"):
         ours.heaviest_neighbors(X_test)
 
 

@@ -16,6 +16,7 @@ def reg(plane):
     return NONARegressor(**params).fit(X[:80], y[:80])
 
 
+@pytest.mark.slow
 def test_added_rows_are_neighbours_like_the_others(reg, plane):
     X, X_test, y, _ = plane
     assert reg.add_neighbors(X[80:], y[80:]).tolist() == list(range(80, 120))
@@ -86,6 +87,7 @@ def test_nothing_of_a_removed_row_is_left(reg):
     assert len(reg.bank_.embeddings.untyped_storage()) == reg.bank_.embeddings.nbytes
 
 
+@pytest.mark.slow
 def test_another_target_on_the_same_neighbours(reg, plane):
     X_test = plane[1]
     weights = reg.neighbor_weights(X_test)
@@ -133,6 +135,7 @@ def test_an_emptied_bank_has_no_leave_one_out(reg):
     assert reg.predict(query).tolist() == [float(reg.bank_.targets)] * 2
 
 
+@pytest.mark.slow
 def test_readers_and_writers_at_once(reg, plane):
     """Each read is of one whole bank: rows and targets of a prediction belong together."""
     X, X_test, _, _ = plane
@@ -175,6 +178,7 @@ def test_influence_is_what_leaving_a_row_out_does(reg, plane, X):
         np.testing.assert_allclose(found.error[name], error.sum() / n, rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["s1", "s2"])
 def test_influence_with_a_step_on_ranks_is_of_one_row_less(plane, step):
     """The step is of ranks over the number of rows, which a row that leaves changes as well."""
@@ -191,6 +195,7 @@ def test_influence_with_a_step_on_ranks_is_of_one_row_less(plane, step):
             np.testing.assert_allclose(found.change[name], change, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_influence_of_several_outputs_adds_up(reg, plane):
     X_test = plane[1]
     y = reg.bank_.targets.numpy()

@@ -78,6 +78,7 @@ def test_pointwise_steps_at_the_end_of_their_range_predict():
 LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1000.0])
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @given(
     step=st.sampled_from(["s1", "s2"]),
@@ -372,6 +373,7 @@ EDITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["X", "y"])
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_an_edit_is_of_the_fit_that_has_ended(plane, edit, what):
@@ -466,6 +468,7 @@ def test_edits_at_once_are_all_in_the_bank(plane):
 # -- threads and processes ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_predictions_leave_what_new_threads_start_with(plane):
     """Also where several threads predict at once, and after workers have started anew."""
     X, X_test, y, _ = plane
@@ -523,6 +526,7 @@ def in_a_thread(wait):
         thread.join()
 
 
+@pytest.mark.slow
 @FORKS
 def test_a_forked_process_edits_although_another_thread_held_the_lock(plane):
     X, _, y, _ = plane
@@ -600,6 +604,7 @@ def default_float64():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_default_type_does_not_matter(estimator, plane, request):
     X, X_test, y, _ = plane
@@ -632,6 +637,7 @@ def test_what_is_set_around_a_fit_does_not_matter(estimator, plane, surroundings
 # -- calibration and groups --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_intervals_cover_new_groups(early_stopping):
     """Rows of a group share most of their error: each alone would find its mates."""
@@ -996,6 +1002,7 @@ def test_no_part_of_a_batch_is_without_neighbours(plane):
     assert min(seen) == 2
 
 
+@pytest.mark.slow
 def test_batch_norm_has_more_than_one_row_to_normalise_over(plane):
     X, _, y, _ = plane
     X = X.astype(np.float32)

@@ -134,6 +134,7 @@ def test_numbers_and_names_of_a_forgotten_row_are_nowhere(estimator, by_time, tm
         assert not any(trace in held for trace in traces), number
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_was_there(fitted, tmp_path):
     held = everything(fitted, tmp_path)
     for text in (b"person 0001", b"family 0001", b"Hidden lane", b"high"):
@@ -155,6 +156,7 @@ def test_strings_of_a_forgotten_row_are_nowhere(fitted, tmp_path, place):
     assert b"Birch street" in held
 
 
+@pytest.mark.slow
 def test_each_of_500_rows_is_forgotten_and_a_family_with_its_last_one(fitted):
     X, y = people()
     model = deepcopy(fitted)
@@ -298,6 +300,7 @@ def test_checksums_are_of_what_is_stored(fitted, tmp_path):
     assert changed.remove_neighbors(ids=3, return_receipt=True).before != one.before
 
 
+@pytest.mark.slow
 def test_classes_and_arrays():
     X, y = people()
     X["more"] = np.random.RandomState(1).randn(N)

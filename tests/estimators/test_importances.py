@@ -36,6 +36,7 @@ def regressor(table):
     return NONARegressor(**QUICK).fit(*table)
 
 
+@pytest.mark.slow
 def test_they_are_shares_in_the_order_of_use(table, regressor):
     found = dict(zip(table[0].columns, regressor.feature_importances_, strict=True))
     assert sum(found.values()) == pytest.approx(1)
@@ -57,6 +58,7 @@ def test_they_rank_columns_as_permutations_of_other_rows_do(kind):
     assert ranks.statistic >= 0.8
 
 
+@pytest.mark.slow
 def test_they_do_not_depend_on_the_targets_unit(table, regressor):
     X, y = table
     other = NONARegressor(**QUICK).fit(X, 1000 * y + 5)
@@ -65,6 +67,7 @@ def test_they_do_not_depend_on_the_targets_unit(table, regressor):
     )
 
 
+@pytest.mark.slow
 def test_a_column_that_is_nothing_but_noise_changes_no_constant():
     X = np.random.RandomState(0).randn(60, 3)
     with pytest.warns(UserWarning, match="no better than the mean"):
@@ -72,6 +75,7 @@ def test_a_column_that_is_nothing_but_noise_changes_no_constant():
     assert model.feature_importances_.tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_columns_are_selected(table):
     X, y = table
     selected = SelectFromModel(NONARegressor(**QUICK), threshold=0.02).fit(X, y)
@@ -79,6 +83,7 @@ def test_columns_are_selected(table):
     assert "nothing" not in selected.get_feature_names_out()
 
 
+@pytest.mark.slow
 def test_with_times_and_several_outputs(table):
     X, y = table
     times = np.arange(N)

@@ -170,6 +170,7 @@ def test_auto_is_at_most_all_rows(kind):
     assert np.isfinite(predictions(estimator, X)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params",
     [
@@ -186,6 +187,7 @@ def test_auto_leaves_weights_that_end_by_themselves(params):
     np.testing.assert_array_equal(auto.predict(X), as_they_are.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{"weighting": Entmax(1.0)}, {"softstep": "s2"}])
 def test_auto_caps_weights_that_do_not_end(params):
     reg = make(NONARegressor, n_neighbors="auto", **params).fit(*data(NONARegressor))
@@ -273,6 +275,7 @@ def test_predictions_follow_the_units_of_targets(n_outputs):
     np.testing.assert_allclose(scaled.predict(X), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 @EACH
 def test_a_warm_start_may_change_the_number(kind):
     X, y = data(kind)
@@ -283,6 +286,7 @@ def test_a_warm_start_may_change_the_number(kind):
         assert np.isfinite(predictions(estimator, X)).all()
 
 
+@pytest.mark.slow
 @EACH
 def test_sample_weights_and_groups(kind):
     """A group has one side of the split; rows of weight 0 are none of the training rows."""
@@ -298,6 +302,7 @@ def test_sample_weights_and_groups(kind):
         make(kind, n_neighbors=101).fit(X, y, sample_weight=weight)
 
 
+@pytest.mark.slow
 def test_classes_of_few_votes_are_probabilities():
     X, y = load_iris(return_X_y=True)
     for k in (2, "auto"):

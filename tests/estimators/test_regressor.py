@@ -216,6 +216,7 @@ def test_learns_the_spiral_and_the_checkerboard(name, threshold):
 # -- data in, data out --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @BOTH
 def test_multi_output(estimator, plane):
     X, X_test, y, _ = plane
@@ -368,6 +369,7 @@ def test_the_given_space_may_be_far_from_the_origin(plane, offset):
     np.testing.assert_allclose(far.predict(X_test + offset), near.predict(X_test), atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["softmax", "uniform"])
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
 def test_the_given_space_may_have_any_unit(plane, scale, weighting):
@@ -377,6 +379,7 @@ def test_the_given_space_may_have_any_unit(plane, scale, weighting):
     np.testing.assert_allclose(other.predict(scale * X_test), one.predict(X_test), atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["softmax", "uniform"])
 def test_feature_weights_need_no_units(plane, weighting):
     """Each feature may have its own, and be far from the origin."""
@@ -390,6 +393,7 @@ def test_feature_weights_need_no_units(plane, weighting):
     np.testing.assert_allclose(far.predict(elsewhere(X_test)), near.predict(X_test), atol=0.01)
 
 
+@pytest.mark.slow
 def test_uninformative_features_count_less():
     rng = np.random.default_rng(0)
     X = np.c_[rng.normal(size=(200, 4)) * [1, 1, 1, 100], np.ones(200)]
@@ -614,6 +618,7 @@ def test_invalid_queries_are_errors(estimator, plane):
         reg.heaviest_neighbors(X_test, 2.5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 def test_extreme_values_are_bent_back_or_refused(plane):
     X, X_test, y, _ = plane
@@ -637,6 +642,7 @@ def test_a_single_value_out_of_range_is_refused(plane):
             reg.predict(query)
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_and_truth_values_count_as_scikit_learn_takes_them(plane):
     X, _, y, _ = plane
     for one in (True, np.int64(1), np.uint8(1)):
@@ -716,6 +722,7 @@ def test_global_random_state_and_threads_are_left_alone(estimator, plane):
     assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
 
 
+@pytest.mark.slow
 @BOTH
 def test_silent_unless_verbose(estimator, plane, capsys):
     X, _, y, _ = plane
@@ -728,6 +735,7 @@ def test_silent_unless_verbose(estimator, plane, capsys):
     assert err == ""
 
 
+@pytest.mark.slow
 def test_early_stopping_and_history(plane):
     X, _, y, _ = plane
     reg = nona(max_iter=500, n_iter_no_change=3).fit(X, y)
@@ -743,6 +751,7 @@ def test_validation_rows_join_the_bank(plane):
     np.testing.assert_array_equal(reg.bank_.targets, y)
 
 
+@pytest.mark.slow
 def test_warm_start_continues(plane):
     X, _, y, _ = plane
     reg = nona(warm_start=True, early_stopping=False, max_iter=20).fit(X, y)
@@ -801,6 +810,7 @@ def test_training_parameters_arrive(estimator, plane, monkeypatch):
     assert (seen["n_train"], seen["n_valid"]) == (84, 36)
 
 
+@pytest.mark.slow
 def test_network_parameters_arrive(plane):
     X, _, y, _ = plane
     network = (
@@ -868,6 +878,7 @@ def test_paper_parameters_arrive(plane):
 # -- several estimators ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_prediction_is_the_mean_of_the_estimators(plane):
     X, X_test, y, _ = plane
     reg = nona(n_estimators=3, embedding_dim=5).fit(X, y)
@@ -882,6 +893,7 @@ def test_the_prediction_is_the_mean_of_the_estimators(plane):
     assert np.ptp(each, axis=0).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_each_estimator_has_its_own_validation_rows(plane, monkeypatch):
     X, _, y, _ = plane
     seen = []
@@ -906,6 +918,7 @@ def test_parallel_estimators_change_nothing(plane):
     np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_binary_features_are_not_widened(plane):
     X, _, y, _ = plane
     X = np.c_[X, X[:, 0] > 0, np.ones(len(X))]
@@ -964,6 +977,7 @@ def test_the_nugget_starts_at_a_share_of_the_tenth_neighbour(plane):
     assert float(head.temperature) == 1
 
 
+@pytest.mark.slow
 def test_rows_in_order_start_as_shuffled_ones_do():
     """Denser and denser towards the first: the first thousand are no sample of all."""
     X = np.sort(np.random.default_rng(0).exponential(size=(4000, 1)) ** 3, axis=0)
@@ -999,6 +1013,7 @@ def joblib_round_trip(reg):
     return joblib.load(buffer)
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize(
     "copied",
@@ -1075,6 +1090,7 @@ def test_on_a_gpu(plane):
     np.testing.assert_allclose(again.predict(X_test), reg.predict(X_test), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_columns", "choice", "widened"),
     [(64, "auto", True), (65, "auto", False), (65, "periodic", True), (2, None, False)],
@@ -1101,6 +1117,7 @@ def test_features_that_are_compared_as_they_are_have_no_layers(plane):
             reg.set_params(hidden_layer_sizes=None).fit(X, y)
 
 
+@pytest.mark.slow
 def test_targets_are_validated_once(plane, monkeypatch):
     """Of numbers and of classes, with weights of rows and of classes."""
     X, _, y, _ = plane

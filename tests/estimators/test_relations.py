@@ -132,6 +132,7 @@ def test_no_warning_where_validation_rows_are_chosen(persons):
     assert advice(X, y, options={"early_stopping": False}) == []
 
 
+@pytest.mark.slow
 def test_rows_without_weight_are_not_looked_at(persons):
     X, y = persons
     weights = np.zeros(len(y))
@@ -260,6 +261,7 @@ def test_what_is_far_better(without, others, expected, monkeypatch):
     assert found == (expected and pytest.approx(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_errors_are_those_of_rows_that_a_network_was_not_trained_on(persons):
     reg = NONARegressor(n_estimators=2, max_iter=2, random_state=0).fit(*persons)
@@ -295,12 +297,14 @@ def test_one_warning_is_enough(persons):
     assert len(advice(pd.DataFrame({"before": before, "again": before}), walk())) == 1
 
 
+@pytest.mark.slow
 def test_a_lag_among_rows_of_weight():
     frame = pd.DataFrame({"before": pd.Series(walk(400)).shift(2)})
     (message,) = advice(frame, walk(400), sample_weight=np.arange(400) % 2)
     assert message.startswith("The target of the row before is in column 'before'")
 
 
+@pytest.mark.slow
 def test_rows_for_a_feature_extractor(persons):
     X, y = persons
     options = {"feature_extractor": lambda: torch.nn.Linear(3, 16), "hidden_layer_sizes": None}
@@ -308,6 +312,7 @@ def test_rows_for_a_feature_extractor(persons):
     assert message.startswith("Rows that are next to each other")
 
 
+@pytest.mark.slow
 def test_no_warning_with_a_splitter(persons):
     splitter = KFold(5, shuffle=True, random_state=0)
     assert advice(*persons, options={"validation_fraction": splitter}) == []

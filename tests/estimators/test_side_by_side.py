@@ -167,6 +167,7 @@ def test_names_of_lines_that_rows_have():
     assert "network''" in lines <= {*X.index[:N], "network''"}
 
 
+@pytest.mark.slow
 def test_arrays_and_polars():
     X, y = flats(names=False)
     numbers = X[["area", "rooms"]].fillna(0)
@@ -188,6 +189,7 @@ def test_arrays_and_polars():
     assert table["quarter"][1] == X["quarter"][table["neighbor"][1]]
 
 
+@pytest.mark.slow
 def test_rows_are_found_by_name_or_by_id(reg):
     X, y = flats()
     expected = reg.explain(X[N:], 3, features=X[:N])
@@ -227,7 +229,7 @@ def test_inside_a_pipeline_they_are_those_before_the_steps():
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        (np.zeros(3), r"features must be a table of shape .*, got shape \(3,\)"),
+        (np.zeros(3), r"features must be the table given to fit.*, got shape \(3,\)"),
         (
             flats()[0][1:N],
             "features must have a row for each name in the bank, it lacks 'flat 0'$",

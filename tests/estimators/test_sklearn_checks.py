@@ -39,12 +39,12 @@ pytestmark = [
 ]
 
 # Two networks are an average as five are.
-DEFAULTS = [
+NONA = [
     NONARegressor(n_estimators=2, max_iter=6, hidden_layer_sizes=(16,)),
-    SoftStepKNeighborsRegressor(max_iter=6),
     NONAClassifier(n_estimators=1, max_iter=6, hidden_layer_sizes=(16,)),
-    SoftStepKNeighborsClassifier(max_iter=6),
 ]
+SOFTSTEP = [SoftStepKNeighborsRegressor(max_iter=6), SoftStepKNeighborsClassifier(max_iter=6)]
+DEFAULTS = [*NONA, *SOFTSTEP]
 ENCODERS = [TableEncoder(), TableEncoder([0], max_categories=3, min_frequency=2)]
 # Settings of each estimator, of whose parameters each value that another code handles occurs.
 NETWORK = {"n_estimators": 1, "max_iter": 2}
@@ -106,8 +106,14 @@ def with_checks(estimators):
     )
 
 
-@with_checks([*DEFAULTS, *ENCODERS])
+@with_checks([*NONA, ENCODERS[0]])
 def test_sklearn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@with_checks([*SOFTSTEP, *ENCODERS[1:]])
+def test_sklearn_checks_of_softstep(estimator, check):
     check(estimator)
 
 

@@ -63,6 +63,7 @@ def test_a_stored_row_is_told_by_its_name(rows, model, row):
     assert "and 9 further queries are like it" in text
 
 
+@pytest.mark.slow
 def test_a_display_and_a_page_tell_it(rows, model):
     X, _ = rows
     pytest.importorskip("matplotlib").use("agg")
@@ -76,6 +77,7 @@ def test_a_display_and_a_page_tell_it(rows, model):
     )
 
 
+@pytest.mark.slow
 def test_rows_without_names_are_told_by_their_features(rows, model):
     X, y = rows
     expected = "X[0] has the features of the stored row 'row 4', whose own target"

@@ -99,6 +99,7 @@ def answers(reg, classifies=False):
 # -- no leak -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("attack", ["targets", "removal"])
 def test_later_rows_change_nothing_earlier(data, options, attack):
@@ -149,6 +150,7 @@ def test_later_classes_change_nothing_earlier(data):
         np.testing.assert_array_equal(after[name][until], before[name][until], err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later", [1e4, 1e9])
 @pytest.mark.parametrize("softstep", [False, True])
 def test_an_added_later_row_changes_no_distribution(data, fitted, later, softstep):
@@ -387,6 +389,7 @@ def test_a_column_that_is_not_there(table, by_column):
 # -- splits and pools --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     times=st.lists(st.integers(0, 60), min_size=3, max_size=120),
     n_networks=st.integers(1, 5),
@@ -558,6 +561,7 @@ def test_added_rows_are_in_groups(data):
     assert names == [*groups[groups != "a"].tolist(), "c", "d", "d", None, None]
 
 
+@pytest.mark.slow
 def test_calibration_follows_the_latest_rows(data):
     """Noise that starts late: intervals by the latest rows cover it."""
     X, _, times = data
@@ -596,7 +600,7 @@ def test_shards_predict_from_earlier_rows(table, n_neighbors, tmp_path):
     reg = NONARegressor(**QUICK, n_neighbors=n_neighbors).fit(frame, y, times="day")
     save_shards(reg, tmp_path / "shards", 3)
     sharded = ShardedNeighbors(tmp_path / "shards")
-    np.testing.assert_allclose(sharded.predict(), reg.predict(None), rtol=1e-5)
+    np.testing.assert_allclose(sharded.predict(None), reg.predict(None), rtol=1e-5)
     np.testing.assert_allclose(sharded.predict(frame), reg.predict(frame), rtol=1e-5)
     weights, ids = sharded.heaviest_neighbors(None, 4)
     expected = reg.heaviest_neighbors(None, 4)
@@ -607,7 +611,7 @@ def test_shards_predict_from_earlier_rows(table, n_neighbors, tmp_path):
     added = frame.assign(day=frame.day + pd.Timedelta("30D"))
     sharded.add_neighbors(added, y)
     reg.add_neighbors(added, y)
-    np.testing.assert_allclose(sharded.predict(), reg.predict(None), rtol=1e-5)
+    np.testing.assert_allclose(sharded.predict(None), reg.predict(None), rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -682,6 +686,7 @@ def test_a_row_weighs_half_of_one_that_is_later_by_the_half_life(data, options):
     )
 
 
+@pytest.mark.slow
 def test_a_half_life_multiplies_sample_weights(data):
     X, y, times = data
     reg = NONARegressor(**QUICK).fit(X, y, sample_weight=np.arange(1, 91), times=times)
@@ -707,6 +712,7 @@ def test_added_rows_have_the_half_life_of_fit(data, weighting, tmp_path):
     assert priors.diff().item() == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_a_half_life_of_dates_is_a_timedelta(data):
     X, y, times = data
     dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(times, unit="D")
@@ -780,6 +786,7 @@ def shops(n_days=40):
     return X, X[:, 0] + 0.3 * rng.normal(size=len(pairs)), times, groups
 
 
+@pytest.mark.slow
 def test_rows_without_neighbors_do_not_calibrate():
     X, y, times, groups = shops()
     reg = NONARegressor(**QUICK | {"n_estimators": 3}).fit(X, y, times=times, groups=groups)
@@ -842,6 +849,7 @@ def test_a_half_life_is_relative_to_about_the_latest_row_of_weight(data):
     assert abs(reg.bank_.neighbors.log_prior.max()) <= 4 * np.log(2) + 1e-5
 
 
+@pytest.mark.slow
 def test_dates_with_and_without_a_time_zone_do_not_mix(data):
     X, y, times = data
     dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(times, unit="D")

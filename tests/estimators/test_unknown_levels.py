@@ -65,6 +65,7 @@ def test_it_is_encoded_as_the_mean_of_training_rows(regressor):
     np.testing.assert_allclose(encode(UNKNOWN)[:, 1:], [expected] * len(UNKNOWN))
 
 
+@pytest.mark.slow
 def test_no_level_of_three_is_nearer_than_the_others():
     """As 0 in all columns, an unknown level was nearest to the most frequent one."""
     levels, means = np.repeat([0, 1, 2], [10, 10, 20]), np.array([3.1, 1.0, 1.2])
@@ -114,6 +115,7 @@ def test_arrays_agree():
     np.testing.assert_array_equal(answers(model, X + np.array([0, 100])), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["regressor", "soft"])
 def test_distributions_are_as_much_wider(name, request):
     """All of them, about the same mean: the level of a quantile is its probability."""

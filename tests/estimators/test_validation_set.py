@@ -395,6 +395,7 @@ def test_a_search_and_a_pipeline_pass_it_on():
     assert len(best.bank_) == 100
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_splitter_is_given_again_where_a_file_is_loaded(tmp_path):
     reg = small(validation_fraction=KFold(2)).fit(X, Y)

@@ -168,6 +168,7 @@ def test_it_is_stored_and_has_the_units_of_targets(further, tmp_path):
     np.testing.assert_allclose(other.predict(QUERIES), 64 * reg.predict(QUERIES) + 1024, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{"adjust": False}, {"early_stopping": False, "max_iter": 5}])
 def test_without_adjustment_or_validation_rows_there_is_none(params):
     reg = NONARegressor(**QUICK | params).fit(X, NOISE)
@@ -180,6 +181,7 @@ def weighted():
     return NONARegressor(**QUICK).fit(X, X[:, 0] + NOISE, sample_weight=weights), weights
 
 
+@pytest.mark.slow
 def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
     reg, weights = weighted
     mean = np.average(X[:, 0] + NOISE, weights=weights)
@@ -201,6 +203,7 @@ def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
         assert (heads(reg)[1].credibility == (1.0,)) == (judged == [0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("further", ["weights", "times"])
 def test_it_is_that_of_a_validation_set(further):
     """With its weights; with times, each of its rows is predicted from earlier rows alone."""
@@ -279,12 +282,14 @@ def test_what_max_iter_ends_stays_as_it_is():
     assert {head.credibility for head in heads(reg)} == {(1.0,)}
 
 
+@pytest.mark.slow
 def test_few_validation_rows_leave_it_at_one():
     """Even good predictions of 10 rows are within chance."""
     reg = NONARegressor(**QUICK | {"validation_fraction": 0.05}).fit(X, X[:, 0] + NOISE)
     assert {head.credibility for head in heads(reg)} == {(1.0,)}
 
 
+@pytest.mark.slow
 def test_recalibration_leaves_it():
     reg = NONARegressor(**QUICK).fit(X, X[:, 0] + NOISE)
     before = reg.predict(QUERIES)

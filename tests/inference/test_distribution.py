@@ -267,6 +267,7 @@ def test_calibration_keeps_the_mean(raw, reg, plane):
         np.testing.assert_allclose(means, estimator.predict(X_test), atol=0.01)
 
 
+@pytest.mark.slow
 def test_calibration_changes_no_prediction(reg, joint, plane):
     """Not one bit, also where shrinkage would be fitted differently by the same rows."""
     _, X_test, _, y_test = plane
@@ -430,7 +431,7 @@ def test_levels_of_draws_are_uniform_and_depend_as_errors_do():
     errors = torch.tensor([[3.0, -1.0], [1.0, 2.0], [2.0, 0.0]]).double()
     ranks = ranks_of(errors, None)
     assert ranks == ((0, 1, 2), (2, 1, 0))  # in the order of the first output
-    drawn = Calibration(ranks=ranks).draw_levels(np.random.RandomState(0), (20000,)).numpy()
+    drawn = Calibration(ranks=ranks)._draw_levels(np.random.RandomState(0), (20000,)).numpy()
     np.testing.assert_allclose((drawn < 0.2).mean(axis=0), 0.2, atol=0.02)
     np.testing.assert_array_equal((3 * drawn).astype(int).sum(axis=1), 2)
     assert ranks_of(errors[:, :1], None) == ()
@@ -798,6 +799,7 @@ def coverage_of(calibration, evaluation, error, level):
     return ((low <= truth) & (truth <= high)).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.15, 0.5, 1.0, 3.0])
 def test_errors_may_be_smaller_or_larger_than_the_neighbours_spread(scale):
     """At its own power, the neighbours' spread is 1.4."""
@@ -807,6 +809,7 @@ def test_errors_may_be_smaller_or_larger_than_the_neighbours_spread(scale):
         assert coverage_of(calibration, evaluation, error, level) == pytest.approx(level, abs=0.05)
 
 
+@pytest.mark.slow
 def test_ties_of_scores_are_broken_by_the_coverage(monkeypatch):
     """Fewer and fewer candidates are as low: the more there are, the better the coverage."""
     evaluation, error = line(120, 1.0)
@@ -846,6 +849,7 @@ def test_k_nearest_neighbours_have_distributions_too(plane, softstep_on):
     assert 0.75 < interval_coverage(knn, X_test, y_test, 0.9) <= 1
 
 
+@pytest.mark.slow
 def test_degenerate_targets_have_a_distribution():
     X = np.arange(20.0)[:, None]
     reg = nona().fit(X, np.ones(20))

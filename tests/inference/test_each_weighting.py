@@ -419,6 +419,7 @@ def test_softstep_k_nn(name, softstep_on, kind):
             np.testing.assert_allclose(weights @ y, knn.predict(queries), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [False, True])
 def test_a_search_over_weightings(classes):
     grid = {"weighting": ["softmax", SparseSoftmax(8), Entmax(1.5)]}

@@ -36,6 +36,7 @@ def parts_of(draw, n):
     return [slice(a, b) for a, b in pairwise([0, *sorted(cuts), n])]
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
 def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
     """On a grid of whole numbers, where many rows are equally near."""

@@ -59,6 +59,7 @@ def test_all_heads_by_default_whether_the_estimator_adjusts_or_not(plane, adjust
     assert reg.adjust == adjust
 
 
+@pytest.mark.slow
 def test_neighbours_are_weighed_as_in_the_estimator(plane):
     X, _, y, _ = plane
     split = [(np.arange(80), np.arange(80, 120))]
@@ -71,6 +72,7 @@ def test_neighbours_are_weighed_as_in_the_estimator(plane):
     assert scores["dense"] == plain["dense"]  # it has no neighbours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["dense", "nona", "adjusted"])
 def test_every_head_learns(plane, head):
     X = plane[0]
@@ -100,6 +102,7 @@ def test_constant_targets(plane):
     np.testing.assert_allclose(reg.predict(plane[1]), 7.0, atol=2)
 
 
+@pytest.mark.slow
 def test_rows_may_be_given():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2, 3)), rng.normal(size=40)
@@ -123,6 +126,7 @@ def test_extractors_groups_and_parallel_runs():
         assert (values < 0).all()
 
 
+@pytest.mark.slow
 def test_without_validation_neighbours_are_tuned_by_cross_validation(plane):
     X, _, y, _ = plane
     scores = compare_heads(regressor(early_stopping=False), X, y, heads=["nona"], cv=2)

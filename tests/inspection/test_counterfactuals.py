@@ -128,6 +128,7 @@ def test_each_change_is_needed_and_goes_no_further_than_needed(loans, classifier
         )
 
 
+@pytest.mark.slow
 def test_fixed_columns_stay(loans, classifier):
     X, _, _, queries = loans
     fixed = counterfactuals(classifier, queries, X, fixed=["income", 1])
@@ -139,6 +140,7 @@ def test_fixed_columns_stay(loans, classifier):
         assert {*changed["changed"].split(", ")} <= {"home", "since"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "sign"), [("at_least", 1), ("at_most", -1)])
 def test_a_threshold_is_reached(loans, regressor, name, sign):
     X, _, worth, queries = loans
@@ -155,6 +157,7 @@ def test_a_threshold_is_reached(loans, regressor, name, sign):
         assert row["target"] == worth[row["row"]]
 
 
+@pytest.mark.slow
 def test_the_rows_are_the_nearest_with_the_outcome(loans, classifier):
     X, repaid, _, queries = loans
     for query, _, row in changes(counterfactuals(classifier, queries, X)):
@@ -220,6 +223,7 @@ def test_frames_of_other_libraries_and_names(loans):
             assert changed[columns[1]] == query[columns[1]]
 
 
+@pytest.mark.slow
 def test_all_rows_with_the_outcome_are_tried():
     """The nearest rows' values do not lead to it, those of farther rows do."""
     random = np.random.RandomState(0)
@@ -246,6 +250,7 @@ def test_several_counterfactuals_differ(loans, classifier):
     assert counts.between(2, 12).all()
 
 
+@pytest.mark.slow
 def test_the_column_of_times_stays(loans):
     X, _, worth, queries = loans
     reg = NONARegressor(n_estimators=1, max_iter=20, random_state=0).fit(X, worth, times="since")

@@ -69,6 +69,7 @@ def labels_of(ax):
     return [text.get_text() for text in ax.get_yticklabels()]
 
 
+@pytest.mark.slow
 def test_shows_the_heaviest_neighbours(reg, plane, ax):
     _, X_test, y, y_test = plane
     display = NeighborsDisplay.from_estimator(reg, X_test[:1], y_test[0], n_neighbors=4, ax=ax)
@@ -143,6 +144,7 @@ def test_targets_as_they_are_are_drawn_once(reg, plane, ax):
     np.testing.assert_array_equal(dots.get_offsets(), np.column_stack([display.targets, places]))
 
 
+@pytest.mark.slow
 def test_names_and_small_banks(dense, plane, ax):
     names = [f"house {i}" for i in range(120)]
     display = NeighborsDisplay.from_estimator(
@@ -194,6 +196,7 @@ def test_added_rows_without_a_name_keep_theirs(dense, plane, ax, n_named):
     assert display.names.tolist() == [names[i] if i < n_named else i for i in ids]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
 def test_a_training_row_is_drawn_without_itself(reg, dense, plane, ax):
     X, _, y, _ = plane
@@ -244,6 +247,7 @@ def test_draws_on_a_new_figure_by_default(reg, plane, monkeypatch):
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_one_of_several_outputs_is_drawn(two_outputs, plane, ax):
     query = plane[1][:1]
     display = NeighborsDisplay.from_estimator(two_outputs, query, n_neighbors=10, output=1, ax=ax)

@@ -89,6 +89,7 @@ def explored(model, X=None, y=None, features=None, **options):
     return look_around(model, query, truth, look, **options)
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_model_and_stored_rows_are_left_out(flats, regressor):
     X, y, queries, truth = flats
     found = explored(regressor, queries, truth, X)
@@ -187,6 +188,7 @@ def test_equal_rows_are_listed_with_their_features(flats, regressor):
     assert "district: " in html
 
 
+@pytest.mark.slow
 def test_queries_are_drawn_last_and_stored_rows_can_be_hidden(flats, regressor):
     X, _, queries, truth = flats
     found = explored(regressor, queries, truth, X)
@@ -223,6 +225,7 @@ def test_of_two_stored_rows_a_query_has_both(flats, regressor):
     np.testing.assert_allclose(found.answers.weights[2:].sum(axis=1), weights.sum(axis=1))
 
 
+@pytest.mark.slow
 def test_equal_rows_whose_targets_differ_most_come_first(flats):
     X, y, _, _ = flats
     X, y = X.copy(), y.copy()
@@ -234,6 +237,7 @@ def test_equal_rows_whose_targets_differ_most_come_first(flats):
     assert [*explored(clf).equal[0]] == [20, 21]
 
 
+@pytest.mark.slow
 def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
     X, y, queries, truth = flats
     monkeypatch.setattr("nona_sklearn._inspection.explored.MOST_COLUMNS", 4)
@@ -323,6 +327,7 @@ def test_models_around_an_estimator(flats):
     assert page.title == "Predictions of target: 150 stored rows and 10 queries"
 
 
+@pytest.mark.slow
 def test_images_and_texts(flats):
     digits = load_digits()
     X, y, images = digits.data[:60], digits.target[:60], digits.images

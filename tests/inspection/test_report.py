@@ -83,6 +83,7 @@ def number(text):
     return float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_what_scrolls(flats, regressor):
     X, _, query = flats
     html = NeighborsReport(regressor, query, X)._repr_html_()
@@ -207,6 +208,7 @@ def test_a_row_needs_times_that_are_a_column(flats):
     assert {*page.lines("The query and the rows")[""][1:]} - {"others"} <= {*earlier}
 
 
+@pytest.mark.slow
 def test_texts_are_escaped(flats, classifier, tmp_path):
     X, _, query = flats
     report = NeighborsReport(classifier, query, X, y_true=EVIL, n_neighbors=3)
@@ -241,6 +243,7 @@ def test_probabilities_and_votes(flats, classifier):
         assert added == pytest.approx(probability - own, abs=0.0051)
 
 
+@pytest.mark.slow
 def test_the_contrast_is_a_counterfactual(flats, classifier, regressor):
     X, _, query = flats
     caption = "Now, changed, and the real row nearby"
@@ -367,6 +370,7 @@ def test_a_page_can_load_nothing_and_names_turn_no_text_around(flats, regressor,
     assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in re.search("<title>.*?</title>", html)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["size", 1])
 def test_one_of_several_outputs(flats, output):
     X, y, query = flats

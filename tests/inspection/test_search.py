@@ -63,6 +63,7 @@ def test_every_draw_is_of_its_parameters_and_valid(estimator):
         clone(estimator).set_params(**params)._validate_params()
 
 
+@pytest.mark.slow
 @ON_ALL
 @pytest.mark.parametrize("give", [param_distributions, param_grid])
 def test_every_value_of_a_list_can_be_fitted(estimator, give, data):
@@ -131,6 +132,7 @@ def test_grids_of_learned_spaces_turn_what_makes_them(kind, name):
     assert len(param_grid(ESTIMATORS[kind])[name]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [RandomizedSearchCV, HalvingRandomSearchCV])
 def test_random_searches_take_them(search, data):
     knn = ESTIMATORS["softstep"]

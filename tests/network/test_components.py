@@ -148,6 +148,7 @@ def test_which_tables_are_wide(shape, numerical_embedding, expected):
     assert found == expected
 
 
+@pytest.mark.slow
 def test_components_are_of_training_rows_alone():
     """Validation rows choose neither the columns nor the directions."""
     X, y = few_of_many(80, 100)
@@ -158,6 +159,7 @@ def test_components_are_of_training_rows_alone():
     assert torch.equal(reg.fit(X, y).network_.embedding[0].weight, components)
 
 
+@pytest.mark.slow
 def test_components_are_not_trained():
     X, y = few_of_many(80, 100)
     weights = [

@@ -181,6 +181,7 @@ def test_targets_are_adjusted_only_if_adjust_is_true():
         assert as_they_are == (adjust is not True)
 
 
+@pytest.mark.slow
 def test_a_module_is_copied_and_a_factory_is_called():
     X, y = make_images(40)
     module = make_cnn()
@@ -279,6 +280,7 @@ def test_several_networks_each_have_an_extractor():
     assert not torch.equal(first, second)
 
 
+@pytest.mark.slow
 def test_inputs_of_any_kind_agree():
     X, y = make_images(40)
 
@@ -403,6 +405,7 @@ def test_micro_batches_add_up_to_the_batch():
     np.testing.assert_allclose(whole.predict(X), parts.predict(X), rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["precision", "accelerator"])
 def test_bfloat16_is_for_the_extractor(by):
     seen = set()
@@ -620,6 +623,7 @@ def test_a_failed_refit_leaves_the_earlier_model():
     np.testing.assert_array_equal(reg.predict(texts), before)
 
 
+@pytest.mark.slow
 def test_from_a_table_to_texts_and_back():
     """Nothing is left of the table's columns while the rows are of another kind."""
     pd = pytest.importorskip("pandas")

@@ -140,6 +140,7 @@ def test_threads_change_nothing():
 # -- SoftStep k-NN -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_neighbors_are_adjusted_by_the_trend():
     """``sum_j w_j (y_j + g(q) - g(j))``, in units of the targets."""
     reg = knn().fit(X, 10 * Y)
@@ -158,6 +159,7 @@ def test_neighbors_are_adjusted_by_the_trend():
     np.testing.assert_allclose(reg.predict(NEW), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_trend_of_a_training_row_is_that_of_other_rows():
     """Ridge regressions on the other folds, less the means by which these differ."""
     rows = BINARY.astype(float)
@@ -177,6 +179,7 @@ def test_the_trend_of_a_training_row_is_that_of_other_rows():
     np.testing.assert_allclose(found, differences[:, 0], atol=1e-5 * np.ptp(Y))
 
 
+@pytest.mark.slow
 def test_its_own_target_does_not_move_a_training_row():
     """But through the penalty and the folds' means: not in proportion."""
     moved = Y.copy()
@@ -257,18 +260,21 @@ def test_warm_start_fits_the_trend_anew():
     assert reg.score(binary, Y) > 0.5
 
 
+@pytest.mark.slow
 def test_a_trend_helps_where_there_is_one():
     truth = np.sin(2 * NEW[:, 0]) + np.abs(NEW[:, 1]) + 0.5 * NEW[:, 2]
     errors = [np.std(knn(adjust=a).fit(X, Y).predict(NEW) - truth) for a in (True, False)]
     assert errors[0] < 0.7 * errors[1]
 
 
+@pytest.mark.slow
 def test_without_adjustment_predictions_are_within_the_targets():
     predictions = knn(adjust=False).fit(X, Y).predict(3 * NEW)
     assert Y.min() <= predictions.min()
     assert predictions.max() <= Y.max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weight", "slope"), [(1.0, 2.0), (1e6, 3.0)])
 def test_the_sample_weights_of_a_fit_are_those_of_its_trend(weight, slope):
     rows = np.r_[BINARY, BINARY].astype(float)

@@ -72,6 +72,7 @@ def test_a_model_predicts_the_same(model, tmp_path):
         nona_sklearn.load(tmp_path / "model.skops", callbacks=[])
 
 
+@pytest.mark.slow
 def test_the_best_model_of_a_search(tmp_path):
     search = GridSearchCV(
         make_pipeline(COLUMNS, NONARegressor(**QUICK)), {"nonaregressor__max_iter": [1, 2]}, cv=2

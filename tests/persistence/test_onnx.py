@@ -396,6 +396,7 @@ COLUMNS = {
 }
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([*COLUMNS]), min_size=1, max_size=6),
     st.integers(2, 30),

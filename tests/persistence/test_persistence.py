@@ -252,6 +252,7 @@ def test_names_of_rows_come_back(kind, tmp_path):
         assert ours == theirs or (ours is theirs is pd.NaT)
 
 
+@pytest.mark.slow
 def test_edited_banks_come_back_and_can_be_edited_on(tmp_path):
     estimator = NONARegressor(**ONE).fit(TABLE[:40], RENT[:40], groups=np.arange(40) // 2)
     estimator.add_neighbors(TABLE[40:50], RENT[40:50])
@@ -266,6 +267,7 @@ def test_edited_banks_come_back_and_can_be_edited_on(tmp_path):
     np.testing.assert_array_equal(loaded.predict(TABLE), estimator.predict(TABLE))
 
 
+@pytest.mark.slow
 def test_what_is_loaded_trains_on(tmp_path):
     estimator = NONARegressor(warm_start=True, **ONE).fit(X, Y)
     loaded = again(estimator, tmp_path)
@@ -336,6 +338,7 @@ def test_a_loaded_bank_is_mapped(tmp_path):
     assert Path(path).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_large_file_is_no_larger_than_a_pickle(tmp_path):
     estimator = NONARegressor(**ONE).fit(X, Y)
     rng = np.random.default_rng(0)

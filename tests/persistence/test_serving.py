@@ -41,6 +41,7 @@ def answer(text, patient):
     return json.loads(json.dumps(names["predict"](patient)))
 
 
+@pytest.mark.slow
 def test_the_service_answers_with_the_rows_behind_a_prediction(served):
     reg, X = served
     save(reg, "diabetes.safetensors")
@@ -54,6 +55,7 @@ def test_the_service_answers_with_the_rows_behind_a_prediction(served):
     ].tolist()
 
 
+@pytest.mark.slow
 def test_the_service_names_what_is_wrong(served):
     reg, X = served
     save(reg, "diabetes.safetensors")

@@ -123,6 +123,7 @@ def test_results_are_those_of_the_whole_bank(estimator, y, tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "y"),
     [
@@ -250,6 +251,7 @@ def test_quantiles_name_what_is_wrong(tmp_path):
         sharded.predict_quantiles(QUERIES, 1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_shards", [1, 7, 150])
 def test_the_number_of_shards_does_not_matter(n_shards, tmp_path):
     estimator = NONARegressor(**ONE).fit(X, Y)
@@ -272,6 +274,7 @@ def test_blocks_of_queries_do_not_matter(tmp_path, monkeypatch):
 # -- edits -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("open_rows", "n_files"), [(0, 5), (4096, 3)])
 def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeypatch):
     monkeypatch.setattr(sharded_module, "OPEN_ROWS", open_rows)
@@ -350,6 +353,7 @@ EDITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize("open_rows", [0, 4096])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
@@ -600,6 +604,7 @@ def at_call(number, happens):
     return evaluate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", [QUERIES, None], ids=["queries", "leave-one-out"])
 @pytest.mark.parametrize("allow_partial", [False, True])
 @pytest.mark.parametrize("number", [1, 2, 4, 5, 9, 12])
@@ -705,6 +710,7 @@ def test_rows_join_another_shard_if_the_last_is_lost(tmp_path):
     assert sharded.heaviest_neighbors(X[:1] + 50, 1)[1] == 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 2])
 def test_leave_one_out_needs_another_row(n_rows, tmp_path):
     regressor = NONARegressor(**ONE).fit(X, Y)
@@ -804,6 +810,7 @@ def test_the_cache_of_a_process_is_bounded(tmp_path, monkeypatch):
     assert names == [f"shard-{i:05d}.safetensors" for i in (2, 3, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks beside threads
 def test_a_forked_process_predicts_although_another_thread_was_reading(tmp_path):
@@ -911,6 +918,7 @@ def damaged_manifests():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "forged"), damaged_manifests())
 def test_a_changed_manifest_is_damaged_and_nothing_is_deleted(damage, forged, tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
@@ -1049,6 +1057,7 @@ def test_bad_parameters_are_named(tmp_path, monkeypatch):
     assert len(relative.predict(QUERIES)) == len(QUERIES)
 
 
+@pytest.mark.slow
 def test_what_the_estimator_does_not_do_is_refused(tmp_path):
     regressor = shards(NONARegressor(**ONE).fit(X, Y), tmp_path / "a")
     classifier = shards(NONAClassifier(**ONE).fit(X, KIND), tmp_path / "b")

@@ -83,6 +83,7 @@ def test_refinements_compare_outputs_in_units_of_their_errors():
     assert all(each[0].item() == pytest.approx(each[1].item(), rel=0.01) for each in seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, np.arange(300) % 2 + 1.0])
 def test_noise_in_other_outputs_leaves_a_clean_one(weights):
     rng = np.random.RandomState(0)

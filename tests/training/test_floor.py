@@ -212,12 +212,14 @@ def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
     assert in_vain(reg) == [False] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_fit_does_not_warn_of_a_minority(attempts):
     attempts(1.5, 1.5, 0.5, 0.5)
     NONARegressor(**QUICK | {"n_estimators": 3}).fit(X, Y)
 
 
+@pytest.mark.filterwarnings("ignore:y holds one class only")
 @pytest.mark.parametrize("estimator", [NONARegressor, NONAClassifier])
 def test_equal_targets_are_learned_in_a_few_epochs(estimator):
     est = estimator(n_estimators=2, random_state=0).fit(X, np.ones(len(X)))

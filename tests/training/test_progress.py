@@ -70,6 +70,7 @@ def test_without_validation_rows_it_names_the_training_loss(plane, capsys):
     assert f"network 1 of 1, epoch 2, best train_loss {best:.4g}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_it_changes_nothing_and_is_not_kept(plane):
     X, X_test, y, _ = plane
     loud, quiet = nona().fit(X, y), nona(verbose=0).fit(X, y)
@@ -150,6 +151,7 @@ def test_threads_write_one_line(plane, capsys):
     np.testing.assert_array_equal(reg.predict(X_test), alone.predict(X_test))
 
 
+@pytest.mark.slow
 def test_networks_that_train_in_turns_are_counted_at_the_end(plane, capsys):
     torch.set_num_threads(2)
     nona(max_iter=2).fit(plane[0], plane[2])

@@ -63,6 +63,7 @@ def test_each_number_is_tried_with_the_shrinkage_that_suits_it():
     assert (head.n_neighbors, head.shrinkage) == (3, 0.5)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     of_classes=st.booleans(),
