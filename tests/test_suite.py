@@ -1,10 +1,15 @@
 """The suite's own settings: no test hangs, slow ones are run only if selected."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from conftest import PERTURBATION, perturb_starts
+
+from nona_sklearn._estimators import fitting
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,3 +138,14 @@ def test_slow_tests_are_run_only_if_selected(pytester, arguments, passed, skippe
     done.assert_outcomes(passed=passed, skipped=skipped)
     if skipped:
         done.stdout.fnmatch_lines(["*slow: ask for it with -m slow*"])
+
+
+def test_perturbed_starts_differ_in_their_last_digits(monkeypatch):
+    start = torch.nn.Linear(50, 20)
+    monkeypatch.setattr(fitting, "train_networks", lambda networks: networks)
+    perturb_starts(1)
+    one, same = (fitting.train_networks([copy.deepcopy(start)])[0].weight for _ in range(2))
+    changes = (one.double() / start.weight - 1).abs()
+    assert torch.equal(one, same)
+    assert 0.5 * PERTURBATION < changes.median() < PERTURBATION
+    assert changes.amax() < 10 * PERTURBATION

@@ -497,15 +497,20 @@ def test_one_device_of_accelerate_changes_nothing():
 
 
 def test_calibration_counts_errors_by_weight():
-    """Of rows at one place, as if the queries were repeated so often."""
+    """As if the queries were repeated so often; the farther a row, the wider are the targets.
+
+    Small errors are those of the nearest rows, so the data decide the power of the weights.
+    """
     generator = torch.Generator().manual_seed(0)
     values, residual = (torch.randn(n, 1, generator=generator).double() for n in (30, 80))
+    places = torch.linspace(0, 1.5, 30)[:, None]
+    values *= 1 + 20 * places.double()
     residual *= torch.linspace(0.2, 2, 80)[:, None]
     counts = torch.arange(80) // 20 * 2 + 1
 
     def calibrate(repeats, weights):
         query = torch.zeros(int(repeats.sum()), 1)
-        evaluation = Evaluation(NONAHead().eval(), Neighbors(torch.zeros(30, 1), values), query)
+        evaluation = Evaluation(NONAHead().eval(), Neighbors(places, values), query)
         return fit_calibration(evaluation, residual.repeat_interleave(repeats, 0), weights)
 
     ours = calibrate(torch.ones_like(counts), normalize_mean(counts.log()))
