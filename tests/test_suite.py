@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import PERTURBATION, perturb_starts
 
+from conftest import PERTURBATION, perturb_starts
 from nona_sklearn._estimators import fitting
 
 ROOT = Path(__file__).parents[1]
