@@ -213,7 +213,7 @@ def _in_own_bytes(series: nw.Series) -> nw.Series:
     dtype = getattr(series.to_native(), "dtype", None)
     if series.dtype != nw.Unknown or not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
         return series
-    plain = dtype.newbyteorder("=") if dtype.itemsize <= 8 else np.float64
+    plain = np.float64 if dtype.kind == "f" else dtype.newbyteorder("=")
     return nw.from_native(series.to_native().astype(plain), series_only=True)
 
 
