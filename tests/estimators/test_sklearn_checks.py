@@ -23,7 +23,6 @@ from sklearn.utils.estimator_checks import (
 )
 
 from nona_sklearn import (
-    ASSoftmax,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -46,50 +45,23 @@ NONA = [
 SOFTSTEP = [SoftStepKNeighborsRegressor(max_iter=6), SoftStepKNeighborsClassifier(max_iter=6)]
 DEFAULTS = [*NONA, *SOFTSTEP]
 ENCODERS = [TableEncoder(), TableEncoder([0], max_categories=3, min_frequency=2)]
-# Settings of each estimator, of whose parameters each value that another code handles occurs.
-NETWORK = {"n_estimators": 1, "max_iter": 2}
-SETTINGS_OF_NONA = [
-    {"hidden_layer_sizes": (), "neighbor_pool": "batch", "softstep": "s1"},
-    {"neighbor_pool": "memory", "softstep": {"step": "s2", "params": "pointwise"}},
-    {"similarity": "cosine", "early_stopping": False},
-    {"similarity": "dot", "weighting": "sparsemax"},
-    {"similarity": "l1", "weighting": "entmax", "algorithm": "ball_tree", "n_neighbors": 4},
-    {"weighting": "preconditioned", "numerical_embedding": None},
-    {"weighting": "softpick", "n_neighbors": None, "batch_size": 8, "pool_size": 16},
-    {"n_neighbors": 10, "algorithm": "kd_tree", "adjust": True},
-    {"similarity": "log_l2", "weighting": "uniform", "n_neighbors": 5, "algorithm": "brute"},
-    {"categorical_features": None, "max_categories": 2, "hidden_layer_sizes": (8, 8)},
-    {"validation_fraction": 0.3, "max_time": 60, "n_iter_no_change": 1},
-    {"n_estimators": 3, "n_jobs": 1, "embedding_dim": 2},
-]
-SETTINGS_OF_SOFTSTEP = [
-    {"n_neighbors": 8, "weighting": "uniform", "softstep_on": "rank", "softstep": "s2"},
-    {"hidden_layer_sizes": (8,), "softstep_params": "pointwise", "similarity": "l1"},
-    {"learn_feature_weights": False, "early_stopping": False},
-    {"learn_feature_weights": False, "n_neighbors": 3, "algorithm": "kd_tree"},
-    {"similarity": "cosine", "softstep_on": "similarity"},
-    {"similarity": "l2", "weighting": "gaussian"},
-    {"similarity": "l2", "neighbor_pool": "memory", "batch_size": 8},
-    {"neighbor_pool": "batch", "n_neighbors": None},
-    {"weighting": "sigmoid", "early_stopping": True, "validation_fraction": 0.3},
-    {"categorical_features": None, "max_categories": 2},
-    {"max_time": 60, "learning_rate_init": 0.1},
-    {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
-]
-# Regressors and classifiers share their code for nearly all of these: they take turns.
 OTHERS = [
-    *(NONARegressor(**NETWORK | settings) for settings in SETTINGS_OF_NONA[::2]),
-    *(NONAClassifier(**NETWORK | settings) for settings in SETTINGS_OF_NONA[1::2]),
-    *(
-        SoftStepKNeighborsRegressor(max_iter=2, **settings)
-        for settings in SETTINGS_OF_SOFTSTEP[::2]
+    NONARegressor(
+        n_estimators=1, max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()
     ),
-    *(
-        SoftStepKNeighborsClassifier(max_iter=2, **settings)
-        for settings in SETTINGS_OF_SOFTSTEP[1::2]
+    NONARegressor(
+        n_estimators=1,
+        max_iter=3,
+        neighbor_pool="memory",
+        softstep={"step": "s2", "params": "pointwise"},
     ),
-    NONAClassifier(**NETWORK, loss=ASSoftmax(margin=0.2, max_accumulation=2)),
-    SoftStepKNeighborsClassifier(max_iter=2, smoothing=False),
+    NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
+    SoftStepKNeighborsRegressor(
+        max_iter=3, n_neighbors=8, weighting="uniform", softstep_on="rank", softstep="s2"
+    ),
+    SoftStepKNeighborsRegressor(
+        max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"
+    ),
 ]
 EXPECTED_FAILURES = {
     f"check_sample_weight_equivalence_on_{form}_data": (
