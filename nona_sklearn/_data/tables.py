@@ -95,6 +95,18 @@ def check_table(
     return X
 
 
+def read_again(estimator: Any, X: Any) -> Any:
+    """A table that :func:`check_table` accepted after fit, as it returned it."""
+    if issparse(X):
+        return X.tocsr()
+    if is_frame(X):
+        return _in_order_of_fit(estimator, X, names_of_columns(X))
+    X = as_array(X)
+    if X.dtype.kind in "mMO":
+        return X
+    return X.astype(object if X.dtype.kind in "UST" else np.float64)
+
+
 def refuse_no_table(X: Any, in_fit: bool) -> None:
     """Refuse a Series, and what only pandas makes a table of."""
     if nw.dependencies.is_into_series(X):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -279,15 +278,13 @@ def excess_of_unknown(
     if data.levels is None or not is_regressor(estimator):
         return ()
     assert isinstance(data.sample.X, Tensor)  # a table
-    return tuple(
-        unknown_excess(
-            *(estimator.network_.head, estimator.bank_, splits, levels),
-            partial(
-                embed_unknown, estimator, data.sample.X, column, rare=np.flatnonzero(levels < 0)
-            ),
-        )
-        for column, levels in zip(estimator.features_.categories, data.levels.T, strict=True)
-    )
+    X, levels, columns = data.sample.X, data.levels, estimator.features_.categories
+
+    def embed_rows(j: int, rows: np.ndarray) -> Tensor:
+        rare = np.flatnonzero(levels[:, j] < 0)
+        return embed_unknown(estimator, X, columns[j], rows, rare)
+
+    return unknown_excess(estimator.network_.head, estimator.bank_, splits, levels, embed_rows)
 
 
 def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

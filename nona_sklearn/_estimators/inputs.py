@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder, is_wide
 from .._data.table_encoder import TableEncoder
-from .._data.tables import as_dense, check_table, refuse_no_table, rows_of
+from .._data.tables import as_dense, check_table, read_again, refuse_no_table, rows_of
 from .._data.target_checks import refuse_tiny_spread
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.validation import is_whole
@@ -117,24 +116,18 @@ class TableInput:
         return torch.cat([*self.blocks(X)])
 
     def levels(self, X: Any) -> np.ndarray | None:
-        """Which level of each category rows have, int32 (n, n_categories); or None."""
+        """Which level of each category valid rows have, int32 (n, n_categories); or None."""
         encoder = self.estimator.features_
         if not isinstance(encoder, TableEncoder):
             return None
-        return encoder.level_codes(self._read_again(X))
+        return encoder.level_codes(read_again(self.estimator, X))
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Which categories of rows have an unknown level, bool (n, n_categories); or None."""
+        """Which categories of valid rows have an unknown level, bool (n, n_categories)."""
         encoder = self.estimator.features_
         if not isinstance(encoder, TableEncoder):
             return None
-        return encoder.unknown_levels(self._read_again(X))
-
-    def _read_again(self, X: Any) -> Any:
-        """Validate rows that were validated before, without a second warning."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return check_table(self.estimator, X, reset=False, accept_sparse=True)
+        return encoder.unknown_levels(read_again(self.estimator, X))
 
     def blocks(self, X: Any) -> Iterator[Tensor]:
         """Validate queries, and encode and scale some of them at a time."""

@@ -85,13 +85,17 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
 
 
 def query_blocks(
-    fitted: Any, X: Any
+    fitted: Any, X: Any, with_widths: bool
 ) -> Iterator[tuple[Tensor | Rows, Tensor | None, Tensor | None]]:
-    """Validate queries: blocks of the input of the network, with times and widths if any."""
+    """Validate queries: blocks of the input of the network, with times and widths if any.
+
+    Widths are for distributions alone, since levels are read for them.
+    """
     times, widths, start = None, None, 0
     for block in input_blocks(fitted, X):
         if start == 0:  # X is valid
-            times, widths = times_of(fitted, X), widths_of(fitted, X)
+            times = times_of(fitted, X)
+            widths = widths_of(fitted, X) if with_widths else None
         rows = slice(start, start + len(block))
         yield (
             block,
@@ -113,7 +117,10 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
 
 
 def widths_of(fitted: Any, X: Any) -> Tensor | None:
-    """Factors of the widths of distributions, (n_queries, 1): unknown levels make them wider."""
+    """Factors of the widths of distributions, (n_queries, 1), of valid queries; None: all are 1.
+
+    Unknown levels make them wider.
+    """
     if isinstance(X, Embedded):
         return X.widths
     excess = excess_of(fitted)
@@ -125,7 +132,7 @@ def widths_of(fitted: Any, X: Any) -> Tensor | None:
 
 def excess_of(fitted: Any) -> Tensor | None:
     """What an unknown level of each category adds to the squared error; None, if nothing."""
-    excess = getattr(fitted, "_excess_of_unknown", ())
+    excess = fitted._excess_of_unknown
     return torch.tensor(excess, dtype=torch.float64) if any(excess) else None
 
 
@@ -160,10 +167,11 @@ def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
     return found.to(fitted.bank_.embeddings.device)
 
 
-def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
+def evaluate(estimator: Any, X: Any, *, with_widths: bool = False) -> tuple[Any, Evaluation]:
     """Evaluate queries on the bank; None: the bank's own rows, each without itself.
 
-    What else a result depends on is to be read from the snapshot that comes with it.
+    What else a result depends on is to be read from the snapshot that comes with it. Distributions
+    need the widths of the queries, too.
     """
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
@@ -176,13 +184,15 @@ def evaluate(estimator: Any, X: Any) -> tuple[Any, Evaluation]:
     if X is None:
         return fitted, bank.evaluate(head)
     evaluation = bank.evaluate(head, query, limits=times_of(fitted, X))
-    return fitted, replace(evaluation, widths=widths_of(fitted, X))
+    return fitted, replace(evaluation, widths=widths_of(fitted, X) if with_widths else None)
 
 
-def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation]]:
+def evaluate_in_blocks(
+    estimator: Any, X: Any, *, with_widths: bool = False
+) -> tuple[Any, Iterator[Evaluation]]:
     """Evaluate some queries at a time, so that memory does not grow with their number."""
     if X is None or isinstance(X, Embedded):
-        fitted, evaluation = evaluate(estimator, X)
+        fitted, evaluation = evaluate(estimator, X, with_widths=with_widths)
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
@@ -191,7 +201,7 @@ def evaluate_in_blocks(estimator: Any, X: Any) -> tuple[Any, Iterator[Evaluation
             bank.evaluate(network.head, embed_queries(network, block), limits=limits),
             widths=widths,
         )
-        for block, limits, widths in query_blocks(fitted, X)
+        for block, limits, widths in query_blocks(fitted, X, with_widths)
     )
     return fitted, _with_progress(evaluations, X, fitted.verbose)
 

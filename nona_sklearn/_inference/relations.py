@@ -111,35 +111,40 @@ def unknown_excess(
     bank: NeighborBank,
     splits: list[Split],
     levels: np.ndarray,
-    embed_unknown: Callable[[np.ndarray], Tensor],
-) -> float:
+    embed_unknown: Callable[[int, np.ndarray], Tensor],
+) -> tuple[float, ...]:
     """By how much the squared error is larger for rows of a level that training has not seen.
 
-    It is relative to the error of other rows, and 0 if it is not larger. Rows are predicted as if
-    their level were unknown, without the rows that share it. A new level may be like any of them,
-    so that each counts the same.
+    For each category, it is relative to the error of other rows, and 0 if it is not larger. Rows
+    are predicted as if their level were unknown, without the rows that share it. A new level may
+    be like any of them, so that each counts the same.
 
     Parameters
     ----------
     head, bank, splits
         As of :func:`related_factor`.
-    levels : int ndarray of shape (n,)
-        Levels of the bank's rows in a category.
+    levels : int ndarray of shape (n, n_categories)
+        Levels of the bank's rows.
     embed_unknown : callable
-        Takes row numbers, returns their embeddings as if their levels were unknown.
+        Takes the number of a category and those of rows, returns their embeddings as if their
+        levels were unknown.
     """
-    if len(np.unique(levels)) < 2:
-        return 0.0
     n_rows = min(N_ROWS, n_rows_for(len(bank), PAIRS))
     rows = np.concatenate(judged_rows(bank, splits, n_rows))
-    unknown = bank.embeddings.clone()
-    unknown[rows] = embed_unknown(rows)
     groups = np.arange(len(bank)) if bank.groups is None else bank.groups.cpu().numpy()
     known = _squared_errors(head, bank, splits, Relation(labels=groups), n_rows=n_rows)
-    without = _squared_errors(head, bank, splits, Relation(labels=levels), unknown, n_rows)
-    own = np.unique(levels[rows], return_inverse=True)[1]
-    error = np.average(without, weights=1 / np.bincount(own)[own])
-    return max(float(error / max(known.mean(), EXACT)) - 1, 0.0)
+    found = []
+    for j, of_rows in enumerate(levels.T):
+        if len(np.unique(of_rows)) < 2:
+            found.append(0.0)
+            continue
+        unknown = bank.embeddings.clone()
+        unknown[rows] = embed_unknown(j, rows)
+        without = _squared_errors(head, bank, splits, Relation(labels=of_rows), unknown, n_rows)
+        own = np.unique(of_rows[rows], return_inverse=True)[1]
+        error = np.average(without, weights=1 / np.bincount(own)[own])
+        found.append(max(float(error / max(known.mean(), EXACT)) - 1, 0.0))
+    return tuple(found)
 
 
 def _squared_errors(

@@ -492,7 +492,7 @@ class ShardedNeighbors:
     ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
         """Embeddings, ids, limits and widths of queries."""
         if X is not None:
-            for block, limits, widths in query_blocks(self.estimator_, X):
+            for block, limits, widths in query_blocks(self.estimator_, X, with_widths=True):
                 yield embed_queries(self.estimator_.network_, block), None, limits, widths
             return
         held: list[tuple[Tensor, ...]] = []
