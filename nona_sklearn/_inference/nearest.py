@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ..attention.functional import Pairs
 from ..similarity import l2
-from .index import Index
+from .index import Index, TiledIndex
 from .similarities import Similarities
 
 Excluded = Pairs | Tensor | None  # positions of pairs, or a mask (q, n)
+MOST_SEARCHED = 0.1  # of the rows, in place of excluded ones
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,23 @@ def compare_all(similarities: Similarities, tiles: list[slice], excluded: Exclud
 def find_nearest(index: Index, query: Tensor, excluded: Excluded, k: int) -> Candidates:
     """Find the k nearest admitted rows of each query by an index.
 
-    As many more rows are searched as pairs exclude for any query.
+    As many more rows are searched as pairs exclude for any query; but of many, an index that
+    compares all rows leaves out the excluded ones itself.
     """
     n_rows, most = len(index), 0
+    if excluded is not None and not isinstance(excluded, Tensor) and len(query):
+        n_excluded = torch.bincount(excluded[0], minlength=len(query))
+        most = int(n_excluded.max())
+        if most > MOST_SEARCHED * n_rows and isinstance(index, TiledIndex):
+            pairs, excluded = excluded, query.new_zeros(len(query), n_rows, dtype=torch.bool)
+            excluded[pairs] = True
     if isinstance(excluded, Tensor):
         similarity, positions = index.query(query, k, excluded)
         positions = positions.masked_fill(similarity == -math.inf, n_rows)
         return Candidates(similarity, positions, (~excluded).sum(dim=1, keepdim=True))
     n_admitted = torch.full((len(query), 1), n_rows, device=query.device)
-    if excluded is not None and len(query):
-        n_excluded = torch.bincount(excluded[0], minlength=len(query))
-        n_admitted, most = n_rows - n_excluded[:, None], int(n_excluded.max())
+    if most:
+        n_admitted = n_rows - n_excluded[:, None]
     similarity, positions = index.query(query, k + most)
     if excluded is not None:
         numbers = n_rows * torch.arange(len(query), device=query.device)
