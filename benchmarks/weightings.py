@@ -116,7 +116,10 @@ def measure(set_name, label, condition, seed, max_train=MAX_TRAIN, quick=False, 
         shorten(model)
     seconds = timed(lambda: model.fit(X, y))
     if condition == "bank doubled":
-        model.add_neighbors(X, y)
+        unnamed = (
+            part.reset_index(drop=True) if hasattr(part, "index") else part for part in (X, y)
+        )
+        model.add_neighbors(*unnamed)
     predict = timed(lambda: model.predict(X_test))
     weights = model.neighbor_weights(X_test)
     scores = {

@@ -404,7 +404,7 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     query = re.search(r"Row (house \d+): price predicted as", out)[1]
     truth = f"{y[query]:,.0f}"
     assert f", true {truth}." in out
-    assert f"True value: {truth}" in (tmp_path / "demo.html").read_text()
+    assert f"True value: <bdi>{truth}</bdi>" in (tmp_path / "demo.html").read_text()
     shown = [name for name in X.select_dtypes("int") if name in values]
     assert shown
     for name in shown:

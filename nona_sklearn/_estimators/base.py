@@ -283,8 +283,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [4, 3]])
         """
         fitted = fitted_snapshot(self)
+        embeddings = embedded(fitted, X)  # X is valid
         of_queries = {"times": times_of(fitted, X), "widths": widths_of(fitted, X)}
-        return Embedded(embedded(fitted, X), fitted.network_, labels_of(X), **of_queries)
+        return Embedded(embeddings, fitted.network_, labels_of(X), **of_queries)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embed rows in the space in which they are compared.
