@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._utils.chunks import spans_of
 from .._utils.storable import storable
-from .._utils.validation import check_lengths, is_missing
+from .._utils.validation import are_missing, check_lengths
 from ..attention import ClassHead
 from ..losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 from .row_values import orders_of, row_values
@@ -111,7 +111,7 @@ class ClassTargets:
         if labels.dtype.kind == "f":
             check_targets(y, rows)
         elif labels.dtype.kind in "OmM":
-            gaps = np.vectorize(is_missing, otypes=[bool])(labels.reshape(len(labels), -1))
+            gaps = are_missing(labels.reshape(len(labels), -1))
             if gaps.any():
                 raise ValueError(f"Input y contains a missing label in {place_of(gaps, y, rows)}")
         columns = label_columns(labels)

@@ -17,7 +17,7 @@ import numpy as np
 
 from .._utils.arrays import object_array
 from .._utils.storable import storable
-from .._utils.validation import is_missing
+from .._utils.validation import are_missing
 from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
@@ -245,7 +245,7 @@ def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
 def _as_objects(values: np.ndarray) -> np.ndarray:
     """A copy of the values as Python's objects, None where they are missing."""
     values = values.astype(object)
-    values[[is_missing(value) for value in values]] = None
+    values[are_missing(values)] = None
     return values
 
 

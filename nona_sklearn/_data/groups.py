@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.validation import is_missing
+from .._utils.validation import are_missing
 from .row_values import row_values
 from .sample_weight import RowSelection
 
@@ -54,8 +54,8 @@ def check_groups(groups: Any, n_rows: int) -> np.ndarray:
         raise ValueError(f"groups must have shape ({n_rows},), got {groups.shape}")
     if len(groups) != n_rows:
         raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
-    missing = [row for row, group in enumerate(groups) if is_missing(group)]
-    if missing:
+    missing = np.flatnonzero(are_missing(groups))
+    if len(missing):
         row = missing[0]
         raise ValueError(f"groups must not be missing, got {groups[row]} in row {row}")
     return groups

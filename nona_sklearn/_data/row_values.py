@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 
 from .._utils.arrays import object_array
-from .._utils.validation import is_missing, unmasked
+from .._utils.validation import are_missing, unmasked
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -48,7 +48,7 @@ def row_numbers(name: str, values: Any) -> np.ndarray:
     array = row_values(name, values)
     if array.dtype.kind in "OUS":
         array = array.astype(object)
-        array[np.vectorize(is_missing, otypes=[bool])(array)] = np.nan
+        array[are_missing(array)] = np.nan
     return array
 
 

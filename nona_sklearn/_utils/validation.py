@@ -33,6 +33,12 @@ def is_missing(value: Any) -> bool:
     return (isinstance(equal, bool | np.bool_) and not equal) or type(value).__name__ == "NAType"
 
 
+def are_missing(values: np.ndarray) -> np.ndarray:
+    """Which entries of an array are missing."""
+    # Not by a ufunc: of a comparison with NaN it may warn.
+    return np.fromiter(map(is_missing, values.flat), bool, values.size).reshape(values.shape)
+
+
 def unmasked(values: Any) -> Any:
     """Masked entries of an array as gaps: NaN, NaT or, among objects, None; all else as it is."""
     if not isinstance(values, np.ma.MaskedArray):
