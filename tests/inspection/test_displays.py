@@ -45,7 +45,7 @@ def reg(plane):
 @pytest.fixture(scope="module")
 def dense(plane):
     """Weights of all rows."""
-    return NONARegressor(n_neighbors=None, max_iter=5, random_state=0).fit(plane[0], plane[2])
+    return NONARegressor(n_neighbors=None, max_iter=1, random_state=0).fit(plane[0], plane[2])
 
 
 @pytest.fixture(scope="module")
