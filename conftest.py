@@ -71,7 +71,7 @@ def perturb_starts(seed):
         for network in networks:
             generator = torch.Generator().manual_seed(seed)
             for weight in network.parameters():
-                noise = torch.randn(weight.shape, generator=generator)
+                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float32)
                 weight.data *= 1 + PERTURBATION * noise.to(weight)
         return train(networks, *args, **kwargs)
 

@@ -207,15 +207,18 @@ def test_an_export_changes_nothing(tmp_path):
     assert logging.getLogger("torch.onnx").level == level
 
 
+def streaming_cases():
+    """Weightings with every second step and the similarities in turn: a graph takes seconds."""
+    for i, weighting in enumerate(WEIGHTINGS):
+        similarities = ["l2", "l1"] if weighting == "gaussian" else list(SIMILARITIES)
+        for j in range(i % 2, len(STEPS), 2):
+            if weighting != "uniform" or STEPS[j] is not None:  # without a step, it weighs nothing
+                yield similarities[(i + j) % len(similarities)], STEPS[j], weighting
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("step", STEPS, ids=str)
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize(("similarity", "step", "weighting"), list(streaming_cases()), ids=str)
 def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
-    if weighting == "gaussian" and similarity not in ("l2", "l1"):
-        pytest.skip("gaussian is of distances")
-    if weighting == "uniform" and step is None:
-        pytest.skip("uniform weighs nothing without a step")
     name, of = step or (None, "global")
     estimator = NONARegressor(
         similarity=similarity,
@@ -538,9 +541,10 @@ def test_quantiles_agree(params, y, weight, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("power", [0.25, 1.0, 4.0])
-@pytest.mark.parametrize("noise", [(), (30.0,)])
-@pytest.mark.parametrize("n_estimators", [1, 2])
+@pytest.mark.parametrize(
+    ("power", "noise", "n_estimators"),
+    [(0.25, (), 2), (0.25, (30.0,), 1), (1.0, (), 1), (4.0, (30.0,), 2)],
+)
 def test_quantiles_agree_for_any_calibration(power, noise, n_estimators, tmp_path):
     reg = NONARegressor(n_estimators=n_estimators, max_iter=2, random_state=0)
     reg.fit(X, Y, sample_weight=1 + np.arange(80) % 3)
@@ -578,6 +582,12 @@ def wide():
     return np.random.default_rng(0).normal(size=(80, 330))
 
 
+def quick(estimator):
+    """A clone that trains for a moment: an average of two networks is as one of five."""
+    several = {"n_estimators": 2} if "n_estimators" in estimator.get_params() else {}
+    return clone(estimator).set_params(random_state=0, max_iter=4, **several)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "table", "y", "options"),
@@ -593,7 +603,7 @@ def wide():
     ids=["wide", "wide classes", "times", "weights", "soft times", "soft wide", "sparse"],
 )
 def test_defaults_are_exported(estimator, table, y, options, tmp_path):
-    estimator = clone(estimator).set_params(random_state=0, max_iter=4).fit(table, y, **options)
+    estimator = quick(estimator).fit(table, y, **options)
     dense = table.toarray() if issparse(table) else table
     regresses = not hasattr(estimator, "classes_")
     run = exported(estimator, tmp_path, quantiles=LEVELS if regresses else None)
@@ -613,7 +623,7 @@ def test_defaults_are_exported(estimator, table, y, options, tmp_path):
 def test_defaults_are_exported_for_raw_tables(estimator, tmp_path):
     table = raw_table().drop(columns=["share", "bins"])
     y = np.arange(60) // 20 if hasattr(estimator, "class_weight") else np.arange(60.0)
-    estimator = clone(estimator).set_params(random_state=0, max_iter=4).fit(table, y)
+    estimator = quick(estimator).fit(table, y)
     path = tmp_path / "model.onnx"
     export_onnx(estimator, path)
     queries = further_rows(raw_table()).drop(columns=["share", "bins"])
