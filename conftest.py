@@ -35,8 +35,6 @@ N_THREADS = int(os.environ.get("OMP_NUM_THREADS", 1))
 
 # The same examples on every machine, and no deadline, so that a slow CI is not flaky.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
-# Under other instructions digits differ everywhere or nowhere: a few examples suffice.
-hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=12)
 # Other examples each time, or from --hypothesis-seed.
 hypothesis.settings.register_profile("search", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("suite")
@@ -45,6 +43,7 @@ hypothesis.settings.load_profile("suite")
 # -- starts that differ in their last digits ------------------------------------------------------
 
 PERTURBATION = 1e-6  # of each initial weight: some roundings of float32, as another processor has
+train_networks = fitting.train_networks
 
 
 def pytest_addoption(parser):
@@ -65,7 +64,6 @@ def pytest_configure(config):
 
 def perturb_starts(seed):
     """Perturb the initial weights of all later fits of this process: equal fits stay equal."""
-    train = fitting.train_networks
 
     def train_perturbed(networks, *args, **kwargs):
         for network in networks:
@@ -73,9 +71,15 @@ def perturb_starts(seed):
             for weight in network.parameters():
                 noise = torch.randn(weight.shape, generator=generator, dtype=torch.float32)
                 weight.data *= 1 + PERTURBATION * noise.to(weight)
-        return train(networks, *args, **kwargs)
+        return train_networks(networks, *args, **kwargs)
 
     fitting.train_networks = train_perturbed
+
+
+@pytest.fixture
+def unperturbed(monkeypatch):
+    """Train as other processes do, which --perturb does not reach."""
+    monkeypatch.setattr(fitting, "train_networks", train_networks)
 
 
 # -- which tests run, and when --------------------------------------------------------------------
@@ -106,7 +110,7 @@ def pytest_collection_modifyitems(config, items):
     selected = "slow" in config.getoption("markexpr")
     for item in items:
         if isinstance(item, pytest.DoctestItem):
-            item.add_marker(pytest.mark.numeric)
+            item.add_marker(pytest.mark.example)
         if item.path.name in SLOW_PAGES:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow"):

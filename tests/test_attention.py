@@ -18,8 +18,6 @@ from nona_sklearn.ranking import nearest_first
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
-pytestmark = pytest.mark.numeric
-
 
 @pytest.fixture
 def problem():

@@ -7,8 +7,6 @@ from torch.autograd import gradcheck
 from nona_sklearn import MLPEmbedding, PeriodicEmbedding
 from nona_sklearn.embedding import ACTIVATIONS, FeatureWeights
 
-pytestmark = pytest.mark.numeric
-
 
 def test_no_hidden_layer_is_linear():
     embedding = MLPEmbedding(3, 2).double()

@@ -13,8 +13,6 @@ from torch.nn.functional import cross_entropy, one_hot
 from nona_sklearn._data.sample_weight import normalize_mean
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss, WeightedLoss
 
-pytestmark = pytest.mark.numeric
-
 EPS = torch.finfo(torch.float64).eps
 REFERENCE = pytest.mark.parametrize(
     ("margin", "n_classes"), [(m, c) for m in (0.05, 0.1, 0.3, 1.0) for c in (2, 5, 40)]

@@ -1,11 +1,8 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nona_sklearn.ranking import largest, outside_nearest
-
-pytestmark = pytest.mark.numeric
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 8]), st.sampled_from([16, 160, 161, 320]))

@@ -8,8 +8,6 @@ from torch.autograd import gradcheck
 
 from nona_sklearn.similarity import SIMILARITIES, cosine, dot, l1, l2, near_pairs, rounded_l2
 
-pytestmark = pytest.mark.numeric
-
 ALL = pytest.mark.parametrize("similarity", SIMILARITIES.values(), ids=list(SIMILARITIES))
 
 

@@ -19,8 +19,6 @@ from nona_sklearn.softstep import (
     scale_similarity,
 )
 
-pytestmark = pytest.mark.numeric
-
 INF = float("inf")
 GRID = torch.linspace(0, 1, 101, dtype=torch.float64)[None]
 

@@ -34,8 +34,6 @@ from nona_sklearn.weighting import (
 )
 from nona_sklearn.weighting.base import softmax
 
-pytestmark = pytest.mark.numeric
-
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
 MANY = 1000  # more than there are neighbours in any test
 
@@ -793,7 +791,6 @@ def test_softplus_of_far_rows_keeps_its_digits(top, power):
     )
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
 @pytest.mark.parametrize("log_measure", [35.0, 60.0, 300.0])
 def test_entmax_of_rows_of_any_measure_weighs_the_nearest_of_the_heavy(alpha, log_measure):

@@ -9,8 +9,6 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from nona_sklearn._data.scaler import SmoothClipScaler
 
-pytestmark = pytest.mark.numeric
-
 
 def test_the_formula():
     X = np.array([[0.0], [1.0], [2.0], [3.0], [104.0]])  # median 2, quartiles 1 and 3

@@ -16,7 +16,6 @@ def sparse_rows(n_rows, n_columns=WIDE, seed=0):
     return csr_array(rng.random(shape) * (rng.random(shape) < 0.05))
 
 
-@pytest.mark.numeric
 def test_distances_stay_where_the_rank_is_low():
     """With as many components as the rank, encoding is a rotation."""
     X = sparse_rows(40)
@@ -26,7 +25,6 @@ def test_distances_stay_where_the_rank_is_low():
 
 
 @pytest.mark.slow
-@pytest.mark.numeric
 def test_of_more_rows_the_leading_components_are_kept():
     """Without its last singular values, a matrix loses their squares, Eckart and Young."""
     X = sparse_rows(350)

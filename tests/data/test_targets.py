@@ -12,8 +12,6 @@ from hypothesis.extra.numpy import arrays
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.training_data import TrainingData
 
-pytestmark = pytest.mark.numeric
-
 TABLES = st.tuples(st.integers(2, 8), st.sampled_from([None, 1, 3])).flatmap(
     lambda shape: arrays(
         float,

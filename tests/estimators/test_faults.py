@@ -63,7 +63,6 @@ BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona
 
 
 @pytest.mark.slow
-@pytest.mark.numeric
 def test_pointwise_steps_at_the_end_of_their_range_predict():
     """B - a rounds to 0 in float32."""
     X, y = load_diabetes(return_X_y=True, scaled=False)
@@ -79,7 +78,6 @@ LOGITS = st.sampled_from([-1000.0, -17.0, -16.0, -15.0, 0.0, 15.0, 16.0, 17.0, 1
 
 
 @pytest.mark.slow
-@pytest.mark.numeric
 @given(
     step=st.sampled_from(["s1", "s2"]),
     similarity=st.sampled_from(["l2", "log_l2", "cosine"]),
@@ -118,7 +116,6 @@ def test_streamed_weights_are_numbers_at_both_ends(
 # -- duplicates --------------------------------------------------------------------------------
 
 
-@pytest.mark.numeric
 def test_a_query_between_two_equal_rows_is_their_mean():
     B = np.random.default_rng(0).normal(size=(20, 20))
     X, y = np.r_[B, B], np.r_[np.zeros(20), np.ones(20)]
@@ -130,7 +127,6 @@ def test_a_query_between_two_equal_rows_is_their_mean():
         np.testing.assert_allclose(reg.predict(B[[row]]), 0.5, atol=1e-6)
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("n_neighbors", [None, 20])
 def test_of_equally_heavy_rows_the_first_are_listed_first(n_neighbors):
     B = np.random.default_rng(0).normal(size=(8, 5))
@@ -140,7 +136,6 @@ def test_of_equally_heavy_rows_the_first_are_listed_first(n_neighbors):
     np.testing.assert_array_equal(rows, np.arange(8)[:, None] + 8 * np.arange(20))
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize(
     "params",
     [
@@ -165,7 +160,6 @@ def test_duplicates_do_not_depend_on_the_other_queries(params):
     np.testing.assert_allclose(reg.predict(queries), one_by_one, rtol=0, atol=1e-4)
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("step", ["s1", "s2"])
 @pytest.mark.parametrize("n", [7, 300, 2500])
 @pytest.mark.parametrize("distance", [0.0, 1.0, 1e6])
@@ -927,7 +921,6 @@ def test_an_embedding_whose_distances_overflow_is_refused(plane):
         reg.heaviest_neighbors([[1e9, 1e9]])
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("far", [1e6, 1e12, 1e18])
 def test_weights_of_a_very_far_query_sum_to_1(plane, far):
     X, _, y, _ = plane

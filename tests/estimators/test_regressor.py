@@ -64,7 +64,6 @@ BOTH = pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=["nona
 # -- predictions are weighted means of training targets -----------------------------------
 
 
-@pytest.mark.numeric
 @EACH
 def test_prediction_is_weights_times_targets(estimator, plane):
     X, X_test, y, _ = plane
@@ -99,7 +98,6 @@ def test_prediction_is_weights_times_adjusted_targets(estimator, plane):
         )
 
 
-@pytest.mark.numeric
 @EACH
 def test_heaviest_neighbors_have_the_largest_weights(estimator, plane):
     X, X_test, y, _ = plane
@@ -122,7 +120,6 @@ def test_heaviest_neighbors_of_a_training_row_never_hold_itself(plane):
         assert (indices != np.arange(120)[:, None]).all()
 
 
-@pytest.mark.numeric
 @EACH
 def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     X, _, y, _ = plane
@@ -136,7 +133,6 @@ def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     assert reg.score(None, y) < 1
 
 
-@pytest.mark.numeric
 def test_leave_one_out_equals_a_bank_without_the_row(plane):
     """With a fixed network: the same as `LeaveOneOut`."""
     X, _, y, _ = plane
@@ -149,7 +145,6 @@ def test_leave_one_out_equals_a_bank_without_the_row(plane):
         np.testing.assert_allclose(smaller.predict(X[[row]]), ours[[row]], rtol=1e-5)
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize("learn_feature_weights", [False, True])
 @pytest.mark.parametrize("k", [1, 3, 20])
 def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_weights):
@@ -437,7 +432,6 @@ def test_extreme_features_work(plane):
             assert np.isfinite(reg.predict(scale * X_test)).all()
 
 
-@pytest.mark.numeric
 @EACH
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
 def test_a_constant_target_is_predicted(estimator, plane, value):
@@ -483,7 +477,6 @@ def test_the_estimator_owns_its_data(plane):
         np.testing.assert_array_equal(reg.predict(X_test), before)
 
 
-@pytest.mark.numeric
 @BOTH
 def test_predictions_do_not_depend_on_the_other_queries(estimator, plane):
     X, X_test, y, _ = plane

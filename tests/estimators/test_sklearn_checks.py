@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import BaggingRegressor, StackingRegressor
@@ -19,10 +20,12 @@ from sklearn.utils.estimator_checks import (
     check_set_output_transform_polars,
     check_transformer_get_feature_names_out,
     check_transformer_get_feature_names_out_pandas,
+    estimator_checks_generator,
     parametrize_with_checks,
 )
 
 from nona_sklearn import (
+    ASSoftmax,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -37,6 +40,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:y holds one class only"),
 ]
 
+QUICK = {"n_estimators": 1, "max_iter": 2}
 # Two networks are an average as five are.
 NONA = [
     NONARegressor(n_estimators=2, max_iter=6, hidden_layer_sizes=(16,)),
@@ -45,24 +49,61 @@ NONA = [
 SOFTSTEP = [SoftStepKNeighborsRegressor(max_iter=6), SoftStepKNeighborsClassifier(max_iter=6)]
 DEFAULTS = [*NONA, *SOFTSTEP]
 ENCODERS = [TableEncoder(), TableEncoder([0], max_categories=3, min_frequency=2)]
+# A dozen settings of each: each value of a parameter that other code handles is in one of them.
+SETTINGS_OF_NONA = [
+    {"hidden_layer_sizes": (), "neighbor_pool": "batch", "softstep": "s1"},
+    {"neighbor_pool": "memory", "softstep": {"step": "s2", "params": "pointwise"}},
+    {"similarity": "cosine", "early_stopping": False},
+    {"similarity": "dot", "weighting": "sparsemax"},
+    {"similarity": "l1", "weighting": "entmax", "algorithm": "ball_tree", "n_neighbors": 4},
+    {"weighting": "preconditioned", "numerical_embedding": None},
+    {"weighting": "softpick", "n_neighbors": None, "batch_size": 8, "pool_size": 16},
+    {"n_neighbors": 3, "algorithm": "kd_tree", "adjust": False},
+    {"similarity": "log_l2", "weighting": "uniform", "n_neighbors": 5, "algorithm": "brute"},
+    {"categorical_features": None, "max_categories": 2, "hidden_layer_sizes": (8, 8)},
+    {"validation_fraction": 0.3, "max_time": 60, "n_iter_no_change": 1},
+    {"n_estimators": 3, "n_jobs": 1, "embedding_dim": 2},
+]
+SETTINGS_OF_SOFTSTEP = [
+    {"n_neighbors": 4, "weighting": "uniform", "softstep_on": "rank", "softstep": "s2"},
+    {"hidden_layer_sizes": (8,), "softstep_params": "pointwise", "similarity": "l1"},
+    {"learn_feature_weights": False, "early_stopping": False},
+    {"learn_feature_weights": False, "n_neighbors": 3, "algorithm": "kd_tree"},
+    {"similarity": "cosine", "softstep_on": "similarity"},
+    {"similarity": "l2", "weighting": "gaussian"},
+    {"similarity": "l2", "neighbor_pool": "memory", "batch_size": 8},
+    {"neighbor_pool": "batch", "n_neighbors": None},
+    {"weighting": "sigmoid", "early_stopping": True, "validation_fraction": 0.3},
+    {"categorical_features": None, "max_categories": 2},
+    {"max_time": 60, "learning_rate_init": 0.1},
+    {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
+]
+OF_CLASSIFIERS = [{"class_weight": "balanced"}, {"loss": ASSoftmax(margin=0.2)}]
 OTHERS = [
-    NONARegressor(
-        n_estimators=1, max_iter=3, neighbor_pool="batch", softstep="s1", hidden_layer_sizes=()
-    ),
-    NONARegressor(
-        n_estimators=1,
-        max_iter=3,
-        neighbor_pool="memory",
-        softstep={"step": "s2", "params": "pointwise"},
-    ),
-    NONARegressor(n_estimators=1, max_iter=30, similarity="cosine", early_stopping=False),
-    SoftStepKNeighborsRegressor(
-        max_iter=3, n_neighbors=8, weighting="uniform", softstep_on="rank", softstep="s2"
-    ),
-    SoftStepKNeighborsRegressor(
-        max_iter=3, hidden_layer_sizes=(8,), softstep_params="pointwise", similarity="l1"
+    *(NONARegressor(**QUICK | each) for each in SETTINGS_OF_NONA),
+    *(NONAClassifier(**QUICK | each) for each in SETTINGS_OF_NONA + OF_CLASSIFIERS),
+    *(SoftStepKNeighborsRegressor(max_iter=2, **each) for each in SETTINGS_OF_SOFTSTEP),
+    *(
+        SoftStepKNeighborsClassifier(max_iter=2, **each)
+        for each in [*SETTINGS_OF_SOFTSTEP, {"class_weight": "balanced"}, {"smoothing": False}]
     ),
 ]
+# The checks of few rows, columns or classes, of weights, and of what a row's result depends on.
+CHECKS_OF_OTHERS = {
+    "check_all_zero_sample_weights_error",
+    "check_classifier_multioutput",
+    "check_classifiers_multilabel_representation_invariance",
+    "check_classifiers_one_label",
+    "check_classifiers_one_label_sample_weights",
+    "check_fit2d_1feature",
+    "check_fit2d_1sample",
+    "check_fit_idempotent",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_regressor_multioutput",
+    "check_sample_weights_pandas_series",
+    "check_supervised_y_2d",
+}
 EXPECTED_FAILURES = {
     f"check_sample_weight_equivalence_on_{form}_data": (
         "batches and splits are drawn by row, and in training a row leaves with all of its weight "
@@ -89,10 +130,17 @@ def test_sklearn_checks_of_softstep(estimator, check):
     check(estimator)
 
 
+def checks_of_others():
+    for estimator in OTHERS:
+        for _, check in estimator_checks_generator(estimator):
+            if (name := check.func.__name__) in CHECKS_OF_OTHERS:
+                yield pytest.param(estimator, check, id=f"{estimator}-{name}".replace("\n", ""))
+
+
 @pytest.mark.slow
-@with_checks(OTHERS)
+@pytest.mark.parametrize(("estimator", "check"), list(checks_of_others()))
 def test_sklearn_checks_of_other_configurations(estimator, check):
-    check(estimator)
+    check(clone(estimator))
 
 
 # Not check_dataframe_column_names_consistency: our columns may come in any order, see
@@ -154,6 +202,7 @@ def test_as_a_transformer_in_a_pipeline(diabetes, reg):
     assert model.score(X[150:], y[150:]) > plain.score(X[150:], y[150:]) - 0.05
 
 
+@pytest.mark.usefixtures("unperturbed")
 @pytest.mark.slow
 def test_grid_search_in_two_processes(diabetes, reg):
     X, y = diabetes

@@ -45,8 +45,6 @@ from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 
-pytestmark = pytest.mark.numeric
-
 
 def nona(**params):
     params = {"max_iter": 5, "hidden_layer_sizes": (16,), "random_state": 0} | params

@@ -93,7 +93,6 @@ def make_question(
     return Evaluation(head, Neighbors(embeddings, values, log_prior), query, excluded)
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize(
     "kwargs",
     [

@@ -15,8 +15,6 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
-pytestmark = pytest.mark.numeric
-
 
 def make_bank(embeddings, targets):
     return NeighborBank(Neighbors(embeddings, targets))

@@ -18,7 +18,6 @@ from nona_sklearn._inference.index import (
 )
 from nona_sklearn.similarity import SIMILARITIES
 
-pytestmark = pytest.mark.numeric
 EXACT = [
     (algorithm, similarity)
     for algorithm in ("auto", "brute", "kd_tree", "ball_tree")

@@ -10,8 +10,6 @@ from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, Softpick, SparseSoftmax
 
-pytestmark = pytest.mark.numeric
-
 N = 40
 
 

@@ -19,8 +19,6 @@ from nona_sklearn._inference.similarities import (
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import equally_near, scale_similarity
 
-pytestmark = pytest.mark.numeric
-
 EPS = torch.finfo(torch.float32).eps
 
 

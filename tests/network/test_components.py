@@ -28,7 +28,6 @@ def adjusted(explained, n_directions, n_rows=N_ROWS):
     return explained - n_directions / (n_rows - 1) * (1 - explained)
 
 
-@pytest.mark.numeric
 def test_relevance_is_the_adjusted_r2():
     X = noise()
     y = X[:, 0] + X[:, 1] + noise(1)[:, 0]
@@ -36,14 +35,12 @@ def test_relevance_is_the_adjusted_r2():
     np.testing.assert_allclose(relevance(X, y[:, None]), expected, rtol=EXACT)
 
 
-@pytest.mark.numeric
 def test_relevance_does_not_depend_on_the_units_of_the_columns():
     X, y = noise(), noise(1)
     units = 10.0 ** np.arange(-5, X.shape[1] - 5)
     np.testing.assert_allclose(relevance(X * units, y), relevance(X, y), rtol=EXACT)
 
 
-@pytest.mark.numeric
 def test_relevance_of_several_outputs_is_that_of_a_regression_on_all_of_them():
     X, y = noise(), noise(3) ** 2
     explained = [LinearRegression().fit(y, column).score(y, column) for column in X.T]
@@ -51,7 +48,6 @@ def test_relevance_of_several_outputs_is_that_of_a_regression_on_all_of_them():
     np.testing.assert_allclose(relevance(X, y), expected, rtol=EXACT)
 
 
-@pytest.mark.numeric
 def test_relevance_to_classes_is_that_of_an_analysis_of_variance():
     X, labels = noise(), np.arange(N_ROWS) % 3
     y = OneHotEncoder(sparse_output=False).fit_transform(labels[:, None])
@@ -68,7 +64,6 @@ def test_constants_have_no_relevance_of_their_own(constant):
     np.testing.assert_array_equal(relevance(X, y), LEAST / (N_ROWS - 1))
 
 
-@pytest.mark.numeric
 def test_components_are_centred_uncorrelated_and_of_one_scale():
     X = noise() + 5
     Z = components_of(X, X[:, 0])(torch.tensor(X, dtype=torch.float32)).double().numpy()

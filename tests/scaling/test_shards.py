@@ -1132,6 +1132,7 @@ def wait(*args):
     return EVALUATE_SHARD(*args)
 
 
+@pytest.mark.usefixtures("unperturbed")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_search_fits_its_candidates_on_dask_workers(cluster):
