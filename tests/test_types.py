@@ -1,8 +1,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import TypeVar, get_args, get_type_hints
 
 import pytest
+
+from nona_sklearn._utils.docstrings import with_parameters_of
+from nona_sklearn._utils.storable import storable_estimator, storable_parameters
 
 pytestmark = pytest.mark.first
 
@@ -45,6 +49,7 @@ HistoryDisplay.from_estimator(reg).plot().figure_.savefig("history.png")
 NeighborsReport(reg, X[:1], X, n_neighbors=4).save("report.html")
 knn: SoftStepKNeighborsRegressor = SoftStepKNeighborsRegressor(5, weighting="uniform").fit(X, y)
 print(knn.get_params(), reg.set_params(max_iter=3))
+reg.set_fit_request(groups=True).fit(X, y, groups=y)
 """
 #: Lines with an error each, and what its message says.
 WRONG = {
@@ -91,3 +96,14 @@ def test_programs_of_users(tmp_path, monkeypatch):
     for number, (line, message) in enumerate(WRONG.items(), first):
         of_line = [each for each in errors if each.startswith(f"wrong.py:{number}: ")]
         assert any(message in each for each in of_line), (line, of_line)
+
+
+DECORATORS = [storable_estimator, storable_parameters, with_parameters_of]
+
+
+@pytest.mark.parametrize("decorator", DECORATORS)
+def test_decorators_of_classes(decorator):
+    """They return the type that they are given: Pyright, unlike mypy, takes it for the class's."""
+    (given,), returned = get_args(get_type_hints(decorator)["return"])
+    assert isinstance(given, TypeVar)
+    assert returned is given

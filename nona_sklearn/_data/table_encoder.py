@@ -34,7 +34,7 @@ FEW, MOST_ALONE = 20, 0.5
 FORGOTTEN = "forgotten level {}"  # in the place of a level that no row has any more
 
 
-@storable_estimator
+@storable_estimator()
 class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     """Encode numbers, categories, missing values and dates of a table as a matrix of numbers.
 

@@ -132,7 +132,7 @@ def validate_parameters(estimator: Any) -> None:
         raise
 
 
-@storable_parameters
+@storable_parameters()
 class ASSoftmax(Documented, BaseEstimator):
     """AS-Softmax with its options, a value of the parameter `loss` of classifiers.
 

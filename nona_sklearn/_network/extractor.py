@@ -15,7 +15,7 @@ from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 
 
-@storable_parameters
+@storable_parameters()
 class FeatureExtractor(Documented, BaseEstimator):
     """A feature extractor that an estimator fine-tunes, with its training parameters.
 

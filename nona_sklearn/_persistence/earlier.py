@@ -10,7 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from .._utils.storable import storable_parameters
 
 
-@storable_parameters
+@storable_parameters()
 class ApproximateNeighborsRegressor(BaseEstimator):
     """Version 0.2.0's predictions from `n_candidates` rows, found by a graph."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable)
+Class = TypeVar("Class", bound=type)
+#: From the parameters of any version to today's.
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 VERSION = "_nona_sklearn_version"  # in the state of a pickle, not of a file
 #: Characters of a date, a duration or a time zone: reading one takes the square of their number.
@@ -16,8 +18,8 @@ MAX_CHARACTERS = 100
 CLASSES: dict[str, type] = {}
 FUNCTIONS: dict[str, Callable] = {}
 ESTIMATORS: list[type] = []  # of which a file may be
-#: Classes with parameters, each with a function from the parameters of any version to today's.
-UPGRADES: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+#: Classes with parameters.
+UPGRADES: dict[type, Upgrade] = {}
 #: Modules of a network that are made from a parameter: its name and the factory, by their names.
 MODULE_FACTORIES: dict[str, tuple[str, Callable[[Any], Any]]] = {}
 #: Parameters that name an entry of a registry, which must have it when a file is read.
@@ -73,26 +75,30 @@ def storable(thing: T) -> T:
 
 
 def storable_parameters(
-    kind: Any = None, *, upgrade: Callable[[dict], dict] = dict, estimator: bool = False
-) -> Any:
+    *, upgrade: Upgrade = dict, estimator: bool = False
+) -> Callable[[Class], Class]:
     """Register a class with parameters, such as an object that is a parameter of an estimator.
+
+    It has parameters as scikit-learn's BaseEstimator.
 
     Parameters
     ----------
-    kind : type, optional
-        With parameters as scikit-learn's BaseEstimator. None: return a decorator.
     upgrade : callable, default=dict
         From the parameters in a file of any version, with those that the user passes to ``load``,
         to this version's. Those that are missing are set to their defaults afterwards.
     estimator : bool, default=False
         Whether it has files of its own.
     """
-    if kind is None:
-        return partial(storable_parameters, upgrade=upgrade, estimator=estimator)
-    UPGRADES[storable(kind)] = upgrade
-    if estimator:
-        ESTIMATORS.append(kind)
-    return kind
+
+    def register(kind: Class) -> Class:
+        UPGRADES[storable(kind)] = upgrade
+        if estimator:
+            ESTIMATORS.append(kind)
+        return kind
+
+    return register
 
 
-storable_estimator = partial(storable_parameters, estimator=True)
+def storable_estimator(*, upgrade: Upgrade = dict) -> Callable[[Class], Class]:
+    """Register an estimator, which has files of its own."""
+    return storable_parameters(upgrade=upgrade, estimator=True)

@@ -450,7 +450,7 @@ def test_a_similarity_that_is_not_registered_is_named(tmp_path, monkeypatch):
 # -- parameters that change ----------------------------------------------------------------------
 
 
-@storable.storable_parameters
+@storable.storable_parameters()
 class Reading(BaseEstimator):
     """A parameter that has parameters."""
 
@@ -460,7 +460,7 @@ class Reading(BaseEstimator):
         self.rate = rate
 
 
-@storable.storable_estimator
+@storable.storable_estimator()
 class Before(BaseEstimator):
     """An estimator of an earlier version."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -12,12 +12,19 @@ from ..._data.names import target_names_of
 from ..._utils.extras import import_extra
 from ..unwrap import unwrap
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 LEGEND_ROWS = 20
 COLORS = "petroff10"  # of matplotlib's, which colour-blind readers can distinguish
 
 
 class Display:
     """The frame of a picture: where it is drawn, and how it may look."""
+
+    ax_: Axes
+    figure_: Figure
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the picture.
