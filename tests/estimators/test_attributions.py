@@ -189,6 +189,19 @@ def test_several_outputs(flats):
         np.testing.assert_allclose(parts, found[f"adjusted_target_{name}"], rtol=1e-9)
 
 
+def test_columns_explain_all_of_what_several_networks_adjust(flats):
+    """Each network by its share of the pair's weight, each output by its own adjustments."""
+    X, y, queries = flats
+    Y = np.column_stack([y, 1000 - X.area])
+    params = {"max_iter": 2, "hidden_layer_sizes": (16,), "n_neighbors": 20}
+    reg = NONARegressor(n_estimators=2, random_state=0, **params).fit(X, Y)
+    for head in reg.network_.head.heads:
+        head.shrinkage, head.credibility, head.bounds = 0.0, (1.0, 1.0), None
+    found = reg.attribute_adjustments(queries, X)
+    scale = 1e-5 * Y.std(axis=0)  # embeddings are stored in float32
+    assert (abs(found[["other_0", "other_1"]]) < scale).all(axis=None)
+
+
 def test_names_of_columns_that_are_taken(flats):
     X, y, queries = flats
     names = {"area": "weight", "district": "target", "floor": "other"}

@@ -1,5 +1,6 @@
 """Rows that are forgotten leave nothing of their own in estimator, pickle, file and shards."""
 
+import datetime
 import json
 import pickle
 import struct
@@ -10,6 +11,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import make_pipeline
 
@@ -20,8 +22,12 @@ from nona_sklearn import (
     ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TableEncoder,
     save_shards,
 )
+from nona_sklearn._estimators.forgetting import make_receipt
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.neighbors import Neighbors
 
 N = 500
 QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}
@@ -298,6 +304,40 @@ def test_checksums_are_of_what_is_stored(fitted, tmp_path):
     changed = deepcopy(fitted)
     changed.set_neighbor_targets(changed.bank_.targets.numpy() + 1)
     assert changed.remove_neighbors(ids=3, return_receipt=True).before != one.before
+
+
+def test_a_checksum_depends_on_each_part_of_what_is_stored():
+    """On names of rows and targets, levels, groups, times, ids, and the shapes of arrays, too."""
+    places, values, numbers = torch.zeros(4, 2), torch.arange(4.0).double(), torch.arange(4)
+    plain = Neighbors(places, values)
+    banks = [
+        NeighborBank(plain),
+        NeighborBank(Neighbors(places, values + 1)),
+        NeighborBank(Neighbors(places, values[:, None])),
+        NeighborBank(Neighbors(places, values, times=values)),
+        NeighborBank(plain, ids=numbers + 1, next_id=torch.tensor(5)),
+        NeighborBank(plain, groups=numbers),
+        *(
+            NeighborBank(plain, names=np.array([*names], dtype=object))
+            for names in ("abcd", "abce")
+        ),
+        *(NeighborBank(plain, target_names=(name,)) for name in ("rent", "price")),
+        NeighborBank(plain, numbered=False),
+    ]
+    encoders = [
+        TableEncoder(min_frequency=1).fit(pd.DataFrame({"lane": [*levels]}), np.arange(4))
+        for levels in ("aabb", "aacc")
+    ]
+    pairs = [(bank, None) for bank in banks] + [(banks[0], encoder) for encoder in encoders]
+    sums = [make_receipt(bank, bank, (coder, coder), {}).after for bank, coder in pairs]
+    assert len({*sums}) == len(pairs)
+
+
+def test_the_time_of_a_receipt_is_in_utc(fitted):
+    receipt = deepcopy(fitted).remove_neighbors(ids=3, return_receipt=True)
+    passed = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(receipt.time)
+    assert receipt.time.endswith("+00:00")
+    assert passed < datetime.timedelta(minutes=10)
 
 
 @pytest.mark.slow

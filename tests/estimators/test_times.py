@@ -203,6 +203,16 @@ def test_weights_are_of_earlier_rows(data, options):
     assert (times[rows.neighbor.astype(int)] < times[rows["query"].astype(int)]).all()
 
 
+def test_the_heaviest_of_all_rows_are_the_earlier_ones(data, fitted):
+    """Also where they are fewer than asked for: no row of the same time takes a place."""
+    times = data[2]
+    weights, ids = fitted.heaviest_neighbors(None, N - 1)
+    for row in range(N):
+        own = ids[row] >= 0
+        assert sorted(ids[row, own]) == np.flatnonzero(times < times[row]).tolist()
+        assert not weights[row, ~own].any()
+
+
 def test_predictions_from_earlier_rows_are_those_of_a_bank_of_earlier_rows(data, fitted):
     X, _, times = data
     own = fitted.predict(None)
@@ -376,6 +386,15 @@ def test_queries_have_earlier_neighbors(table, by_column):
         by_column.predict(frame.to_numpy())
 
 
+def test_queries_of_the_last_day_have_no_neighbors_of_that_day(table, by_column):
+    """Which no earlier query among them gives away."""
+    frame, _, times = table
+    last = times == N_TIMES - 1
+    weights = by_column.neighbor_weights(frame[last]).toarray()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
+    assert not weights[:, last].any()
+
+
 def test_a_column_that_is_not_there(table, by_column):
     frame, y, _ = table
     with pytest.raises(ValueError, match="times must name a column of X, got 'date'"):
@@ -416,6 +435,14 @@ def test_validation_rows_are_blocks_of_time(times, n_networks, fraction, seed):
             inside = (times[train] >= start) & (times[train] <= block.max())
             assert not inside.any()
         assert len(np.unique(limits)) <= N_BLOCKS
+
+
+def test_the_first_block_validates_nothing():
+    """Its later rows have earlier ones, but none that is before the block."""
+    times = np.arange(3.0 * N_BLOCKS)
+    for seed in range(5):
+        for split in split_by_time(times, 3, 0.9, np.random.RandomState(seed)):
+            assert (times[split.valid] >= 3).all()
 
 
 def test_neighbors_in_training_are_farther_than_the_window():
@@ -848,6 +875,12 @@ def test_a_half_life_is_relative_to_about_the_latest_row_of_weight(data):
     reg = NONARegressor(**QUICK)
     reg.fit(X, y, times=times, half_life=10, sample_weight=(times < 20).astype(float))
     assert abs(reg.bank_.neighbors.log_prior.max()) <= 4 * np.log(2) + 1e-5
+
+
+def test_what_a_half_life_is_relative_to_does_not_tell_the_latest_time():
+    """Nor whether there was a later row, which may be removed."""
+    latest = {TimeKind("number").fading(1.0, np.array([0.0, t])).latest for t in (77.0, 83.0)}
+    assert latest == {80.0}
 
 
 @pytest.mark.slow

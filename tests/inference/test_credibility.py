@@ -7,15 +7,18 @@ import pandas as pd
 import pytest
 import torch
 
-from nona_sklearn import NONARegressor, load, save
+from nona_sklearn import NONAHead, NONARegressor, load, save
 from nona_sklearn._data.splits import Split
 from nona_sklearn._estimators.regression import _judged
+from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.credibility import (
     credibility_of,
     limit_by_held_out,
+    limit_by_rows,
     outputs_by_chance,
 )
 from nona_sklearn._inference.held_out import predict_held_out
+from nona_sklearn._inference.neighbors import Neighbors
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -240,6 +243,29 @@ def test_each_validation_row_has_its_own_limit():
         one = Split(np.arange(0), np.array([row]), np.array([limit]))
         (alone,) = predict_held_out(reg.network_.head, reg.bank_, [one])
         torch.testing.assert_close(found.predictions[found.rows == row], alone.predictions)
+
+
+@pytest.mark.parametrize(("n_rows", "expected"), [(49, 1.0), (50, 0.0)])
+def test_of_fewer_than_50_rows_all_predictions_stay_credible(n_rows, expected):
+    """Even where they are the opposite of the truth."""
+    head, values = NONAHead(n_adjusted=1).eval(), torch.tensor(NOISE)
+    bank = NeighborBank(Neighbors(torch.tensor(X).float(), values))
+    query = torch.tensor(QUERIES[:n_rows]).float()
+    truth = -bank.evaluate(head, query).mean()
+    limit_by_rows(head, bank, [0], values[:, None], query, truth)
+    assert head.credibility == (expected,)
+
+
+def test_validation_rows_are_predicted_from_what_is_before_their_limits():
+    """Rows between its limit and a validation row are of its block, and are no neighbours."""
+    times = RNG.permutation(N)
+    reg = NONARegressor(**QUICK | {"n_estimators": 1}).fit(X, X[:, 0] + NOISE, times=times)
+    rows = np.flatnonzero(times > N - 10)
+    split = Split(np.arange(0), rows, np.full(len(rows), float(N // 2)))
+    (found,) = predict_held_out(reg.network_.head, reg.bank_, [split])
+    reg.remove_neighbors(ids=np.flatnonzero(times >= N // 2))
+    expected = reg.predict(X[found.rows])
+    np.testing.assert_allclose(found.predictions[:, 0], expected, rtol=1e-5)
 
 
 def test_which_networks_are_judged():

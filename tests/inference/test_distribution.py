@@ -20,8 +20,10 @@ from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import held_out
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
+    LEVELS,
     _as_low,
     _averaged_out,
+    _miscoverage,
     _shared_part,
     calibrate_on_bank,
     calibrate_on_held_out,
@@ -781,6 +783,31 @@ def test_a_score_is_as_low_if_it_differs_by_chance():
     """Of four rows: from the best, 0.1 more with a standard error of 0.45, of 0, and 1 more."""
     scores = torch.tensor([[1.0, 2.0, 1.1, 3.0], [1.0, 0.2, 1.1, 1.0]]).repeat(2, 1)[:, None]
     assert _as_low(scores).tolist() == [[True, True, False, False]]
+
+
+def test_a_miss_of_a_wide_interval_counts_more_than_one_of_a_narrow():
+    """In units of the variance of the coverage: 0.1 of 0.5 is less than 0.06 of 0.95."""
+    coverage = LEVELS[:, None, None, None].repeat(1, 1, 1, 3)
+    coverage[0, ..., 0] -= 0.1
+    coverage[-1, ..., 1] -= 0.06
+    expected = [[0.1**2 / 0.25 / 10, 0.06**2 / 0.0475 / 10, 0.0]]
+    np.testing.assert_allclose(_miscoverage(coverage), expected, atol=1e-12)
+
+
+def test_held_out_rows_of_several_networks_keep_their_limits(monkeypatch):
+    """Rows of both networks alternate; all rows are at one place, so that all earlier count."""
+    monkeypatch.setattr(calibration_module, "fit_calibration", lambda evaluation, *_: evaluation)
+    times = torch.arange(12.0).double()
+    bank = NeighborBank(Neighbors(torch.zeros(12, 2), times.sin(), times=times))
+    head, rows, limits = AverageHead([NONAHead(), NONAHead()]).eval(), np.arange(12), {}
+    splits = []
+    for valid in ([11, 4, 7], [9, 5, 10]):
+        limits |= {row: row - 1.5 - row % 2 for row in valid}
+        before = np.array([limits[row] for row in valid])
+        splits.append(Split(np.setdiff1d(rows, valid), np.array(valid), before))
+    found = calibrate_on_held_out(head, bank, splits).sparse_weights().toarray() > 0
+    expected = [rows < limits[row] for row in sorted(limits)]
+    np.testing.assert_array_equal(found, expected)
 
 
 def line(n_queries, scale):

@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from nona_sklearn import NONAClassifier, NONARegressor, counterfactuals
+from nona_sklearn._inspection.cells import Cells
 from nona_sklearn._inspection.counterfactuals import _Search
 from nona_sklearn._inspection.outcomes import Threshold
 
@@ -279,6 +280,67 @@ def test_of_several_columns_that_suffice_the_one_that_leads_furthest_changes():
     query, row = np.full(3, 1), np.full(3, 0)
     search = _Search(cells, Sum(), query, np.arange(3))
     assert search._towards(row).tolist() == [1, 0, 1]
+
+
+def search_among(scores_of):
+    """Find the cells that change towards a row, 1 in each column, from a query of zeros."""
+    X = np.array([[1, 1, 1], [0, 0, 0]])
+    cells = SimpleNamespace(
+        model=None,
+        make=lambda rows: X[rows, np.arange(3)],
+        differ=lambda one, other: np.flatnonzero(one != other),
+        between=lambda column, start, end, shares: np.full(len(shares), end),
+    )
+    outcome = SimpleNamespace(scores=lambda model, rows: scores_of(*rows.T))
+    search = _Search(cells, outcome, np.full(3, 1), np.arange(3))
+    [(row, changed)] = search.towards([np.array([0])])
+    assert row == 0
+    return X[changed, np.arange(3)].tolist()
+
+
+def test_a_change_that_later_ones_make_needless_is_taken_back():
+    """The first column leads furthest, but the other two suffice."""
+    assert search_among(lambda a, b, c: (3 * a + 2 * b + c, (b & c) == 1)) == [0, 1, 1]
+
+
+def test_a_change_that_suffices_comes_before_one_that_leads_further():
+    """Of three classes, the wanted ones may have more probability without being predicted."""
+    assert search_among(lambda a, b, c: (2 * a + b, (b == 1) & (a + c != 1))) == [0, 1, 0]
+
+
+def test_a_query_may_have_the_name_of_a_row_if_its_features_differ(loans, classifier):
+    X, _, _, queries = loans
+    named = queries[:1].set_axis(["loan 7"])
+    found, expected = (counterfactuals(classifier, each, X) for each in (named, queries[:1]))
+    pd.testing.assert_frame_equal(found.drop(columns="query"), expected.drop(columns="query"))
+
+
+def test_values_are_those_of_rows_of_the_bank_and_not_of_other_queries():
+    """The second query has a value between the first and the row."""
+    features, queries = np.array([[0.0], [10.0]]), np.array([[0.0], [5.0]])
+    cells = Cells(
+        model=None,
+        table=None,
+        rows=[SimpleNamespace(shown=features[:, 0])],
+        queries=[],
+        codes=np.array([[0], [2], [0], [1]]),
+        numbers=[np.concatenate([features, queries])[:, 0]],
+    )
+    assert cells.between(0, 2, 1, np.array([0.25, 1.0])).tolist() == [1, 1]
+
+
+def test_rows_that_are_not_earlier_show_no_way(loans):
+    """Also where fewer earlier rows than are asked for have the outcome."""
+    X, _, worth, queries = loans
+    reg = NONARegressor(n_estimators=1, max_iter=2, random_state=0).fit(X, worth, times="since")
+    days = X["since"].sort_values()
+    early = queries[:3].assign(since=days.iloc[40] + pd.Timedelta("1h"))
+    at_least = reg.predict(early).max() + 1
+    assert 0 < (worth[X["since"] <= days.iloc[40]] >= at_least).sum() < 40
+    found = counterfactuals(reg, early, X, at_least=at_least)
+    assert (found["row"] == "query").sum() == 3
+    for _, _, row in changes(found):
+        assert row["since"] <= days.iloc[40]
 
 
 @pytest.mark.parametrize(

@@ -361,6 +361,7 @@ def test_the_page_needs_no_other_file_and_texts_are_escaped(flats, regressor, tm
     whole.feed(html)
     assert not any({"src", "href"} & attributes.keys() for _, attributes in whole.found)
     assert EVIL not in html
+    assert f"<h1><bdi>{page.title}</bdi></h1>" in html  # no name turns the text around it
     (policy,) = [
         each["content"]
         for _, each in whole.found

@@ -12,7 +12,13 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nona_sklearn import NeighborsReport, NONAClassifier, NONARegressor, counterfactuals
+from nona_sklearn import (
+    NeighborsReport,
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    counterfactuals,
+)
 from nona_sklearn._inspection.formatting import Unit, show, show_value
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
@@ -368,6 +374,19 @@ def test_a_page_can_load_nothing_and_names_turn_no_text_around(flats, regressor,
     assert "script-src" not in blocked.policy
     assert html.count(turned) == html.count(f"<bdi>{turned}</bdi>") > 0
     assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in re.search("<title>.*?</title>", html)[0]
+
+
+def test_names_of_columns_and_long_texts_turn_no_text_around():
+    """In tables, and in the sentence of what would have to be different."""
+    area, note = "area \N{RIGHT-TO-LEFT OVERRIDE}m²", "noted \N{RIGHT-TO-LEFT OVERRIDE}" * 10
+    X = pd.DataFrame({area: [50.0, 60, 80, 90, 120], "note": note})
+    knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    query = pd.DataFrame({area: [84.0], "note": note}, index=["mine"])
+    knn.fit(X, np.array([250.0, 300, 400, 450, 600]))
+    html = NeighborsReport(knn, query, X, at_least=500)._repr_html_()
+    assert f"<bdi>{area}</bdi> <bdi>" in html  # of the sentence
+    for own in (area, note):
+        assert html.count(own) == html.count(f"<bdi>{own}</bdi>") > 0
 
 
 @pytest.mark.slow

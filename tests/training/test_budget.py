@@ -144,6 +144,20 @@ def test_networks_that_train_at_the_same_time_have_more_time(
     assert sorted(seen) == shares
 
 
+def test_networks_that_take_turns_all_have_the_whole_time(plane, monkeypatch, clock):
+    """In more or fewer threads than there are networks: each is as far as the others."""
+    seen, train_network = [], ensemble.train_network
+
+    def spy(*args, deadline, **kwargs):
+        seen.append(deadline)
+        return train_network(*args, deadline=deadline, **kwargs)
+
+    monkeypatch.setattr(ensemble, "train_network", spy)
+    torch.set_num_threads(2)
+    fit(nona(n_estimators=3, max_iter=1, max_time=12.0), plane)
+    assert seen == [12, 12, 12]
+
+
 # -- max_time ---------------------------------------------------------------------------------
 
 

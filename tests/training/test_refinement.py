@@ -36,6 +36,7 @@ def test_the_smallest_number_within_chance_is_chosen(head):
     within, beyond = 1 + 0.9 * tolerance, 1 + 1.1 * tolerance
     assert chosen(head, {3: [2.0] * 9, 5: [beyond] * 9, 7: [within] * 9, 10: [1.0] * 9}) == 7
     assert chosen(head, {3: [1.0] * 9, 5: [1.0] * 9, 7: [2.0] * 9}) == 3
+    assert chosen(head, {3: [2.0] * 9, 5: [1.0] * 9, 7: [2.0] * 9}) == 5
     assert chosen(head, {3: [2.0], 5: [1.0]}) == 5  # of one row
 
 
@@ -116,6 +117,16 @@ def test_noise_is_averaged_over_more_neighbours_than_a_trend():
         numbers.append(head.n_neighbors)
     assert numbers[0] == 3
     assert numbers[1] > 3
+
+
+def test_as_many_neighbours_as_there_are_rows_may_be_chosen():
+    """Targets of ten rows cancel out, those of fewer do not; twenty there are not."""
+    z = torch.arange(10.0)[:, None]
+    head = NONAHead(weighting="uniform", n_neighbors=3)
+    bank = Neighbors(z, (-1.0) ** torch.arange(10))
+    evaluation = Evaluation(head, bank, z)
+    refine(evaluation, torch.nn.MSELoss(), torch.zeros(10), n_neighbors=[3, 10, 20])
+    assert head.n_neighbors == 10
 
 
 def test_residuals_are_shrunk_where_they_are_noise():
