@@ -43,7 +43,7 @@ hypothesis.settings.load_profile("suite")
 # -- starts that differ in their last digits ------------------------------------------------------
 
 PERTURBATION = 1e-6  # of each initial weight: some roundings of float32, as another processor has
-train_networks = fitting.train_networks
+TRAIN_NETWORKS = fitting.train_networks
 
 
 def pytest_addoption(parser):
@@ -64,6 +64,7 @@ def pytest_configure(config):
 
 def perturb_starts(seed):
     """Perturb the initial weights of all later fits of this process: equal fits stay equal."""
+    train = fitting.train_networks
 
     def train_perturbed(networks, *args, **kwargs):
         for network in networks:
@@ -71,7 +72,7 @@ def perturb_starts(seed):
             for weight in network.parameters():
                 noise = torch.randn(weight.shape, generator=generator, dtype=torch.float32)
                 weight.data *= 1 + PERTURBATION * noise.to(weight)
-        return train_networks(networks, *args, **kwargs)
+        return train(networks, *args, **kwargs)
 
     fitting.train_networks = train_perturbed
 
@@ -79,7 +80,7 @@ def perturb_starts(seed):
 @pytest.fixture
 def unperturbed(monkeypatch):
     """Train as other processes do, which --perturb does not reach."""
-    monkeypatch.setattr(fitting, "train_networks", train_networks)
+    monkeypatch.setattr(fitting, "train_networks", TRAIN_NETWORKS)
 
 
 # -- which tests run, and when --------------------------------------------------------------------

@@ -348,6 +348,10 @@ class Distribution:
             )
         )
 
+    def unbounded_std(self) -> np.ndarray:
+        """Standard deviations without the bounds of the targets, k = 1."""
+        return self._describe(lambda distribution, weights, _: distribution.std(weights))
+
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         return self._join_blocks(lambda rows, widths: self.quantiles_of(rows, widths, levels))

@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
+from .._data.sample_weight import weighted_quantiles
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank
+from .distribution import Calibration, Distribution
+from .evaluation import Evaluation
 from .held_out import evaluate_rows, n_rows_for, split_networks
 from .neighbors import Exclusion
 
@@ -24,6 +28,7 @@ WINDOW = 10  # places to each side, within which rows of an order are related
 N_ROWS, LEAST_ROWS = 800, 60  # of validation, of all networks
 EXACT = 1e-6  # of the variance of the targets: smaller errors are equal
 PAIRS = 2**24  # of rows and neighbours that are compared at most
+COVERAGE = 0.8  # by which the error of unknown levels is measured, which has no outliers then
 N_PARTS = 25  # of these rows, in their order, whose differences give the standard error
 #: Rows are related if the mean squared error without them is larger by such a factor, and by so
 #: many standard errors. Of 33 tables in the benchmarks that are no series, that holds for one, of
@@ -113,11 +118,13 @@ def unknown_excess(
     levels: np.ndarray,
     embed_unknown: Callable[[int, np.ndarray], Tensor],
 ) -> tuple[float, ...]:
-    """By how much the squared error is larger for rows of a level that training has not seen.
+    """By how much errors exceed the predicted variance where a level is unknown.
 
-    For each category, it is relative to the error of other rows, and 0 if it is not larger. Rows
-    are predicted as if their level were unknown, without the rows that share it. A new level may
-    be like any of them, so that each counts the same.
+    For each category, relative to that variance, and 0 if they do not exceed it: the distributions
+    widened by the root of 1 plus this excess cover a share COVERAGE of the rows by their central
+    interval, if they are normal. Rows are predicted as if their level were unknown, without the
+    rows that share it. A new level may be like any of them, so that each counts the same. Their
+    variance is that of a query of a new level, which has rows of all levels.
 
     Parameters
     ----------
@@ -129,22 +136,37 @@ def unknown_excess(
         Takes the number of a category and those of rows, returns their embeddings as if their
         levels were unknown.
     """
-    n_rows = min(N_ROWS, n_rows_for(len(bank), PAIRS))
-    rows = np.concatenate(judged_rows(bank, splits, n_rows))
-    groups = np.arange(len(bank)) if bank.groups is None else bank.groups.cpu().numpy()
-    known = _squared_errors(head, bank, splits, Relation(labels=groups), n_rows=n_rows)
-    found = []
+    judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
+    rows, found = np.unique(np.concatenate(judged)), []
+    least = EXACT**0.5 * _spread(bank.targets).cpu().numpy()
     for j, of_rows in enumerate(levels.T):
         if len(np.unique(of_rows)) < 2:
             found.append(0.0)
             continue
-        unknown = bank.embeddings.clone()
-        unknown[rows] = embed_unknown(j, rows)
-        without = _squared_errors(head, bank, splits, Relation(labels=of_rows), unknown, n_rows)
+        query = replace(evaluate_rows(head, bank, rows), query=embed_unknown(j, rows))
+        without = _without(query, Relation(labels=of_rows), rows)
+        errors = (bank.targets[rows] - without.mean()).reshape(len(rows), -1).cpu().numpy()
+        deviations = Distribution(query, bank.calibration or Calibration()).unbounded_std()
+        ratios = np.abs(errors) / np.maximum(deviations.reshape(errors.shape), least)
         own = np.unique(of_rows[rows], return_inverse=True)[1]
-        error = np.average(without, weights=1 / np.bincount(own)[own])
-        found.append(max(float(error / max(known.mean(), EXACT)) - 1, 0.0))
+        weights = np.broadcast_to(1 / np.bincount(own)[own, None], ratios.shape)
+        some = np.isfinite(ratios)  # those that have neighbours
+        if not some.any():
+            found.append(0.0)
+            continue
+        ratios = weighted_quantiles(ratios[some], torch.from_numpy(weights[some]))
+        factor = np.quantile(ratios, COVERAGE, method="higher") / ndtri((1 + COVERAGE) / 2)
+        found.append(max(float(factor) ** 2 - 1, 0.0))
     return tuple(found)
+
+
+def _without(evaluation: Evaluation, relation: Relation, rows: np.ndarray) -> Evaluation:
+    """An evaluation of some rows of the bank without those related to them, nor later ones."""
+    before = evaluation.exclusion
+    exclusion = relation.exclusion(rows, evaluation.query.device)
+    if before is not None and before.times is not None:
+        exclusion = replace(exclusion, limits=before.limits, times=before.times)
+    return replace(evaluation, exclusion=exclusion)
 
 
 def _squared_errors(
@@ -153,23 +175,23 @@ def _squared_errors(
     splits: list[Split],
     relation: Relation,
     embeddings: Tensor | None = None,
-    n_rows: int = N_ROWS,
 ) -> np.ndarray:
     """Squared errors of some validation rows of each network without rows related to them."""
     found: list[np.ndarray] = []
     embeddings = bank.embeddings if embeddings is None else embeddings
     queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
     networks = split_networks(head, bank)
-    judged = judged_rows(bank, splits, n_rows)
+    judged = judged_rows(bank, splits, N_ROWS)
     for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
-        evaluation = evaluate_rows(own, own_bank, rows)
-        exclusion, before = relation.exclusion(rows, query.device), evaluation.exclusion
-        if before is not None and before.times is not None:
-            exclusion = replace(exclusion, limits=before.limits, times=before.times)
-        evaluation = replace(evaluation, query=query[rows], exclusion=exclusion)
-        residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
-        found.append((residual / _spread(bank.targets)).square().mean(dim=1).cpu().numpy())
+        evaluation = _without(evaluate_rows(own, own_bank, rows), relation, rows)
+        residual = bank.targets[rows] - replace(evaluation, query=query[rows]).mean()
+        found.append(_squares(residual, _spread(bank.targets)))
     return np.concatenate(found)
+
+
+def _squares(errors: Tensor, spread: Tensor) -> np.ndarray:
+    """Mean squares over outputs, in units of their spread, (q,)."""
+    return (errors.reshape(len(errors), -1) / spread).square().mean(dim=1).cpu().numpy()
 
 
 def _spread(targets: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 
 from nona_sklearn import (
     NeighborsReport,
@@ -113,6 +114,21 @@ def test_arrays_agree():
     gaps = np.column_stack([X[:, 0], np.full(len(X), np.nan)])
     np.testing.assert_array_equal(answers(model, gaps), expected)
     np.testing.assert_array_equal(answers(model, X + np.array([0, 100])), expected)
+
+
+@pytest.mark.parametrize(
+    "estimator", [NONARegressor(n_estimators=2), SoftStepKNeighborsRegressor()]
+)
+def test_quantiles_stay_on_the_scale_of_targets(estimator):
+    """Where levels tell nearly all, an unknown one has errors a hundred times as large."""
+    rng = np.random.default_rng(1)
+    levels = rng.integers(5, size=300)
+    X = table(levels, rng.normal(size=300))
+    y = 3.0 * levels + X["a"].to_numpy() + 0.05 * rng.normal(size=300)
+    model = clone(estimator).set_params(max_iter=30, random_state=0).fit(X, y)
+    low, middle, high = model.predict_quantiles(X[:9].assign(level="new"), [0.1, 0.5, 0.9]).T
+    assert y.std() / 2 < np.median(high - low) < 3 * np.ptp(y)
+    assert np.abs(middle - y.mean()).max() < np.ptp(y)
 
 
 @pytest.mark.slow
