@@ -162,6 +162,11 @@ def test_auto_without_validation_rows_is_the_number_of_training(kind):
     assert [head.n_neighbors for head in heads(estimator)] == [start, start]
 
 
+@pytest.mark.parametrize(("n_networks", "least"), [(1, 10), (2, 5), (3, 5), (5, 3)])
+def test_auto_is_at_least_ten_of_all_networks_together(n_networks, least):
+    assert min(NONARegressor()._architecture().candidates(n_networks, 1000)) == least
+
+
 @EACH
 def test_auto_is_at_most_all_rows(kind):
     X, y = data(kind, n_rows=6)

@@ -43,6 +43,7 @@ def heads(reg):
 # -- of predictions ------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_the_credibility_on_paper():
     """Ranks from their mean are -1.5, -0.5, 0.5, 1.5, and those of the truth -1.5, 0.5, -0.5, 1.5.
 
@@ -77,6 +78,7 @@ def test_what_is_predicted_of_a_skewed_target_is_credible():
     assert float(found) > 0.9
 
 
+@pytest.mark.numeric
 def test_weights_count_in_slope_and_error():
     """Ranks are from their weighted mean; one factor of all weights changes nothing."""
     predictions, truth = [1.0, 2.0, 4.0, 100.0], [-7.0, 3.0, 2.5, 4.0]
@@ -259,7 +261,8 @@ def test_of_fewer_than_50_rows_all_predictions_stay_credible(n_rows, expected):
 def test_validation_rows_are_predicted_from_what_is_before_their_limits():
     """Rows between its limit and a validation row are of its block, and are no neighbours."""
     times = RNG.permutation(N)
-    reg = NONARegressor(**QUICK | {"n_estimators": 1}).fit(X, X[:, 0] + NOISE, times=times)
+    reg = NONARegressor(**QUICK | {"n_estimators": 1}, max_iter=2)
+    reg.fit(X, X[:, 0] + NOISE, times=times)
     rows = np.flatnonzero(times > N - 10)
     split = Split(np.arange(0), rows, np.full(len(rows), float(N // 2)))
     (found,) = predict_held_out(reg.network_.head, reg.bank_, [split])

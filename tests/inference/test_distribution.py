@@ -41,6 +41,7 @@ from nona_sklearn._inference.distribution import (
     Empirical,
     Noise,
     Smoothed,
+    Widened,
 )
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
@@ -100,6 +101,16 @@ def test_on_paper():
     assert law.quantiles(weights, levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
     assert law.cdf(weights, points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
     assert law.std(weights).item() == pytest.approx(np.sqrt(0.6875))
+
+
+def test_what_is_widened_beyond_a_limit_is_the_limit():
+    """Values 0, 1 and 5 of mean 2 are -2, 0 and 8, twice as far apart, of which -1 to 6 remain."""
+    weights, values, factor, low, high = tensors(
+        [[1 / 3, 1 / 3, 1 / 3]], [[0.0, 1.0, 5.0]], [[2.0]], [[-1.0]], [[6.0]]
+    )
+    law = Widened(Empirical(values), factor)
+    assert law.std(weights).item() == pytest.approx(np.std([-2, 0, 8]))
+    assert law.std(weights, (low, high)).item() == pytest.approx(np.std([-1, 0, 6]))
 
 
 def test_a_value_without_weight_is_no_quantile():
@@ -287,6 +298,15 @@ def test_calibration_changes_no_prediction(reg, joint, plane):
             calibrate()
             np.testing.assert_array_equal(each.predict(X_new), before[0])
             np.testing.assert_array_equal(each.predict(None), before[1])
+
+
+def test_a_shifted_value_is_not_above_itself(raw, plane):
+    """Rounding of the shift does not lose the probability of the value that is a quantile."""
+    shifted, levels = copy.deepcopy(raw), np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    shifted.calibration_ = Calibration(power=0.5)
+    quantiles = shifted.predict_quantiles(plane[1], levels)
+    for i, own in enumerate(quantiles):
+        assert (shifted.predict_cdf(plane[1], own)[i] >= levels - 1e-6).all()
 
 
 def test_noise_adds_up(raw, plane):
