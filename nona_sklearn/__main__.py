@@ -8,6 +8,7 @@ Ames, Iowa.
 
 import argparse
 import re
+import signal
 import sys
 import tempfile
 import warnings
@@ -56,18 +57,26 @@ def main(argv=None):
     """Run the demo; returns the exit status."""
     args = parse_arguments(argv)
     try:
-        require(find_spec("pandas"), lacks("the demo", "pandas", "demo"))
-        if args.csv is None:
-            X, y = load_ames(return_X_y=True)
-        else:
-            X, y = load_csv(args.csv, args.target, args.task, args.encoding)
-        classes = are_classes(y, args.task)
-        if classes:
-            X, y = leave_out_rare(X, y)
-        check_output(args.output, args.force)
+        run(args)
     except DemoError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    return 0
+
+
+def run(args):
+    require(find_spec("pandas"), lacks("the demo", "pandas", "demo"))
+    if args.csv is None:
+        X, y = load_ames(return_X_y=True)
+    else:
+        X, y = load_csv(args.csv, args.target, args.task, args.encoding)
+    classes = are_classes(y, args.task)
+    if classes:
+        X, y = leave_out_rare(X, y)
+    check_output(args.output, args.force)
     kind = describe(y, classes)
     print(f"{len(y)} rows, {X.shape[1]} features, target {y.name!r}: {kind}\n")
     y = y if classes else y.astype(float)
@@ -79,7 +88,6 @@ def main(argv=None):
     messages = [str(each.message) for each in caught]
     for message in {re.sub(r"\d", "", text): text for text in messages}.values():
         print(f"\nWarning: {message}")  # once for all fits, which differ in numbers of rows
-    return 0
 
 
 def require(condition, message):

@@ -260,7 +260,7 @@ def test_the_error_names_where_it_cannot_write(name, message, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("existing", [None, "earlier"])
-def test_an_interrupted_demo_leaves_the_file_as_it_was(existing, tmp_path, monkeypatch):
+def test_an_interrupted_demo_leaves_the_file_as_it_was(existing, tmp_path, monkeypatch, capsys):
     def interrupt(X, y, classes):
         raise KeyboardInterrupt
 
@@ -268,8 +268,8 @@ def test_an_interrupted_demo_leaves_the_file_as_it_was(existing, tmp_path, monke
     if existing:
         page.write_text(existing)
     monkeypatch.setattr(demo, "compare", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        demo.main(["--output", str(page), "--force"])
+    assert demo.main(["--output", str(page), "--force"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
     assert [each.read_text() for each in tmp_path.iterdir()] == [existing] * bool(existing)
 
 

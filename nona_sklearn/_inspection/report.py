@@ -331,7 +331,9 @@ def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
     if y_true is not None:
         raise ValueError(f"y_true must be None with row, whose target is known, got {y_true!r}")
     if features is None:
-        raise ValueError(f"row needs features, got row={row!r:.100} without them")
+        raise ValueError(
+            f"row needs features, the table given to fit, got row={row!r:.100} without them"
+        )
     bank = model.estimator.bank_
     if bank.time is not None and bank.time.column is None:
         raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
