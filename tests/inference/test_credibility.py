@@ -43,7 +43,6 @@ def heads(reg):
 # -- of predictions ------------------------------------------------------------------------
 
 
-@pytest.mark.numeric
 def test_the_credibility_on_paper():
     """Ranks from their mean are -1.5, -0.5, 0.5, 1.5, and those of the truth -1.5, 0.5, -0.5, 1.5.
 
@@ -78,7 +77,6 @@ def test_what_is_predicted_of_a_skewed_target_is_credible():
     assert float(found) > 0.9
 
 
-@pytest.mark.numeric
 def test_weights_count_in_slope_and_error():
     """Ranks are from their weighted mean; one factor of all weights changes nothing."""
     predictions, truth = [1.0, 2.0, 4.0, 100.0], [-7.0, 3.0, 2.5, 4.0]
