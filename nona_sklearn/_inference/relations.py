@@ -120,10 +120,10 @@ def unknown_excess(
 ) -> tuple[float, ...]:
     """By how much errors exceed the predicted variance where a level is unknown.
 
-    For each category, relative to that variance, and 0 if they do not exceed it: the distributions
-    widened by the root of 1 plus this excess cover a share COVERAGE of the rows by their central
-    interval, if they are normal. Rows are predicted as if their level were unknown, without the
-    rows that share it. A new level may be like any of them, so that each counts the same. Their
+    The excess of each category is relative to that variance, and 0 if there is none. Normal
+    distributions that are wider by the root of 1 plus the excess cover a share COVERAGE of the
+    rows by their central intervals. Rows are predicted as if their level were unknown, without
+    the rows that share it. A new level may be like any of them, so that each counts the same. The
     variance is that of a query of a new level, which has rows of all levels.
 
     Parameters
@@ -138,15 +138,16 @@ def unknown_excess(
     """
     judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
     rows, found = np.unique(np.concatenate(judged)), []
+    evaluation, calibration = evaluate_rows(head, bank, rows), bank.calibration or Calibration()
     least = EXACT**0.5 * _spread(bank.targets).cpu().numpy()
     for j, of_rows in enumerate(levels.T):
         if len(np.unique(of_rows)) < 2:
             found.append(0.0)
             continue
-        query = replace(evaluate_rows(head, bank, rows), query=embed_unknown(j, rows))
+        query = replace(evaluation, query=embed_unknown(j, rows))
         without = _without(query, Relation(labels=of_rows), rows)
         errors = (bank.targets[rows] - without.mean()).reshape(len(rows), -1).cpu().numpy()
-        deviations = Distribution(query, bank.calibration or Calibration()).unbounded_std()
+        deviations = Distribution(query, calibration).unbounded_std()
         ratios = np.abs(errors) / np.maximum(deviations.reshape(errors.shape), least)
         own = np.unique(of_rows[rows], return_inverse=True)[1]
         weights = np.broadcast_to(1 / np.bincount(own)[own, None], ratios.shape)
@@ -154,8 +155,8 @@ def unknown_excess(
         if not some.any():
             found.append(0.0)
             continue
-        ratios = weighted_quantiles(ratios[some], torch.from_numpy(weights[some]))
-        factor = np.quantile(ratios, COVERAGE, method="higher") / ndtri((1 + COVERAGE) / 2)
+        alike = weighted_quantiles(ratios[some], torch.from_numpy(weights[some]))
+        factor = np.quantile(alike, COVERAGE, method="higher") / ndtri((1 + COVERAGE) / 2)
         found.append(max(float(factor) ** 2 - 1, 0.0))
     return tuple(found)
 
@@ -184,14 +185,10 @@ def _squared_errors(
     judged = judged_rows(bank, splits, N_ROWS)
     for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
         evaluation = _without(evaluate_rows(own, own_bank, rows), relation, rows)
-        residual = bank.targets[rows] - replace(evaluation, query=query[rows]).mean()
-        found.append(_squares(residual, _spread(bank.targets)))
+        evaluation = replace(evaluation, query=query[rows])
+        residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
+        found.append((residual / _spread(bank.targets)).square().mean(dim=1).cpu().numpy())
     return np.concatenate(found)
-
-
-def _squares(errors: Tensor, spread: Tensor) -> np.ndarray:
-    """Mean squares over outputs, in units of their spread, (q,)."""
-    return (errors.reshape(len(errors), -1) / spread).square().mean(dim=1).cpu().numpy()
 
 
 def _spread(targets: Tensor) -> Tensor:
