@@ -1,8 +1,10 @@
 """Settings and fixtures of all tests and of the examples in the documentation."""
 
 import os
+import random
 import signal
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import hypothesis
@@ -53,6 +55,13 @@ def pytest_addoption(parser):
         metavar="SEED",
         help=f"multiply every initial weight by 1 + {PERTURBATION:g} * normal noise. A verdict "
         "that this changes depends on the processor, too",
+    )
+    parser.addoption(
+        "--cases",
+        type=int,
+        metavar="N",
+        help="run N cases at most of each parametrised test, others with another --perturb; all "
+        "cases of a test that is marked every_case",
     )
 
 
@@ -105,9 +114,27 @@ def start_order(item):
     return next((i for i, page in enumerate(FIRST_PAGES) if page in file), len(FIRST_PAGES))
 
 
+def select_cases(config, items):
+    """Deselect all but some cases of each parametrised test, the same in each process."""
+    tests = defaultdict(list)
+    for item in items:
+        if not item.get_closest_marker("every_case"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    n_cases, seed = config.getoption("--cases"), config.getoption("--perturb")
+    left_out = []
+    for name, cases in tests.items():
+        random.Random(f"{name} {seed}").shuffle(cases)
+        left_out += cases[n_cases:]
+    config.hook.pytest_deselected(items=left_out)
+    gone = {*left_out}
+    items[:] = [item for item in items if item not in gone]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Mark pages and docstrings, skip slow tests unless they are selected, and sort."""
+    if config.getoption("--cases") is not None:
+        select_cases(config, items)
     selected = "slow" in config.getoption("markexpr")
     for item in items:
         if isinstance(item, pytest.DoctestItem):

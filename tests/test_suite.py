@@ -4,6 +4,7 @@ import copy
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -138,6 +139,43 @@ def test_slow_tests_are_run_only_if_selected(pytester, arguments, passed, skippe
     done.assert_outcomes(passed=passed, skipped=skipped)
     if skipped:
         done.stdout.fnmatch_lines(["*slow: ask for it with -m slow*"])
+
+
+CASES = """
+import pytest
+
+@pytest.mark.parametrize("i", range(20))
+def test_cases(i):
+    pass
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("i", range(5))
+def test_cases_of_a_library(i):
+    pass
+
+def test_alone():
+    pass
+"""
+
+
+def test_some_cases_of_each_test_depend_on_the_seed_alone(pytester, monkeypatch):
+    monkeypatch.setattr(fitting, "train_networks", fitting.train_networks)  # which --perturb sets
+    pytester.makeconftest((ROOT / "conftest.py").read_text())
+    pytester.makepyfile(test_it=CASES)
+
+    def names(*options):
+        """Return which of the twenty cases run, and how many tests."""
+        done = pytester.runpytest_inprocess(
+            *CONFIGURATION, "--rootdir=.", "--collect-only", "-q", *options, "test_it.py"
+        )
+        found = [line for line in done.outlines if "::" in line]
+        return {line for line in found if "::test_cases[" in line}, len(found)
+
+    assert names() == (mock.ANY, 26)
+    some, n_tests = names("--cases=3")
+    assert (len(some), n_tests) == (3, 9)
+    assert names("--cases=3") == (some, n_tests)
+    assert names("--cases=3", "--perturb=1")[0] != some
 
 
 def test_perturbed_starts_differ_in_their_last_digits(monkeypatch):

@@ -406,7 +406,7 @@ def cases(draw, kind):
     table = draw(form(n_rows + n_unseen, n_columns))
     y = draw((classes if kind in CLASSIFIERS else targets)(n_rows))
     given = draw(parameters(kind)) | draw(parameters_of_data(kind, table, y))
-    if draw(st.integers(0, 3)):  # mostly without what is refused whatever the data are
+    if draw(st.integers(0, 7)) < 7:  # mostly without what is refused whatever the data are
         given = {name: value for name, value in given.items() if name not in contradictory(given)}
     return Case(
         kind,
@@ -425,6 +425,8 @@ def contradictory(given):
         names.add("hidden_layer_sizes")
     if "weighting" in given and make_weighting(given["weighting"]).n_neighbors is not None:
         names.add("n_neighbors")
+    if not isinstance(given.get("n_neighbors"), Integral):
+        names.add("algorithm")  # trees find a number of rows
     return names
 
 

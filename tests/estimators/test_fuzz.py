@@ -33,7 +33,7 @@ from nona_sklearn._inference.explanation import NEGLIGIBLE
 from nona_sklearn._network.trend import WithTrend
 from nona_sklearn._training import ensemble
 
-N_EXAMPLES, FEW_EXAMPLES = 125, 6  # of each estimator
+N_EXAMPLES = 100  # of each estimator
 EACH = pytest.mark.parametrize(
     "kind",
     [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier],
@@ -418,13 +418,6 @@ def try_cases(kind, n_examples, folder):
 
     every_promise_is_kept()
     return outcomes
-
-
-@pytest.mark.slow
-@SILENCED
-@EACH
-def test_a_few_random_cases(kind, tmp_path):
-    try_cases(kind, FEW_EXAMPLES, tmp_path)
 
 
 @pytest.mark.first

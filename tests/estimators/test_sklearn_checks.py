@@ -35,6 +35,7 @@ from nona_sklearn import (
 
 pytestmark = [
     pytest.mark.first,
+    pytest.mark.every_case,
     # The targets of some checks are random.
     pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better"),
     pytest.mark.filterwarnings("ignore:y holds one class only"),
