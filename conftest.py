@@ -7,6 +7,10 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+# Of each process, and of those that tests start, which share the cores: tensors are small. Before
+# NumPy and torch are imported; CI also computes with two.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import numpy as np
 import pytest
@@ -32,8 +36,7 @@ SLOW_PAGES = {
 FIRST_PAGES = ["/displays", "regressors.py", ".md"]
 
 SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
-# The tests' tensors are too small to share; CI also computes with two.
-N_THREADS = int(os.environ.get("OMP_NUM_THREADS", 1))
+N_THREADS = int(os.environ["OMP_NUM_THREADS"])
 
 # The same examples on every machine, and no deadline, so that a slow CI is not flaky.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)

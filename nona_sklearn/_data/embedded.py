@@ -17,13 +17,13 @@ class Embedded:
     labels: np.ndarray | None = None  # (n_queries,), their labels in the index of their table
     ids: Tensor | None = None  # (n_queries,), of rows of the bank, each predicted without itself
     times: Tensor | None = None  # (n_queries,), before which neighbours are
-    widths: Tensor | None = None  # (n_queries, 1), of distributions, as factors
+    added: Tensor | None = None  # (n_queries, n_outputs), variances that unknown levels add
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def __getitem__(self, rows: np.ndarray) -> Embedded:
         """Select some of the queries."""
-        names = "embeddings", "labels", "ids", "times", "widths"
+        names = "embeddings", "labels", "ids", "times", "added"
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{k: part[rows] for k, part in parts.items() if part is not None})

@@ -17,6 +17,7 @@ from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
+from .._inference.relations import in_units_of
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -38,9 +39,10 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .fitting import embed, excess_of_unknown, fit_networks
+from .fitting import embed, fit_networks, variances_of_unknown
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
+    added_variances,
     embedded,
     evaluate,
     fitted_snapshot,
@@ -49,7 +51,6 @@ from .queries import (
     nearest,
     refuse_targets_alone,
     times_of,
-    widths_of,
 )
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     _doc_link_template = Documented._doc_link_template
     _doc_link_url_param_generator = Documented._doc_link_url_param_generator
 
-    #: Of each category; files of earlier versions hold none.
-    _excess_of_unknown: tuple[float, ...] = ()
+    #: That unknown levels add, of each category and output; files of earlier versions have none.
+    _variances_of_unknown: tuple[tuple[float, ...], ...] = ()
 
     def _architecture(self):
         """The input, the networks and the training that the parameters mean."""
@@ -226,7 +227,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         self.bank_ = bank
         self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
-        self._excess_of_unknown = excess_of_unknown(self, data, splits)
+        self._variances_of_unknown = variances_of_unknown(self, data, splits)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
@@ -284,7 +285,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         fitted = fitted_snapshot(self)
         embeddings = embedded(fitted, X)  # X is valid
-        of_queries = {"times": times_of(fitted, X), "widths": widths_of(fitted, X)}
+        of_queries = {"times": times_of(fitted, X), "added": added_variances(fitted, X)}
         return Embedded(embeddings, fitted.network_, labels_of(X), **of_queries)
 
     def transform(self, X: Any) -> np.ndarray:
@@ -977,7 +978,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         warn_of_other_order(bank=Names(self.bank_.names), y=y)
-        edit(self, lambda fitted: replacement_of_targets(fitted, y))
+        before, after = edit(self, lambda fitted: replacement_of_targets(fitted, y))
+        if self.bank_ is after:  # and no other thread has ended a fit since
+            self._variances_of_unknown = in_units_of(after, self._variances_of_unknown, before)
         return self
 
     def compress(self, n_neighbors: int, X: Any = None) -> Self:

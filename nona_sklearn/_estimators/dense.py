@@ -90,7 +90,7 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     embed = NeighborEstimator.embed
     transform = NeighborEstimator.transform
     n_estimators_ = NeighborEstimator.n_estimators_
-    _excess_of_unknown = NeighborEstimator._excess_of_unknown
+    _variances_of_unknown = NeighborEstimator._variances_of_unknown
     best_loss_ = NeighborEstimator.best_loss_
     get_feature_names_out = NeighborEstimator.get_feature_names_out
 

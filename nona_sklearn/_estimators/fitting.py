@@ -20,7 +20,7 @@ from .._data.splits import Split
 from .._data.tables import column_named, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
-from .._inference.relations import unknown_excess
+from .._inference.relations import unknown_variances
 from .._network.network import NeighborNetwork, average
 from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
@@ -268,13 +268,10 @@ def embed_unknown(
     return embed(estimator.network_, torch.where(unknown, typical, X[rows]))
 
 
-def excess_of_unknown(
+def variances_of_unknown(
     estimator: Any, data: TrainingData, splits: list[Split]
-) -> tuple[float, ...]:
-    """By how much squared errors of a regressor are larger where a level is unknown.
-
-    Relative to those of other rows, for each category.
-    """
+) -> tuple[tuple[float, ...], ...]:
+    """What an unknown level adds to a regressor's variance, for each category and output."""
     if data.levels is None or not is_regressor(estimator):
         return ()
     assert isinstance(data.sample.X, Tensor)  # a table
@@ -284,7 +281,7 @@ def excess_of_unknown(
         rare = np.flatnonzero(levels[:, j] < 0)
         return embed_unknown(estimator, X, columns[j], rows, rare)
 
-    return unknown_excess(estimator.network_.head, estimator.bank_, splits, levels, embed_rows)
+    return unknown_variances(estimator.network_.head, estimator.bank_, splits, levels, embed_rows)
 
 
 def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:

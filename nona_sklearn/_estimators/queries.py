@@ -85,22 +85,22 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
 
 
 def query_blocks(
-    fitted: Any, X: Any, with_widths: bool
+    fitted: Any, X: Any, with_added: bool
 ) -> Iterator[tuple[Tensor | Rows, Tensor | None, Tensor | None]]:
-    """Validate queries: blocks of the input of the network, with times and widths if any.
+    """Validate queries: blocks of the input of the network, with times and added if any.
 
     Widths are for distributions alone, since levels are read for them.
     """
-    times, widths, start = None, None, 0
+    times, added, start = None, None, 0
     for block in input_blocks(fitted, X):
         if start == 0:  # X is valid
             times = times_of(fitted, X)
-            widths = widths_of(fitted, X) if with_widths else None
+            added = added_variances(fitted, X) if with_added else None
         rows = slice(start, start + len(block))
         yield (
             block,
             None if times is None else times[rows],
-            None if widths is None else widths[rows],
+            None if added is None else added[rows],
         )
         start = rows.stop
 
@@ -116,29 +116,24 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
 
 
-def widths_of(fitted: Any, X: Any) -> Tensor | None:
-    """Factors of the widths of distributions, (n_queries, 1), of valid queries; None: all are 1.
+def added_variances(fitted: Any, X: Any) -> Tensor | None:
+    """Variances that unknown levels add to distributions, (n_queries, n_outputs); None: none do.
 
-    Unknown levels make them wider.
+    Queries are valid.
     """
     if isinstance(X, Embedded):
-        return X.widths
-    excess = excess_of(fitted)
-    unknown = None if excess is None else _fitted_input(fitted).unknown_levels(X)
-    if excess is None or unknown is None or not unknown.any():
+        return X.added
+    variances = variances_of(fitted)
+    unknown = None if variances is None else _fitted_input(fitted).unknown_levels(X)
+    if variances is None or unknown is None or not unknown.any():
         return None
-    return widths_by(torch.from_numpy(unknown), excess).to(fitted.bank_.embeddings.device)
+    return (torch.from_numpy(unknown).double() @ variances).to(fitted.bank_.embeddings.device)
 
 
-def excess_of(fitted: Any) -> Tensor | None:
-    """What an unknown level of each category adds to the squared error; None, if nothing."""
-    excess = fitted._excess_of_unknown
-    return torch.tensor(excess, dtype=torch.float64) if any(excess) else None
-
-
-def widths_by(unknown: Tensor, excess: Tensor) -> Tensor:
-    """Factors of widths, (n, 1), of rows whose levels are unknown or not, (n, n_categories)."""
-    return (1 + unknown.double() @ excess).sqrt()[:, None]
+def variances_of(fitted: Any) -> Tensor | None:
+    """What an unknown level of each category adds, (n_categories, n_outputs); None: nothing."""
+    variances = fitted._variances_of_unknown
+    return torch.tensor(variances, dtype=torch.float64) if any(map(any, variances)) else None
 
 
 def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
@@ -167,11 +162,11 @@ def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
     return found.to(fitted.bank_.embeddings.device)
 
 
-def evaluate(estimator: Any, X: Any, *, with_widths: bool = False) -> tuple[Any, Evaluation]:
+def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, Evaluation]:
     """Evaluate queries on the bank; None: the bank's own rows, each without itself.
 
     What else a result depends on is to be read from the snapshot that comes with it. Distributions
-    need the widths of the queries, too.
+    need the added of the queries, too.
     """
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
@@ -184,24 +179,24 @@ def evaluate(estimator: Any, X: Any, *, with_widths: bool = False) -> tuple[Any,
     if X is None:
         return fitted, bank.evaluate(head)
     evaluation = bank.evaluate(head, query, limits=times_of(fitted, X))
-    return fitted, replace(evaluation, widths=widths_of(fitted, X) if with_widths else None)
+    return fitted, replace(evaluation, added=added_variances(fitted, X) if with_added else None)
 
 
 def evaluate_in_blocks(
-    estimator: Any, X: Any, *, with_widths: bool = False
+    estimator: Any, X: Any, *, with_added: bool = False
 ) -> tuple[Any, Iterator[Evaluation]]:
     """Evaluate some queries at a time, so that memory does not grow with their number."""
     if X is None or isinstance(X, Embedded):
-        fitted, evaluation = evaluate(estimator, X, with_widths=with_widths)
+        fitted, evaluation = evaluate(estimator, X, with_added=with_added)
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
     evaluations = (
         replace(
             bank.evaluate(network.head, embed_queries(network, block), limits=limits),
-            widths=widths,
+            added=added,
         )
-        for block, limits, widths in query_blocks(fitted, X, with_widths)
+        for block, limits, added in query_blocks(fitted, X, with_added)
     )
     return fitted, _with_progress(evaluations, X, fitted.verbose)
 

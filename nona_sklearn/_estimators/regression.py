@@ -114,7 +114,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         check_return_std(return_std, quantiles)
         if quantiles is not None:
             return self.predict_quantiles(X, quantiles)
-        fitted, evaluations = evaluate_in_blocks(self, X, with_widths=return_std)
+        fitted, evaluations = evaluate_in_blocks(self, X, with_added=return_std)
         decode = fitted.targets_.decode
         if not return_std:
             return concatenate_stream(decode(evaluation.mean()) for evaluation in evaluations)
@@ -492,7 +492,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return found.columns() | found.target_columns()
 
     def _distribution(self, X) -> Distribution:
-        fitted, evaluation = evaluate(self, X, with_widths=True)
+        fitted, evaluation = evaluate(self, X, with_added=True)
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 

@@ -274,20 +274,25 @@ class Smoothed:
 
 
 class Widened:
-    """Distributions as :class:`Empirical`, by factors (q, 1) as wide about their means."""
+    """Distributions as :class:`Empirical`, stretched about their means by variances (q, 1)."""
 
-    def __init__(self, distribution: Empirical | Smoothed, factor: Tensor):
-        self.distribution, self.factor = distribution, factor
+    def __init__(self, distribution: Empirical | Smoothed, added: Tensor):
+        self.distribution, self.added = distribution, added
+
+    def factor(self, weights: Tensor) -> Tensor:
+        """By what factor they are stretched, (q, 1)."""
+        variance = self.distribution.std(weights).square()
+        return (1 + self.added / variance.clamp_min(torch.finfo(variance.dtype).tiny)).sqrt()
 
     def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
         if limits is not None:
             low, high = (self._narrow(weights, limit) for limit in limits)
             limits = low, high
-        return self.factor * self.distribution.std(weights, limits)
+        return self.factor(weights) * self.distribution.std(weights, limits)
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
         mean = weighted_mean(weights, self.distribution.values)
-        return mean + self.factor * (self.distribution.quantiles(weights, levels) - mean)
+        return mean + self.factor(weights) * (self.distribution.quantiles(weights, levels) - mean)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
         return self.distribution.cdf(weights, self._narrow(weights, points))
@@ -295,7 +300,7 @@ class Widened:
     def _narrow(self, weights: Tensor, points: Tensor) -> Tensor:
         """Where points (q, k) are before the distributions are widened."""
         mean = weighted_mean(weights, self.distribution.values)
-        return mean + (points - mean) / self.factor
+        return mean + (points - mean) / self.factor(weights)
 
 
 def output_noises(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
@@ -354,11 +359,9 @@ class Distribution:
 
     def quantiles(self, levels: Tensor) -> np.ndarray:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
-        return self._join_blocks(lambda rows, widths: self.quantiles_of(rows, widths, levels))
+        return self._join_blocks(lambda rows, added: self.quantiles_of(rows, added, levels))
 
-    def quantiles_of(
-        self, weighted: WeightedRows, widths: Tensor | None, levels: Tensor
-    ) -> Tensor:
+    def quantiles_of(self, weighted: WeightedRows, added: Tensor | None, levels: Tensor) -> Tensor:
         """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs).
 
         Levels are (k,), or (q, k, n_outputs) if each query and output has its own.
@@ -366,7 +369,7 @@ class Distribution:
         of_outputs = iter(levels.unbind(2) if levels.ndim == 3 else [levels] * len(self.noises))
         return self._of_outputs(
             weighted,
-            widths,
+            added,
             lambda distribution, weights, shift: self.head.possible(
                 shift + distribution.quantiles(weights, next(of_outputs).to(weights))
             ),
@@ -402,7 +405,7 @@ class Distribution:
         levels = self.calibration._draw_levels(random_state, shape)
 
         def draw(queries, weighted):
-            return self.quantiles_of(weighted, self._widths_of(queries), levels[queries]).mT
+            return self.quantiles_of(weighted, self._added_to(queries), levels[queries]).mT
 
         return draw
 
@@ -429,19 +432,20 @@ class Distribution:
             shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
             drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
-            if (widths := self._widths_of(queries)) is not None:
+            if (added := self._added_to(queries)) is not None:
                 mean = _means(weighted.weights(), values)[:, None]
-                drawn = mean + widths[:, None] * (drawn - mean)
+                factors = self._of_outputs(weighted, added, lambda own, w, _: own.factor(w))
+                drawn = mean + factors * (drawn - mean)
             return self.head.possible(drawn).mT
 
         return draw
 
     def _describe(self, describe: Callable[..., Tensor]) -> np.ndarray:
         """Apply a function to each output's distribution, weights (q, n) and shift (q, 1)."""
-        return self._join_blocks(lambda rows, widths: self._of_outputs(rows, widths, describe))
+        return self._join_blocks(lambda rows, added: self._of_outputs(rows, added, describe))
 
     def _of_outputs(
-        self, weighted: WeightedRows, widths: Tensor | None, describe: Callable[..., Tensor]
+        self, weighted: WeightedRows, added: Tensor | None, describe: Callable[..., Tensor]
     ) -> Tensor:
         """:meth:`_describe` the queries of some weighted rows, (q, k, n_outputs)."""
         weights = weighted.weights(self.power)
@@ -454,7 +458,7 @@ class Distribution:
             distribution: Empirical | Smoothed = Empirical(values)
             if noise is not None and at_points is not None:
                 distribution = Smoothed(values, mean, noise, at_points)
-            widened = distribution if widths is None else Widened(distribution, widths)
+            widened = distribution if added is None else Widened(distribution, added[:, [j]])
             results.append(describe(widened, weights, shifts[:, [j]]))
         return torch.stack(results, dim=2)
 
@@ -463,19 +467,19 @@ class Distribution:
     ) -> np.ndarray:
         """Join what a function returns for each block of weighted rows, (q, k, n_outputs).
 
-        It takes the factors of their widths, (q, 1), too.
+        It takes the variances that are added to theirs, (q, n_outputs), too.
         """
 
         def of_block(queries: slice, weighted: WeightedRows) -> Tensor:
-            return function(weighted, self._widths_of(queries))
+            return function(weighted, self._added_to(queries))
 
         blocks = self.evaluation.map_weighted_rows(of_block, precise=True)
         return self._join(blocks, output_axis=2)
 
-    def _widths_of(self, queries: slice) -> Tensor | None:
-        """Factors (q, 1) of the widths of some queries; None if all are 1."""
-        widths = self.evaluation.widths
-        return None if widths is None else widths[queries]
+    def _added_to(self, queries: slice) -> Tensor | None:
+        """Variances that are added to those of some queries, (q, n_outputs); None: none are."""
+        added = self.evaluation.added
+        return None if added is None else added[queries]
 
     def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
         results = torch.cat(blocks).cpu().numpy()

@@ -54,8 +54,8 @@ class Evaluation:
         The excluded pairs; None: no pair is excluded.
     candidates : tuple of Candidates, optional
         The rows that can have weight, for each network; None: they are searched.
-    widths : Tensor of shape (q, 1), optional
-        By what factors predictive distributions are wider than calibrated ones; None: by none.
+    added : Tensor of shape (q, n_outputs), optional
+        Variances that calibrated distributions are stretched by; None: by none.
     """
 
     head: NONAHead | AverageHead
@@ -63,7 +63,7 @@ class Evaluation:
     query: Tensor
     exclusion: Exclusion | None = None
     candidates: tuple[Candidates, ...] | None = None
-    widths: Tensor | None = None
+    added: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -73,9 +73,9 @@ class Evaluation:
         exclusion = None if self.exclusion is None else self.exclusion[rows]
         rows = torch.as_tensor(rows)
         candidates = self.candidates and tuple(each[rows] for each in self.candidates)
-        widths = None if self.widths is None else self.widths[rows]
+        added = None if self.added is None else self.added[rows]
         some = Evaluation(
-            self.head, self.neighbors, self.query[rows], exclusion, candidates, widths
+            self.head, self.neighbors, self.query[rows], exclusion, candidates, added
         )
         if self._found is not None:
             vars(some)["_found"] = tuple(each[rows] for each in self._found)

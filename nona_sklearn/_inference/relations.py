@@ -111,20 +111,19 @@ def judged_rows(bank: NeighborBank, splits: list[Split], n_rows: int) -> list[np
     return [np.sort(rows[: n_rows // len(splits)]) for rows in each]
 
 
-def unknown_excess(
+def unknown_variances(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[Split],
     levels: np.ndarray,
     embed_unknown: Callable[[int, np.ndarray], Tensor],
-) -> tuple[float, ...]:
-    """By how much errors exceed the predicted variance where a level is unknown.
+) -> tuple[tuple[float, ...], ...]:
+    """What the variance of each output lacks where a level of each category is unknown.
 
-    The excess of each category is relative to that variance, and 0 if there is none. Normal
-    distributions that are wider by the root of 1 plus the excess cover a share COVERAGE of the
-    rows by their central intervals. Rows are predicted as if their level were unknown, without
-    the rows that share it. A new level may be like any of them, so that each counts the same. The
-    variance is that of a query of a new level, which has rows of all levels.
+    Normal distributions with so much more variance cover a share COVERAGE of the rows by their
+    central intervals. Rows are predicted as if their level were unknown, without the rows that
+    share it. A new level may be like any of them, so that each counts the same. The variance is
+    that of a query of a new level, which has rows of all levels.
 
     Parameters
     ----------
@@ -139,26 +138,35 @@ def unknown_excess(
     judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
     rows, found = np.unique(np.concatenate(judged)), []
     evaluation, calibration = evaluate_rows(head, bank, rows), bank.calibration or Calibration()
-    least = EXACT**0.5 * _spread(bank.targets).cpu().numpy()
+    n_outputs, deviation = bank.neighbors.columns.shape[1], ndtri((1 + COVERAGE) / 2)
     for j, of_rows in enumerate(levels.T):
-        if len(np.unique(of_rows)) < 2:
-            found.append(0.0)
-            continue
         query = replace(evaluation, query=embed_unknown(j, rows))
         without = _without(query, Relation(labels=of_rows), rows)
         errors = (bank.targets[rows] - without.mean()).reshape(len(rows), -1).cpu().numpy()
-        deviations = Distribution(query, calibration).unbounded_std()
-        ratios = np.abs(errors) / np.maximum(deviations.reshape(errors.shape), least)
-        own = np.unique(of_rows[rows], return_inverse=True)[1]
-        weights = np.broadcast_to(1 / np.bincount(own)[own, None], ratios.shape)
-        some = np.isfinite(ratios)  # those that have neighbours
-        if not some.any():
-            found.append(0.0)
+        some = np.isfinite(errors).all(axis=1)  # those that have neighbours
+        if len(np.unique(of_rows)) < 2 or not some.any():
+            found.append((0.0,) * n_outputs)
             continue
-        alike = weighted_quantiles(ratios[some], torch.from_numpy(weights[some]))
-        factor = np.quantile(alike, COVERAGE, method="higher") / ndtri((1 + COVERAGE) / 2)
-        found.append(max(float(factor) ** 2 - 1, 0.0))
+        std = Distribution(query, calibration).unbounded_std().reshape(errors.shape)
+        lacking = ((errors / deviation) ** 2 - std**2)[some]
+        own = np.unique(of_rows[rows[some]], return_inverse=True)[1]
+        weights = torch.from_numpy(1 / np.bincount(own)[own])
+        each = (weighted_quantiles(output, weights) for output in lacking.T)
+        found.append(
+            tuple(max(float(np.quantile(q, COVERAGE, method="higher")), 0.0) for q in each)
+        )
     return tuple(found)
+
+
+def in_units_of(
+    bank: NeighborBank, variances: tuple[tuple[float, ...], ...], before: NeighborBank
+) -> tuple[tuple[float, ...], ...]:
+    """:func:`unknown_variances` for a bank that has other targets than before, of all outputs."""
+    if not variances:
+        return variances
+    old, new = (_spread(each.neighbors.columns).square() for each in (before, bank))
+    shares = (torch.tensor(variances).to(old) / old).mean(dim=1, keepdim=True)
+    return tuple(map(tuple, (shares * new).tolist()))
 
 
 def _without(evaluation: Evaluation, relation: Relation, rows: np.ndarray) -> Evaluation:

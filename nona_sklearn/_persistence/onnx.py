@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
-from .._estimators.queries import excess_of, widths_by
+from .._estimators.queries import variances_of
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
@@ -187,7 +187,7 @@ class Graph(nn.Module):
     embeddings: Tensor
     values: Tensor
     levels: Tensor
-    excess: Tensor | None
+    of_unknown: Tensor | None
     log_prior: Tensor | None
     adjustment_scale: Tensor | None
 
@@ -212,7 +212,7 @@ class Graph(nn.Module):
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
         self.register_buffer("levels", levels)
-        self.register_buffer("excess", excess_of(estimator))
+        self.register_buffer("of_unknown", variances_of(estimator))
         self.distribution = None
         if levels is not None:
             nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0])
@@ -228,10 +228,10 @@ class Graph(nn.Module):
         outputs = self._in_shape_of_values(mean), heaviest, self.ids[positions]
         if self.distribution is None:
             return outputs
-        widths = None
-        if self.excess is not None:
-            widths = widths_by(self.encoding.unknown_levels(*inputs), self.excess)
-        quantiles = self.distribution.quantiles_of(rows, widths, self.levels)
+        added = None
+        if self.of_unknown is not None:
+            added = self.encoding.unknown_levels(*inputs).double() @ self.of_unknown
+        quantiles = self.distribution.quantiles_of(rows, added, self.levels)
         return *outputs, self._in_shape_of_values(quantiles)
 
     def _rows(self, head: NONAHead, query: Tensor, embeddings: Tensor) -> NetworkRows:

@@ -62,7 +62,7 @@ class ShardQuery:
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
     limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
-    widths: Tensor | None = None  # of the queries' distributions, as factors, (q, 1)
+    added: Tensor | None = None  # variances that unknown levels add, (q, n_outputs)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
@@ -92,7 +92,7 @@ class ShardQuery:
         """Evaluate the queries on the rows that can have weight."""
         later = part.neighbors.after(self.limits)
         return Evaluation(
-            self.head, part.neighbors, self.query, later, part.candidates, self.widths
+            self.head, part.neighbors, self.query, later, part.candidates, self.added
         )
 
 

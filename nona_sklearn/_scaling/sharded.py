@@ -490,10 +490,10 @@ class ShardedNeighbors:
     def _embedded(
         self, X, folder: Folder
     ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
-        """Embeddings, ids, limits and widths of queries."""
+        """Embeddings, ids and limits of queries, and the variances that are added to theirs."""
         if X is not None:
-            for block, limits, widths in query_blocks(self.estimator_, X, with_widths=True):
-                yield embed_queries(self.estimator_.network_, block), None, limits, widths
+            for block, limits, added in query_blocks(self.estimator_, X, with_added=True):
+                yield embed_queries(self.estimator_.network_, block), None, limits, added
             return
         held: list[tuple[Tensor, ...]] = []
         for entry in folder.shards:

@@ -62,6 +62,7 @@ def case(request):
     return X, clone(KNN).fit(X, Y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [[2, 1, 0], [1, 2, 0]])
 def test_columns_in_another_order_are_the_same(case, order, tmp_path):
     X, reg = case

@@ -218,6 +218,7 @@ def summed(values, counts):
     return np.add.reduceat(values, np.cumsum(counts) - counts, axis=-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_outputs", [None, 2])
 @pytest.mark.parametrize(
     "estimator",

@@ -232,6 +232,7 @@ def edit_once(reg, X, y):
     return edit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method_name", ["mean", "map_weighted_rows"])
 @pytest.mark.parametrize(
     "evaluate",
@@ -328,6 +329,7 @@ READ = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", READ.values(), ids=READ)
 def test_a_result_is_of_one_fit(plane, read):
     X, X_test, y, _ = plane
@@ -409,6 +411,7 @@ def test_targets_set_meanwhile_are_those_that_added_ones_must_fit(plane, other, 
     assert len(reg.bank_) == len(y)
 
 
+@pytest.mark.slow
 def test_a_fit_does_not_end_during_an_edit(plane):
     X, _, y, _ = plane
     reg = nona().fit(X, y)
@@ -608,6 +611,7 @@ def test_the_default_type_does_not_matter(estimator, plane, request):
     assert torch.get_default_dtype() == torch.float64
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize(
     "surroundings",
@@ -1113,6 +1117,7 @@ def test_predictions_during_a_refit_are_of_the_earlier_fit(plane):
         reg.predict(X_test.to_numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [-300, -90, 60])
 @BOTH
 def test_the_unit_of_a_feature_does_not_matter(plane, estimator, exponent):

@@ -105,6 +105,7 @@ def traces_of(numbers):
         yield number, [repr(number).encode(), repr(float(np.float32(number))).encode()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_time", [True, False], ids=["times", "groups"])
 @pytest.mark.parametrize(
     "estimator",

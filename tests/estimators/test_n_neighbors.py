@@ -127,6 +127,7 @@ def test_softstep_is_capped_at_the_number(kind):
         assert knn.n_nonzero_weights(X[:50]).max() <= 4
 
 
+@pytest.mark.slow
 @OF_NONA
 @pytest.mark.parametrize("weighting", ["entmax", "sparsemax", "softpick"])
 def test_weightings_that_end_may_be_capped_further(kind, weighting):

@@ -432,6 +432,7 @@ def test_extreme_features_work(plane):
             assert np.isfinite(reg.predict(scale * X_test)).all()
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9])
 def test_a_constant_target_is_predicted(estimator, plane, value):

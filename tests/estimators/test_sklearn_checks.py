@@ -146,6 +146,7 @@ def test_sklearn_checks_of_other_configurations(estimator, check):
 
 # Not check_dataframe_column_names_consistency: our columns may come in any order, see
 # test_features. Two of these checks mix frames and arrays, whereupon scikit-learn itself warns.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names:UserWarning")
 @pytest.mark.parametrize(
     "estimator", [*DEFAULTS, TableEncoder()], ids=lambda estimator: type(estimator).__name__

@@ -296,6 +296,7 @@ def test_first_classes_are_equally_probable(data):
 # -- forms of times ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
     [

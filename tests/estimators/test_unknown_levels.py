@@ -142,17 +142,17 @@ def test_distributions_are_as_much_wider(name, request):
     quantiles = model.predict_quantiles(X, levels)[0]
     np.testing.assert_allclose(model.predict_cdf(X, quantiles)[0], levels, atol=0.02)
     assert model.sample_y(X, 4000).std() == pytest.approx(std[0], rel=0.1)
-    excess = model._excess_of_unknown
+    variances = model._variances_of_unknown
     try:
-        model._excess_of_unknown = ()
+        model._variances_of_unknown = ()
         before, std_before = model.predict(X, return_std=True)
         quantiles_before = model.predict_quantiles(X, levels)[0]
     finally:
-        model._excess_of_unknown = excess
+        model._variances_of_unknown = variances
     assert mean == before
-    factor = (1 + excess[0]) ** 0.5
+    np.testing.assert_allclose(std**2, std_before**2 + variances[0][0])
+    factor = std / std_before
     assert factor > 1.2
-    np.testing.assert_allclose(std, factor * std_before)
     np.testing.assert_allclose(quantiles - mean, factor * (quantiles_before - mean))
 
 
@@ -168,8 +168,9 @@ def test_a_level_without_information_widens_nothing():
     random = np.random.default_rng(1)
     y = TRAIN["a"] + 0.5 * random.normal(size=len(TRAIN))
     model = SoftStepKNeighborsRegressor(20, weighting="uniform", learn_feature_weights=False)
-    (excess,) = model.fit(TRAIN, y)._excess_of_unknown
-    assert excess < 0.6
+    model.fit(TRAIN, y)
+    ((variance,),) = model._variances_of_unknown
+    assert variance < 0.6 * 0.5**2
 
 
 def test_rare_levels_are_as_unknown_ones():
@@ -216,3 +217,15 @@ def test_an_encoder_without_shares_encodes_as_before(regressor):
     vars(encoder.encoders_["categories"]).pop("shares_")
     assert (encoder.transform(UNKNOWN)[:, 1:] == 0).all()
     np.testing.assert_array_equal(encoder.transform(TRAIN), regressor.features_.transform(TRAIN))
+
+
+def test_other_targets_have_intervals_in_their_unit(soft):
+    """Other ones may have another unit, and another number of outputs."""
+    X, copies = UNKNOWN[:3], [deepcopy(soft) for _ in range(3)]
+    factors = [1.0, 1000.0, np.array([[1.0, 1000.0]])]
+    for model, factor in zip(copies, factors, strict=True):
+        model.set_neighbor_targets((Y[:, None] * factor).reshape(len(Y), -1).squeeze())
+    one, thousands, both = (model.predict(X, return_std=True)[1] for model in copies)
+    assert (one > soft.predict(TRAIN[:3], return_std=True)[1]).all()
+    np.testing.assert_allclose(thousands, 1000 * one)
+    np.testing.assert_allclose(both, np.stack([one, thousands], axis=1))

@@ -104,11 +104,14 @@ def test_on_paper():
 
 
 def test_what_is_widened_beyond_a_limit_is_the_limit():
-    """Values 0, 1 and 5 of mean 2 are -2, 0 and 8, twice as far apart, of which -1 to 6 remain."""
-    weights, values, factor, low, high = tensors(
-        [[1 / 3, 1 / 3, 1 / 3]], [[0.0, 1.0, 5.0]], [[2.0]], [[-1.0]], [[6.0]]
+    """Values 0, 1 and 5 of mean 2 are -2, 0 and 8, twice as far apart, of which -1 to 6 remain.
+
+    Their variance is 14 / 3, and becomes four times as large.
+    """
+    weights, values, added, low, high = tensors(
+        [[1 / 3, 1 / 3, 1 / 3]], [[0.0, 1.0, 5.0]], [[14.0]], [[-1.0]], [[6.0]]
     )
-    law = Widened(Empirical(values), factor)
+    law = Widened(Empirical(values), added)
     assert law.std(weights).item() == pytest.approx(np.std([-2, 0, 8]))
     assert law.std(weights, (low, high)).item() == pytest.approx(np.std([-1, 0, 6]))
 

@@ -230,6 +230,7 @@ def test_regressors_predict_weights_times_targets(name, n_estimators):
     assert (reg.neighbor_weights().diagonal() == 0).all()
 
 
+@pytest.mark.slow
 @EACH
 @FITTED
 def test_classifiers_predict_weights_of_classes(name, n_estimators):
@@ -247,6 +248,7 @@ def test_classifiers_predict_weights_of_classes(name, n_estimators):
     )
 
 
+@pytest.mark.slow
 @EACH
 @FITTED
 def test_adjusted_rows_add_up(name, n_estimators):
@@ -327,6 +329,7 @@ def test_calibration_covers_the_errors_of_predictions(name):
     assert max(wide.noise) > max(narrow.noise)
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("classes", [False, True])
 def test_sample_weights_count(name, classes):
@@ -347,6 +350,7 @@ def test_sample_weights_count(name, classes):
     assert found[:, heavy].sum() > alike[:, heavy].sum()
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("classes", [False, True])
 def test_edits_are_a_bank_built_so(name, classes):
@@ -377,6 +381,7 @@ def test_a_compressed_bank_keeps_what_counts(name):
     np.testing.assert_allclose(weights @ y[few.bank_.ids], few.predict(X_test), atol=1e-5)
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("classes", [False, True])
 def test_pickles_clones_and_is_repeatable(name, classes):
@@ -394,6 +399,7 @@ def test_pickles_clones_and_is_repeatable(name, classes):
     assert (np.diff(other.neighbor_weights(X_test).indptr) <= 10).all()  # 5 of each network
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
 @pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])

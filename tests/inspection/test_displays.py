@@ -639,6 +639,7 @@ class TestHistoryDisplay:
         assert kept.get_xydata().tolist() == [[3, 0.5]]
         assert legend_of(ax) == ["training", "kept"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("early_stopping", [True, False])
     @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
     def test_keeps_what_early_stopping_keeps(self, plane, kind, early_stopping, ax):

@@ -104,6 +104,7 @@ def nestings():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nesting", nestings())
 def test_predictions_are_those_of_the_model(houses, nesting):
     """Whatever it is in: contributions sum to the model's own prediction."""

@@ -146,12 +146,14 @@ def test_estimators_of_raw_tables_come_back(estimator, y, tmp_path):
         loaded.predict(TABLE.assign(let="today"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", sorted(WEIGHTINGS))
 def test_each_weighting_comes_back(weighting, tmp_path):
     estimator = NONARegressor(weighting=weighting, softstep="s1", **ONE).fit(X, Y)
     assert_alike(again(estimator, tmp_path), estimator, X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params",
     [

@@ -166,6 +166,7 @@ BOUNDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "y"), BOUNDED, ids=lambda thing: str(thing)[:70] if hasattr(thing, "fit") else ""
 )

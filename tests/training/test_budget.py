@@ -171,6 +171,7 @@ def test_a_tiny_budget_is_an_epoch_of_each_network(estimator, plane, monkeypatch
     assert hasattr(short, "bank_") == hasattr(one, "bank_")
 
 
+@pytest.mark.slow
 @EACH
 def test_a_large_budget_changes_nothing(estimator, plane):
     limited, free = (fit(estimator, plane, max_iter=3, max_time=t) for t in (AGES, None))
@@ -180,6 +181,7 @@ def test_a_large_budget_changes_nothing(estimator, plane):
         assert one | {"dur": 0} == other | {"dur": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("max_time", "epochs"),
     [(12, [4, 4, 4]), (7, [2, 2, 3]), (2.5, [1, 1, 1]), (0.1, [1, 1, 1])],
@@ -234,6 +236,7 @@ def test_networks_of_short_time_on_paper():
         assert Budget(-1.0).n_affordable(5, 4.0, 3) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "n_networks"),
     [

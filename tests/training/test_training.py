@@ -111,6 +111,7 @@ def test_no_row_is_predicted_from_its_own_target(neighbor_pool, step, n_adjusted
             assert influence[1] > 0
 
 
+@pytest.mark.slow
 @POOLS
 @ADJUSTED
 def test_noise_cannot_be_learned(neighbor_pool, n_adjusted):
