@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
@@ -17,7 +18,6 @@ from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
-from .._inference.relations import in_units_of
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -70,9 +70,6 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     _doc_link_module = Documented._doc_link_module
     _doc_link_template = Documented._doc_link_template
     _doc_link_url_param_generator = Documented._doc_link_url_param_generator
-
-    #: That unknown levels add, of each category and output; files of earlier versions have none.
-    _variances_of_unknown: tuple[tuple[float, ...], ...] = ()
 
     def _architecture(self):
         """The input, the networks and the training that the parameters mean."""
@@ -227,7 +224,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         self.bank_ = bank
         self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
-        self._variances_of_unknown = variances_of_unknown(self, data, splits)
+        variances = variances_of_unknown(self, data, splits)
+        self.bank_ = replace(self.bank_, variances_of_unknown=variances)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
@@ -978,9 +976,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         warn_of_other_order(bank=Names(self.bank_.names), y=y)
-        before, after = edit(self, lambda fitted: replacement_of_targets(fitted, y))
-        if self.bank_ is after:  # and no other thread has ended a fit since
-            self._variances_of_unknown = in_units_of(after, self._variances_of_unknown, before)
+        edit(self, lambda fitted: replacement_of_targets(fitted, y))
         return self
 
     def compress(self, n_neighbors: int, X: Any = None) -> Self:

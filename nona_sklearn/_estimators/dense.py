@@ -90,7 +90,6 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     embed = NeighborEstimator.embed
     transform = NeighborEstimator.transform
     n_estimators_ = NeighborEstimator.n_estimators_
-    _variances_of_unknown = NeighborEstimator._variances_of_unknown
     best_loss_ = NeighborEstimator.best_loss_
     get_feature_names_out = NeighborEstimator.get_feature_names_out
 

@@ -21,10 +21,10 @@ from .distribution import Calibration
 from .evaluation import Evaluation
 from .neighbors import Exclusion, Neighbors
 
-#: In a pickle; version 0.2.0 had neither of the last two.
+#: In a pickle; version 0.2.0 had none of the last three.
 PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
-    *("time", "group_names"),
+    *("time", "group_names", "variances_of_unknown"),
 )
 
 
@@ -62,6 +62,8 @@ class NeighborBank:
         Names of the groups, by their numbers; None of a row that is a group by itself.
     levels : int32 Tensor of shape (n, n_categories), optional
         Which level of each category of the table they have; -1: none that is stored.
+    variances_of_unknown : tuple of tuple of float, default=()
+        What an unknown level of each category adds to the variance of each output; (): nothing.
     """
 
     neighbors: Neighbors
@@ -76,6 +78,7 @@ class NeighborBank:
     time: TimeKind | None = None
     group_names: np.ndarray | None = None
     levels: Tensor | None = None
+    variances_of_unknown: tuple[tuple[float, ...], ...] = ()
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -221,9 +224,22 @@ class NeighborBank:
     def with_targets(
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
     ) -> NeighborBank:
-        """Return a bank with other targets, whose adjustments and calibration are invalid."""
-        neighbors = self.neighbors.with_values(targets)
-        return replace(self, neighbors=neighbors, target_names=target_names, calibration=None)
+        """Return a bank with other targets, whose adjustments and calibration are invalid.
+
+        What unknown levels add is the same share of the variance of all targets.
+        """
+        neighbors, variances = self.neighbors.with_values(targets), self.variances_of_unknown
+        if variances:
+            old, new = (_variances(each.columns) for each in (self.neighbors, neighbors))
+            shares = (torch.tensor(variances).to(old) / old).mean(dim=1, keepdim=True)
+            variances = tuple(map(tuple, (shares * new).tolist()))
+        return replace(
+            self,
+            neighbors=neighbors,
+            target_names=target_names,
+            calibration=None,
+            variances_of_unknown=variances,
+        )
 
     # -- pickling ------------------------------------------------------------------------
 
@@ -284,3 +300,9 @@ class NeighborBank:
                 raise ValueError(
                     f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"
                 )
+
+
+def _variances(columns: Tensor) -> Tensor:
+    """Variances of targets (n, n_outputs), 1 where they are all equal."""
+    found = columns.var(dim=0, correction=0)
+    return torch.where(found > 0, found, 1.0)

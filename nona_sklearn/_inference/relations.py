@@ -158,17 +158,6 @@ def unknown_variances(
     return tuple(found)
 
 
-def in_units_of(
-    bank: NeighborBank, variances: tuple[tuple[float, ...], ...], before: NeighborBank
-) -> tuple[tuple[float, ...], ...]:
-    """:func:`unknown_variances` for a bank that has other targets than before, of all outputs."""
-    if not variances:
-        return variances
-    old, new = (_spread(each.neighbors.columns).square() for each in (before, bank))
-    shares = (torch.tensor(variances).to(old) / old).mean(dim=1, keepdim=True)
-    return tuple(map(tuple, (shares * new).tolist()))
-
-
 def _without(evaluation: Evaluation, relation: Relation, rows: np.ndarray) -> Evaluation:
     """An evaluation of some rows of the bank without those related to them, nor later ones."""
     before = evaluation.exclusion

@@ -1,6 +1,7 @@
 """A level that fit did not see holds no information: a typical row, with a wider distribution."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -142,15 +143,15 @@ def test_distributions_are_as_much_wider(name, request):
     quantiles = model.predict_quantiles(X, levels)[0]
     np.testing.assert_allclose(model.predict_cdf(X, quantiles)[0], levels, atol=0.02)
     assert model.sample_y(X, 4000).std() == pytest.approx(std[0], rel=0.1)
-    variances = model._variances_of_unknown
+    bank = model.bank_
     try:
-        model._variances_of_unknown = ()
+        model.bank_ = replace(bank, variances_of_unknown=())
         before, std_before = model.predict(X, return_std=True)
         quantiles_before = model.predict_quantiles(X, levels)[0]
     finally:
-        model._variances_of_unknown = variances
+        model.bank_ = bank
     assert mean == before
-    np.testing.assert_allclose(std**2, std_before**2 + variances[0][0])
+    np.testing.assert_allclose(std**2, std_before**2 + bank.variances_of_unknown[0][0])
     factor = std / std_before
     assert factor > 1.2
     np.testing.assert_allclose(quantiles - mean, factor * (quantiles_before - mean))
@@ -169,7 +170,7 @@ def test_a_level_without_information_widens_nothing():
     y = TRAIN["a"] + 0.5 * random.normal(size=len(TRAIN))
     model = SoftStepKNeighborsRegressor(20, weighting="uniform", learn_feature_weights=False)
     model.fit(TRAIN, y)
-    ((variance,),) = model._variances_of_unknown
+    ((variance,),) = model.bank_.variances_of_unknown
     assert variance < 0.6 * 0.5**2
 
 
