@@ -301,16 +301,18 @@ class NONARegressor(NeighborRegressor):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_diabetes
+    Prices of houses, whose table has categories, gaps and dates:
+
     >>> from nona_sklearn import NONARegressor
-    >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    >>> from nona_sklearn.datasets import load_ames
+    >>> X, y = load_ames(return_X_y=True)
     >>> reg = NONARegressor(n_estimators=2, n_neighbors=10, max_iter=10, random_state=0)
-    >>> round(reg.fit(X[:400], y[:400]).score(X[400:], y[400:]), 1)
-    0.6
+    >>> round(reg.fit(X[:600], y[:600]).score(X[600:1200], y[600:1200]), 1)
+    0.9
 
     Each prediction is the sum of the contributions of ten rows or fewer, whose weights sum to 1:
 
-    >>> table = reg.explain(X[400:401])
+    >>> table = reg.explain(X[600:601])
     >>> list(table)
     ['query', 'neighbor', 'weight', 'target', 'adjusted_target', 'contribution']
     >>> round(float(table["weight"].sum()), 3)

@@ -132,7 +132,7 @@ def added_variances(fitted: Any, X: Any) -> Tensor | None:
 
 def variances_of(fitted: Any) -> Tensor | None:
     """What an unknown level of each category adds, (n_categories, n_outputs); None: nothing."""
-    variances = fitted.bank_.variances_of_unknown
+    variances = fitted.bank_.variances_of_unknown if hasattr(fitted, "bank_") else ()
     return torch.tensor(variances, dtype=torch.float64) if any(map(any, variances)) else None
 
 
