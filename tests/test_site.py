@@ -66,7 +66,7 @@ QUERIES = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """The built site, with the pictures of the gallery."""
     pytest.importorskip("sphinx")

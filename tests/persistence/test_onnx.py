@@ -462,9 +462,9 @@ def mixed():
     return reg.fit(table, np.arange(60.0)), table
 
 
-def without_widths(reg, X, level):
+def without_added(reg, X, level):
     """Quantiles as if no level were unknown."""
-    query = replace(reg.embed(X), widths=None)
+    query = replace(reg.embed(X), added=None)
     return reg.predict_quantiles(query, level)
 
 
@@ -475,7 +475,7 @@ def test_a_raw_table_goes_in(mixed, tmp_path):
     export_onnx(reg, path, quantiles=(0.9, 0.1))
     session = onnxruntime.InferenceSession(path)
     queries = further_rows(raw_table())[MIXED]
-    assert (reg.predict_quantiles(queries, 0.9) != without_widths(reg, queries, 0.9)).any()
+    assert (reg.predict_quantiles(queries, 0.9) != without_added(reg, queries, 0.9)).any()
     for X in (table, queries, queries[:1]):
         outputs = session.run(None, onnx_inputs(reg, X))
         assert_outputs_agree(reg, X, outputs[:3], 5, 0.0)
