@@ -7,8 +7,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-# Of each process, and of those that tests start, which share the cores: tensors are small. Before
-# NumPy and torch are imported; CI also computes with two.
+# Each process computes in one thread, and so do those that tests start: tensors are small, and the
+# processes share the cores. NumPy and torch read it when they are imported. CI also sets two.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis

@@ -87,9 +87,9 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
 def query_blocks(
     fitted: Any, X: Any, with_added: bool
 ) -> Iterator[tuple[Tensor | Rows, Tensor | None, Tensor | None]]:
-    """Validate queries: blocks of the input of the network, with times and added if any.
+    """Validate queries: blocks of the input of the network, with times and added variances if any.
 
-    Widths are for distributions alone, since levels are read for them.
+    The variances are for distributions alone, since levels are read for them.
     """
     times, added, start = None, None, 0
     for block in input_blocks(fitted, X):
@@ -166,7 +166,7 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
     """Evaluate queries on the bank; None: the bank's own rows, each without itself.
 
     What else a result depends on is to be read from the snapshot that comes with it. Distributions
-    need the added of the queries, too.
+    need the added variances of the queries, too.
     """
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head

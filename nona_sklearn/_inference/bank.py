@@ -230,7 +230,7 @@ class NeighborBank:
         """
         neighbors, variances = self.neighbors.with_values(targets), self.variances_of_unknown
         if variances:
-            old, new = (_variances(each.columns) for each in (self.neighbors, neighbors))
+            old, new = (each.spread.square() for each in (self.neighbors, neighbors))
             shares = (torch.tensor(variances).to(old) / old).mean(dim=1, keepdim=True)
             variances = tuple(map(tuple, (shares * new).tolist()))
         return replace(
@@ -300,9 +300,3 @@ class NeighborBank:
                 raise ValueError(
                     f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"
                 )
-
-
-def _variances(columns: Tensor) -> Tensor:
-    """Variances of targets (n, n_outputs), 1 where they are all equal."""
-    found = columns.var(dim=0, correction=0)
-    return torch.where(found > 0, found, 1.0)

@@ -82,6 +82,12 @@ class Neighbors:
         values = self.values.double()
         return values[:, None] if values.ndim == 1 else values
 
+    @property
+    def spread(self) -> Tensor:
+        """Standard deviation of each output's values, (n_outputs,); 1 if they are all equal."""
+        spread = self.columns.std(dim=0)
+        return torch.where(spread > 0, spread, 1.0)
+
     def searched_by(self, algorithm: Any) -> Neighbors:
         """The same neighbours, found by another algorithm; the cache stays valid."""
         if algorithm is self.algorithm:
