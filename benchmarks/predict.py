@@ -206,9 +206,9 @@ def run(args):
     if args.measure:
         measure_memory(*args.measure)
         return
-    n_bank, n_queries, repeats = (1000, 20, 1) if args.quick else (N_BANK, N_QUERIES, 5)
+    n_bank, n_queries, repeats = (200, 20, 1) if args.quick else (N_BANK, N_QUERIES, 5)
     n_small, n_many = (100, 100) if args.quick else (N_SMALL, N_MANY)
-    n_large, n_quantiles = (1000, 20) if args.quick else (N_LARGE, N_QUANTILES)
+    n_large, n_quantiles = (200, 20) if args.quick else (N_LARGE, N_QUANTILES)
     size = f"{n_bank:,} rows × {N_DIMENSIONS}"
     print(f"Processor time on {torch.get_num_threads()} threads")
     knn = "k-NN, scikit-learn brute"

@@ -504,10 +504,9 @@ def blocks(page, language):
 
 @pytest.mark.first
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_code_of_the_front_page_prints_what_it_shows(page, tmp_path):
+def test_the_code_of_the_readme_prints_what_it_shows(tmp_path):
     """Other processors train other networks: the default kernels of torch had an R² of 0.90."""
-    code = "\n".join(blocks(page, "python"))
+    code = "\n".join(blocks("README.md", "python"))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=tmp_path,
@@ -517,12 +516,24 @@ def test_the_code_of_the_front_page_prints_what_it_shows(page, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (shown,) = blocks(page, "text")
+    (shown,) = blocks("README.md", "text")
     shown, printed = (re.findall(r"(.*): R² (.*)", text) for text in (shown, done.stdout))
     assert [name for name, _ in printed] == [name for name, _ in shown]
     for (name, found), (_, expected) in zip(printed, shown, strict=True):
         assert float(found) == pytest.approx(float(expected), abs=0.02), name
     assert "Prediction of price for house 1340" in (tmp_path / "house.html").read_text()
+
+
+def test_the_code_of_the_front_page_is_the_readme_s():
+    """Its lines, but for comments, are lines of the README in the same order: these are run."""
+
+    def statements(page):
+        lines = "\n".join(blocks(page, "python")).splitlines()
+        return [line.split("  #")[0].rstrip() for line in lines if line.strip()]
+
+    lines = iter(statements("README.md"))
+    assert all(line in lines for line in statements("docs/index.md"))
+    assert blocks("docs/index.md", "text") == blocks("README.md", "text")
 
 
 # -- the site's own code -------------------------------------------------------------------

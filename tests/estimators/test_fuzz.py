@@ -33,7 +33,7 @@ from nona_sklearn._inference.explanation import NEGLIGIBLE
 from nona_sklearn._network.trend import WithTrend
 from nona_sklearn._training import ensemble
 
-N_EXAMPLES = 100  # of each estimator
+N_EXAMPLES = 60  # of each estimator
 EACH = pytest.mark.parametrize(
     "kind",
     [NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier],

@@ -31,7 +31,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.calendar import CALENDAR
 from nona_sklearn._data.tables import check_table
-from nona_sklearn._persistence.onnx import to_onnx
+from nona_sklearn._persistence.onnx import Graph, exportable_snapshot, to_onnx
 from nona_sklearn._persistence.onnx_table import Encoding, calendar_parts, input_values, text_of
 from nona_sklearn.similarity import SIMILARITIES, l2
 
@@ -51,9 +51,27 @@ def exported(estimator, tmp_path, **params):
     return lambda X: session.run(None, {"X": X})
 
 
+def in_torch(estimator, n_neighbors=5, quantiles=None):
+    """The same by torch, which runs the graph's formulas: their translation takes seconds."""
+    levels = None if quantiles is None else torch.tensor(np.atleast_1d(quantiles))
+    graph = Graph(exportable_snapshot(estimator), n_neighbors, levels)
+
+    @torch.inference_mode()
+    def run(X):
+        return [output.numpy() for output in graph.eval()(torch.from_numpy(X))]
+
+    return run
+
+
 def assert_agrees(estimator, tmp_path, *queries, k=5, unsure=0.0):
-    """`unsure`: by how much rounding may move the logarithm of a weight."""
-    run = exported(estimator, tmp_path, n_neighbors=k)
+    """Without `tmp_path` no file is written: the graph is run by torch.
+
+    `unsure`: by how much rounding may move the logarithm of a weight.
+    """
+    if tmp_path is None:
+        run = in_torch(estimator, k)
+    else:
+        run = exported(estimator, tmp_path, n_neighbors=k)
     for X in queries:
         assert_outputs_agree(estimator, X, run(X), k, unsure)
 
@@ -92,56 +110,61 @@ def rounding(estimator, X):
     return float(slope * error)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (NONAClassifier(**QUICK), Y > 100),
-        *(
-            pytest.param(estimator, y, marks=pytest.mark.slow)  # five seconds each
-            for estimator, y in [
-                (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
-                (NONAClassifier(**QUICK), np.stack([Y > 100, Y // 100], axis=1).astype(int)),
-                (SoftStepKNeighborsRegressor(**SOFT), Y),
-                (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
-                (NONARegressor(adjust=False, **QUICK), Y),
-                (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
-            ]
-        ),
-    ],
-    ids=["classes", "average", "several", "soft", "outputs", "as in the papers", "soft classes"],
-)
-def test_each_estimator_agrees(estimator, y, tmp_path):
-    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
-    assert_agrees(estimator, tmp_path, QUERIES[:1], QUERIES)
-
-
+EACH = {
+    "classes": (NONAClassifier(**QUICK), Y > 100),
+    "average": (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
+    "several": (
+        NONAClassifier(**QUICK),
+        np.stack([Y > 100, Y // 100], axis=1).astype(int),
+    ),
+    "soft": (SoftStepKNeighborsRegressor(**SOFT), Y),
+    "outputs": (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
+    "as in the papers": (NONARegressor(adjust=False, **QUICK), Y),
+    "soft classes": (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
+}
 ON_RANKS = {"step": "s1", "on": "rank"}
+ENDING = {
+    "k": (NONARegressor(n_neighbors=7, **QUICK), Y),
+    "k of two": (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
+    "soft": (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
+    "soft k": (SoftStepKNeighborsRegressor(8, **SOFT), Y),
+    "classes": (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
+    "sparse": (NONARegressor(weighting="sparse_softmax", similarity="cosine", **QUICK), Y),
+    "ranks": (NONARegressor(n_neighbors=5, softstep=ON_RANKS, **QUICK), Y),
+    "all": (NONARegressor(n_neighbors=80, weighting="softpick", **QUICK), Y),
+    "s2": (NONARegressor(n_neighbors=9, softstep="s2", **QUICK), Y),
+    "soft s2 classes": (SoftStepKNeighborsClassifier(9, softstep="s2", max_iter=2), Y > 100),
+}
 
 
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (NONARegressor(n_neighbors=7, **QUICK), Y),
-        *(
-            pytest.param(estimator, y, marks=pytest.mark.slow)
-            for estimator, y in [
-                (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
-                (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
-                (SoftStepKNeighborsRegressor(8, **SOFT), Y),
-                (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
-                (NONARegressor(weighting="sparse_softmax", similarity="cosine", **QUICK), Y),
-                (NONARegressor(n_neighbors=5, softstep=ON_RANKS, **QUICK), Y),
-                (NONARegressor(n_neighbors=80, weighting="softpick", **QUICK), Y),
-                (NONARegressor(n_neighbors=9, softstep="s2", **QUICK), Y),
-                (SoftStepKNeighborsClassifier(9, softstep="s2", max_iter=2), Y > 100),
-            ]
-        ),
-    ],
-    ids=lambda thing: type(thing).__name__,
-)
-def test_weights_that_end_agree(estimator, y, tmp_path):
-    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
-    assert_agrees(estimator, tmp_path, QUERIES[:1], QUERIES)
+def fitted(estimator, y):
+    return clone(estimator).fit(X, y, sample_weight=1 + np.arange(80) % 3)
+
+
+@pytest.mark.parametrize(("estimator", "y"), EACH.values(), ids=EACH)
+def test_the_graph_of_each_estimator_agrees(estimator, y):
+    assert_agrees(fitted(estimator, y), None, QUERIES[:1], QUERIES)
+
+
+@pytest.mark.parametrize(("estimator", "y"), ENDING.values(), ids=ENDING)
+def test_the_graph_of_weights_that_end_agrees(estimator, y):
+    assert_agrees(fitted(estimator, y), None, QUERIES[:1], QUERIES)
+
+
+def test_the_file_of_a_classifier_agrees(tmp_path):
+    assert_agrees(fitted(*EACH["classes"]), tmp_path, QUERIES[:1], QUERIES)
+
+
+@pytest.mark.slow  # five seconds each
+@pytest.mark.parametrize("name", ["several", "soft", "as in the papers"])
+def test_each_file_agrees(name, tmp_path):
+    assert_agrees(fitted(*EACH[name]), tmp_path, QUERIES[:1], QUERIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["k of two", "soft k", "sparse", "ranks"])
+def test_files_of_weights_that_end_agree(name, tmp_path):
+    assert_agrees(fitted(*ENDING[name]), tmp_path, QUERIES[:1], QUERIES)
 
 
 @pytest.mark.slow
@@ -208,17 +231,34 @@ def test_an_export_changes_nothing(tmp_path):
 
 
 def streaming_cases():
-    """Weightings with every second step and the similarities in turn: a graph takes seconds."""
+    """Weightings with each step, and the similarities in turn."""
     for i, weighting in enumerate(WEIGHTINGS):
         similarities = ["l2", "l1"] if weighting == "gaussian" else list(SIMILARITIES)
-        for j in range(i % 2, len(STEPS), 2):
-            if weighting != "uniform" or STEPS[j] is not None:  # without a step, it weighs nothing
-                yield similarities[(i + j) % len(similarities)], STEPS[j], weighting
+        for j, step in enumerate(STEPS):
+            if weighting != "uniform" or step is not None:  # without a step, it weighs nothing
+                yield similarities[(i + j) % len(similarities)], step, weighting
+
+
+@pytest.mark.parametrize(("similarity", "step", "weighting"), list(streaming_cases()), ids=str)
+def test_every_graph_that_streams_agrees(similarity, step, weighting):
+    assert_streams(similarity, step, weighting, None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("similarity", "step", "weighting"), list(streaming_cases()), ids=str)
-def test_everything_that_streams_agrees(similarity, step, weighting, tmp_path):
+@pytest.mark.parametrize(
+    ("similarity", "step", "weighting"),
+    [
+        *[("l2", ("s1", "global"), "softmax"), ("l1", ("s2", "pointwise"), "gaussian")],
+        *[("cosine", ("s1", "pointwise"), "sigmoid"), ("dot", None, "softplus")],
+        *[("log_l2", None, "softpick"), ("dot", ("s2", "global"), "uniform")],
+    ],
+    ids=str,
+)
+def test_files_of_each_similarity_step_and_weighting_agree(similarity, step, weighting, tmp_path):
+    assert_streams(similarity, step, weighting, tmp_path)
+
+
+def assert_streams(similarity, step, weighting, tmp_path):
     name, of = step or (None, "global")
     estimator = NONARegressor(
         similarity=similarity,
@@ -512,44 +552,50 @@ LEVELS = [0.95, 0.05, 0.5, 0.3]
 
 
 def assert_quantiles_agree(reg, tmp_path, X, levels=LEVELS, **tolerance):
-    *_, found = exported(reg, tmp_path, quantiles=levels)(X)
+    run = in_torch(reg, quantiles=levels)
+    if tmp_path is not None:
+        run = exported(reg, tmp_path, quantiles=levels)
+    *_, found = run(X)
     expected = reg.predict_quantiles(X, np.atleast_1d(levels))
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, **({"rtol": 1e-5, "atol": 1e-5} | tolerance))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("params", "y", "weight"),
-    [
-        ({"bounds": "count"}, (Y // 20).astype(int), None),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [
-                ({"n_estimators": 3}, Y, 1 + np.arange(80) % 3),
-                ({"bounds": (60, 200)}, Y.clip(60, 200), None),
-                ({"bounds": "unit", "n_estimators": 2}, np.c_[Y, Y[::-1]] / Y.max(), None),
-                ({"n_neighbors": None, "adjust": False}, Y, 1 + np.arange(80) % 3),
-            ]
-        ),
-    ],
-    ids=["counts", "weights", "bounds", "outputs", "all rows"],
-)
-def test_quantiles_agree(params, y, weight, tmp_path):
+WITH_QUANTILES = {
+    "counts": ({"bounds": "count"}, (Y // 20).astype(int), None),
+    "weights": ({"n_estimators": 3}, Y, 1 + np.arange(80) % 3),
+    "bounds": ({"bounds": (60, 200)}, Y.clip(60, 200), None),
+    "outputs": ({"bounds": "unit", "n_estimators": 2}, np.c_[Y, Y[::-1]] / Y.max(), None),
+    "all rows": ({"n_neighbors": None, "adjust": False}, Y, 1 + np.arange(80) % 3),
+}
+
+
+def assert_quantiles_of_case_agree(name, tmp_path):
+    params, y, weight = WITH_QUANTILES[name]
     reg = NONARegressor(**QUICK | params).fit(X, y, sample_weight=weight)
     assert_quantiles_agree(reg, tmp_path, np.vstack([QUERIES, 1e6 * QUERIES, X[:3]]))
 
 
+@pytest.mark.parametrize("name", WITH_QUANTILES)
+def test_quantiles_of_graphs_agree(name):
+    assert_quantiles_of_case_agree(name, None)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["counts", "outputs", "all rows"])
+def test_quantiles_of_files_agree(name, tmp_path):
+    assert_quantiles_of_case_agree(name, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("power", "noise", "n_estimators"),
     [(0.25, (), 2), (0.25, (30.0,), 1), (1.0, (), 1), (4.0, (30.0,), 2)],
 )
-def test_quantiles_agree_for_any_calibration(power, noise, n_estimators, tmp_path):
+def test_quantiles_agree_for_any_calibration(power, noise, n_estimators):
     reg = NONARegressor(n_estimators=n_estimators, max_iter=2, random_state=0)
     reg.fit(X, Y, sample_weight=1 + np.arange(80) % 3)
     reg.calibration_ = Calibration(power, noise)
-    assert_quantiles_agree(reg, tmp_path, QUERIES, [0.0, 0.999, 0.37, 0.5])
+    assert_quantiles_agree(reg, None, QUERIES, [0.0, 0.999, 0.37, 0.5])
 
 
 @pytest.mark.slow
@@ -588,36 +634,47 @@ def quick(estimator):
     return clone(estimator).set_params(random_state=0, max_iter=4, **several)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("estimator", "table", "y", "options"),
-    [
-        (NONARegressor(), wide(), Y, {}),
-        (NONAClassifier(), wide(), Y > 100, {}),
-        (NONARegressor(), X, Y, {"times": np.arange(80)}),
-        (NONAClassifier(), X, Y > 100, {"sample_weight": 1 + np.arange(80) % 2}),
-        (SoftStepKNeighborsRegressor(), X, np.c_[Y, -Y], {"times": np.arange(80)}),
-        (SoftStepKNeighborsClassifier(), wide(), Y > 100, {}),
-        (NONARegressor(), csr_array(X), np.c_[Y, -Y], {}),
-    ],
-    ids=["wide", "wide classes", "times", "weights", "soft times", "soft wide", "sparse"],
-)
-def test_defaults_are_exported(estimator, table, y, options, tmp_path):
+DEFAULTS = {
+    "wide": (NONARegressor(), wide(), Y, {}),
+    "wide classes": (NONAClassifier(), wide(), Y > 100, {}),
+    "times": (NONARegressor(), X, Y, {"times": np.arange(80)}),
+    "weights": (NONAClassifier(), X, Y > 100, {"sample_weight": 1 + np.arange(80) % 2}),
+    "soft times": (SoftStepKNeighborsRegressor(), X, np.c_[Y, -Y], {"times": np.arange(80)}),
+    "soft wide": (SoftStepKNeighborsClassifier(), wide(), Y > 100, {}),
+    "sparse": (NONARegressor(), csr_array(X), np.c_[Y, -Y], {}),
+}
+
+
+def assert_defaults_agree(name, tmp_path):
+    estimator, table, y, options = DEFAULTS[name]
     estimator = quick(estimator).fit(table, y, **options)
     dense = table.toarray() if issparse(table) else table
-    regresses = not hasattr(estimator, "classes_")
-    run = exported(estimator, tmp_path, quantiles=LEVELS if regresses else None)
+    levels = None if hasattr(estimator, "classes_") else LEVELS
+    run = in_torch(estimator, quantiles=levels)
+    if tmp_path is not None:
+        run = exported(estimator, tmp_path, quantiles=levels)
     outputs = run(dense[:20] + 0.01)
     assert_outputs_agree(estimator, dense[:20] + 0.01, outputs[:3], 5, 1e-5)
-    if regresses:
+    if levels is not None:
         expected = estimator.predict_quantiles(dense[:20] + 0.01, LEVELS)
         np.testing.assert_allclose(outputs[3], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_graphs_of_defaults_agree(name):
+    assert_defaults_agree(name, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wide", "soft times", "soft wide", "sparse"])
+def test_files_of_defaults_agree(name, tmp_path):
+    assert_defaults_agree(name, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
-    [SoftStepKNeighborsRegressor(), NONAClassifier(), SoftStepKNeighborsClassifier()],
+    [SoftStepKNeighborsRegressor(), NONAClassifier()],
     ids=lambda each: type(each).__name__,
 )
 def test_defaults_are_exported_for_raw_tables(estimator, tmp_path):

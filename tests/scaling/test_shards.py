@@ -1098,11 +1098,13 @@ EVALUATE_SHARD = shard_query.evaluate_shard
 
 @pytest.fixture
 def cluster():
-    """Two Dask workers in processes of their own."""
+    """Two Dask workers in processes of their own, which look for a lost scheduler for a while."""
+    dask = pytest.importorskip("dask")
     distributed = pytest.importorskip("distributed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with (
+            dask.config.set({"distributed.comm.timeouts.connect": "10s"}),
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, dashboard_address=":0"
             ) as local,
@@ -1145,7 +1147,7 @@ def test_a_search_fits_its_candidates_on_dask_workers(cluster):
     np.testing.assert_allclose(scores, expected, rtol=1e-6)
 
 
-@pytest.mark.slow  # Dask's workers look for it for half a minute
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_lost_scheduler_is_an_error_and_the_next_prediction_is_right(
     cluster, tmp_path, monkeypatch
