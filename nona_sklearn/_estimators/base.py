@@ -225,7 +225,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
         variances = variances_of_unknown(self, data, splits)
-        self.bank_ = replace(self.bank_, variances_of_unknown=variances)
+        most = tuple(bank.neighbors.variance.tolist()) if variances else ()
+        self.bank_ = replace(self.bank_, variances_of_unknown=variances, most_added=most)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight

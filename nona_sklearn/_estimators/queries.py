@@ -5,6 +5,7 @@ Each function reads a snapshot of the estimator: another thread may edit the ban
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -15,7 +16,7 @@ import torch
 from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._data.embedded import Embedded
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
@@ -123,17 +124,40 @@ def added_variances(fitted: Any, X: Any) -> Tensor | None:
     """
     if isinstance(X, Embedded):
         return X.added
-    variances = variances_of(fitted)
+    variances = UnknownVariances.of(fitted)
     unknown = None if variances is None else _fitted_input(fitted).unknown_levels(X)
     if variances is None or unknown is None or not unknown.any():
         return None
-    return (torch.from_numpy(unknown).double() @ variances).to(fitted.bank_.embeddings.device)
+    return variances(torch.from_numpy(unknown)).to(fitted.bank_.embeddings.device)
 
 
-def variances_of(fitted: Any) -> Tensor | None:
-    """What an unknown level of each category adds, (n_categories, n_outputs); None: nothing."""
-    variances = fitted.bank_.variances_of_unknown if hasattr(fitted, "bank_") else ()
-    return torch.tensor(variances, dtype=torch.float64) if any(map(any, variances)) else None
+class UnknownVariances(nn.Module):
+    """What unknown levels add to variances: (n_queries, n_categories) -> (n_queries, n_outputs).
+
+    `each`, (n_categories, n_outputs), is what one adds. Together they add their sum, but no more
+    than `most`, (n_outputs,), or the largest of them: copies of a category tell the same.
+    """
+
+    each: Tensor
+    most: Tensor
+
+    def __init__(self, each: Tensor, most: Tensor):
+        super().__init__()
+        self.register_buffer("each", each)
+        self.register_buffer("most", most)
+
+    @classmethod
+    def of(cls, fitted: Any) -> UnknownVariances | None:
+        """Those of a fitted estimator; None: no level adds anything."""
+        if not hasattr(fitted, "bank_") or not any(map(any, fitted.bank_.variances_of_unknown)):
+            return None
+        each = torch.tensor(fitted.bank_.variances_of_unknown, dtype=torch.float64)
+        most = fitted.bank_.most_added or (math.inf,) * each.shape[1]
+        return cls(each, torch.tensor(most, dtype=torch.float64))
+
+    def forward(self, unknown: Tensor) -> Tensor:
+        added = unknown.double()[..., None] * self.each
+        return added.sum(dim=1).minimum(self.most.maximum(added.amax(dim=1)))
 
 
 def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:

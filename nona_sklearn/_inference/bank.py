@@ -21,10 +21,10 @@ from .distribution import Calibration
 from .evaluation import Evaluation
 from .neighbors import Exclusion, Neighbors
 
-#: In a pickle; version 0.2.0 had none of the last three.
+#: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
-    *("time", "group_names", "variances_of_unknown"),
+    *("time", "group_names", "variances_of_unknown", "most_added"),
 )
 
 
@@ -64,6 +64,8 @@ class NeighborBank:
         Which level of each category of the table they have; -1: none that is stored.
     variances_of_unknown : tuple of tuple of float, default=()
         What an unknown level of each category adds to the variance of each output; (): nothing.
+    most_added : tuple of float, default=()
+        What several of them add together at most, unless one adds more; (): any sum.
     """
 
     neighbors: Neighbors
@@ -79,6 +81,7 @@ class NeighborBank:
     group_names: np.ndarray | None = None
     levels: Tensor | None = None
     variances_of_unknown: tuple[tuple[float, ...], ...] = ()
+    most_added: tuple[float, ...] = ()
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -226,19 +229,23 @@ class NeighborBank:
     ) -> NeighborBank:
         """Return a bank with other targets, whose adjustments and calibration are invalid.
 
-        What unknown levels add is the same share of the variance of all targets.
+        What unknown levels add is the same share of the variance of each output; of other outputs,
+        the mean share.
         """
         neighbors, variances = self.neighbors.with_values(targets), self.variances_of_unknown
         if variances:
-            old, new = (each.spread.square() for each in (self.neighbors, neighbors))
-            shares = (torch.tensor(variances).to(old) / old).mean(dim=1, keepdim=True)
-            variances = tuple(map(tuple, (shares * new).tolist()))
+            shares = torch.tensor(variances).to(targets) / self.neighbors.variance
+            if shares.shape[1] != neighbors.columns.shape[1]:
+                shares = shares.nanmean(dim=1, keepdim=True)
+            found = shares.nan_to_num(0.0) * neighbors.variance
+            variances = tuple(map(tuple, found.tolist()))
         return replace(
             self,
             neighbors=neighbors,
             target_names=target_names,
             calibration=None,
             variances_of_unknown=variances,
+            most_added=tuple(neighbors.variance.tolist()) if self.most_added else (),
         )
 
     # -- pickling ------------------------------------------------------------------------

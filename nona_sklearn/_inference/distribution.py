@@ -32,7 +32,8 @@ NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # shares of th
 N_POINTS = 256  # at which a distribution with noise is evaluated
 FARTHEST = 1e15  # such point, in deviations of the noise: it is not below the values' rounding
 REACH = 10.0  # of the noise, in its deviations
-N_LEVELS = 400  # of quantiles whose deviation is that of whole numbers
+N_LEVELS = 400  # of quantiles whose deviation is that of a distribution
+BISECTIONS = 40  # of the levels from 0 to 1
 N_ERRORS = 101  # quantiles that describe the shape of errors
 NORMAL = (0.0,)  # the shape of unknown errors
 
@@ -274,33 +275,65 @@ class Smoothed:
 
 
 class Widened:
-    """Distributions as :class:`Empirical`, stretched about their means by variances (q, 1)."""
+    """Distributions as :class:`Empirical`, to whose quantiles those of a logistic one are added.
+
+    A quantile of level p is ``Q(p) + s log(p / (1 - p))``, with the s that adds a variance (q, 1).
+    So values keep their places, and a single value becomes a range.
+    """
 
     def __init__(self, distribution: Empirical | Smoothed, added: Tensor):
         self.distribution, self.added = distribution, added
 
-    def factor(self, weights: Tensor) -> Tensor:
-        """By what factor they are stretched, (q, 1)."""
-        variance = self.distribution.std(weights).square()
-        return (1 + self.added / variance.clamp_min(torch.finfo(variance.dtype).tiny)).sqrt()
+    def scale(self, weights: Tensor) -> Tensor:
+        """The s of each query, (q, 1): the root of ``s^2 var(logit) + 2 s cov(Q, logit) = added``.
+
+        Of a distribution without added variance it is 0.
+        """
+        levels = middle_levels(weights)
+        logits = levels.logit()
+        covariance = (self.distribution.quantiles(weights, levels) * logits).mean(1, keepdim=True)
+        square = logits.square().mean()
+        return ((covariance.square() + self.added * square).sqrt() - covariance) / square
 
     def std(self, weights: Tensor, limits: Limits | None = None) -> Tensor:
-        if limits is not None:
-            low, high = (self._narrow(weights, limit) for limit in limits)
-            limits = low, high
-        return self.factor(weights) * self.distribution.std(weights, limits)
+        narrow = self.distribution.std(weights, limits)
+        if limits is None:
+            return (narrow.square() + self.added).sqrt()
+        within = self.quantiles(weights, middle_levels(weights)).clamp(*limits)
+        return torch.where(self.added > 0, within.std(dim=1, correction=0, keepdim=True), narrow)
 
     def quantiles(self, weights: Tensor, levels: Tensor) -> Tensor:
-        mean = weighted_mean(weights, self.distribution.values)
-        return mean + self.factor(weights) * (self.distribution.quantiles(weights, levels) - mean)
+        return self.distribution.quantiles(weights, levels) + self._moves(weights, levels)
 
     def cdf(self, weights: Tensor, points: Tensor) -> Tensor:
-        return self.distribution.cdf(weights, self._narrow(weights, points))
+        """The largest level whose quantile is not above a point, by bisection."""
+        low, high = torch.zeros_like(points), torch.ones_like(points)
+        for _ in range(BISECTIONS):
+            level = (low + high) / 2
+            reached = self.quantiles(weights, level) <= points
+            low, high = torch.where(reached, level, low), torch.where(reached, high, level)
+        most = self.quantiles(weights, points.new_ones(1))
+        found = torch.where(points < most, low, 1.0)
+        return torch.where(self.added > 0, found, self.distribution.cdf(weights, points))
 
-    def _narrow(self, weights: Tensor, points: Tensor) -> Tensor:
-        """Where points (q, k) are before the distributions are widened."""
-        mean = weighted_mean(weights, self.distribution.values)
-        return mean + (points - mean) / self.factor(weights)
+    def widen(self, weights: Tensor, drawn: Tensor, places: Tensor) -> Tensor:
+        """Draws (q, k) from the distributions without added variance, moved as their quantiles.
+
+        `places`, from 0 to 1, are where draws are between the levels of one value.
+        """
+        below = self.distribution.cdf(weights, drawn.nextafter(drawn.new_tensor(-math.inf)))
+        levels = torch.lerp(below, self.distribution.cdf(weights, drawn), places)
+        return drawn + self._moves(weights, levels)
+
+    def _moves(self, weights: Tensor, levels: Tensor) -> Tensor:
+        """What is added to quantiles of some levels, (k,) or (q, k)."""
+        least, most = middle_levels(weights)[[0, -1]]  # beyond which it would be infinite
+        return self.scale(weights) * levels.to(weights).clamp(least, most).logit()
+
+
+def middle_levels(like: Tensor) -> Tensor:
+    """Levels in the middle of N_LEVELS equal parts, (N_LEVELS,)."""
+    return (torch.arange(N_LEVELS, dtype=like.dtype, device=like.device) + 0.5) / N_LEVELS
 
 
 def output_noises(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
@@ -345,7 +378,7 @@ class Distribution:
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1; of whole numbers those of many quantiles."""
         if self.head.whole:
-            levels = (torch.arange(N_LEVELS, dtype=torch.float64) + 0.5) / N_LEVELS
+            levels = middle_levels(self.evaluation.neighbors.columns)
             return self.quantiles(levels).std(axis=1, keepdims=True)
         return self._describe(
             lambda distribution, weights, shift: distribution.std(
@@ -412,6 +445,7 @@ class Distribution:
     def _draw_neighbors(self, shape: tuple[int, int], random_state: np.random.RandomState) -> Draw:
         """Values of one neighbour for all outputs, plus noise of each."""
         uniform = torch.from_numpy(random_state.uniform(size=shape))
+        places = torch.from_numpy(random_state.uniform(size=(*shape, len(self.noises))))
         noise = torch.stack(
             [
                 torch.zeros(shape, dtype=torch.float64)
@@ -431,11 +465,13 @@ class Distribution:
             drawn = drawn.minimum(last)[..., None].expand(-1, -1, values.shape[2])
             shift = _means(weighted.weights(), values) - _means(weights, values)
             drawn = values.expand(len(weights), -1, -1).gather(1, drawn)
-            drawn = shift[:, None] + drawn + noise[queries].to(cumulated)
+            drawn = drawn + noise[queries].to(cumulated)
             if (added := self._added_to(queries)) is not None:
-                mean = _means(weighted.weights(), values)[:, None]
-                factors = self._of_outputs(weighted, added, lambda own, w, _: own.factor(w))
-                drawn = mean + factors * (drawn - mean)
+                parts = zip(drawn.unbind(2), places[queries].to(drawn).unbind(2), strict=True)
+                drawn = self._of_outputs(
+                    weighted, added, lambda own, weights, _: own.widen(weights, *next(parts))
+                )
+            drawn = shift[:, None] + drawn
             return self.head.possible(drawn).mT
 
         return draw

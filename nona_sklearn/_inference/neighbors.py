@@ -83,10 +83,14 @@ class Neighbors:
         return values[:, None] if values.ndim == 1 else values
 
     @property
+    def variance(self) -> Tensor:
+        """Variance of each output's values, (n_outputs,)."""
+        return self.columns.var(dim=0, correction=0)
+
+    @property
     def spread(self) -> Tensor:
         """Standard deviation of each output's values, (n_outputs,); 1 if they are all equal."""
-        spread = self.columns.std(dim=0)
-        return torch.where(spread > 0, spread, 1.0)
+        return torch.where(self.variance > 0, self.variance.sqrt(), 1.0)
 
     def searched_by(self, algorithm: Any) -> Neighbors:
         """The same neighbours, found by another algorithm; the cache stays valid."""

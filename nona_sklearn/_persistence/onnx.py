@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
-from .._estimators.queries import variances_of
+from .._estimators.queries import UnknownVariances
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
@@ -187,7 +187,6 @@ class Graph(nn.Module):
     embeddings: Tensor
     values: Tensor
     levels: Tensor
-    of_unknown: Tensor | None
     log_prior: Tensor | None
     adjustment_scale: Tensor | None
 
@@ -212,7 +211,7 @@ class Graph(nn.Module):
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
         self.register_buffer("levels", levels)
-        self.register_buffer("of_unknown", variances_of(estimator))
+        self.of_unknown = UnknownVariances.of(estimator)
         self.distribution = None
         if levels is not None:
             nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0])
@@ -230,7 +229,7 @@ class Graph(nn.Module):
             return outputs
         added = None
         if self.of_unknown is not None:
-            added = self.encoding.unknown_levels(*inputs).double() @ self.of_unknown
+            added = self.of_unknown(self.encoding.unknown_levels(*inputs))
         quantiles = self.distribution.quantiles_of(rows, added, self.levels)
         return *outputs, self._in_shape_of_values(quantiles)
 

@@ -275,7 +275,7 @@ def test_errors_are_those_of_rows_that_a_network_was_not_trained_on(persons):
             relations.split_networks(reg.network_.head, reg.bank_), rows, strict=True
         )
     ]
-    variance = reg.bank_.targets.var().item()
+    variance = reg.bank_.targets.var(correction=0).item()
     np.testing.assert_allclose(found, np.concatenate(expected) / variance, rtol=1e-5)
 
 

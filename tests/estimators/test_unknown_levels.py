@@ -135,7 +135,7 @@ def test_quantiles_stay_on_the_scale_of_targets(estimator):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["regressor", "soft"])
 def test_distributions_are_as_much_wider(name, request):
-    """All of them, about the same mean: the level of a quantile is its probability."""
+    """Quantiles move by one number times log(p / (1 - p)); p is their probability."""
     model = request.getfixturevalue(name)
     X = UNKNOWN[:1]
     levels = np.array([0.1, 0.3, 0.7, 0.9])
@@ -152,9 +152,9 @@ def test_distributions_are_as_much_wider(name, request):
         model.bank_ = bank
     assert mean == before
     np.testing.assert_allclose(std**2, std_before**2 + bank.variances_of_unknown[0][0])
-    factor = std / std_before
-    assert factor > 1.2
-    np.testing.assert_allclose(quantiles - mean, factor * (quantiles_before - mean))
+    assert std > 1.2 * std_before
+    moves = (quantiles - quantiles_before) / np.log(levels / (1 - levels))
+    np.testing.assert_allclose(moves, moves[0])
 
 
 def test_intervals_cover_new_levels(soft):
@@ -163,6 +163,86 @@ def test_intervals_cover_new_levels(soft):
     assert np.mean((low <= y) & (y <= high)) > 0.75
     known_low, _, known_high = soft.predict_quantiles(TRAIN[::7], QUANTILES).T
     assert np.mean(high - low) > 1.2 * np.mean(known_high - known_low)
+
+
+def test_a_level_that_tells_all_becomes_a_range():
+    """Neighbours of an unknown level may have equal targets, whose variance is 0."""
+    X = pd.DataFrame({"level": np.repeat([*"pqrs"], 40)})
+    y = np.where(X["level"] == "s", 1000.0, 0.0)
+    knn = SoftStepKNeighborsRegressor(
+        3, weighting="uniform", learn_feature_weights=False, adjust=False
+    )
+    model, new = knn.fit(X, y), pd.DataFrame({"level": ["new", "p"]})
+    mean, std = model.predict(new, return_std=True)
+    low, high = model.predict_quantiles(new, [0.1, 0.9]).T
+    assert low[0] < mean[0] < high[0]
+    assert 100 < std[0] < 2000
+    assert (low[1], high[1], std[1]) == (mean[1], mean[1], 0.0)
+    draws = model.sample_y(new, 2000)[0]
+    assert draws.std() == pytest.approx(std[0], rel=0.1)
+    reached = model.predict_cdf(new, [low[0], high[0]])[0]
+    np.testing.assert_allclose(reached, [0.1, 0.9], atol=1e-6)
+
+
+def test_each_level_counts_the_same():
+    """Most rows have one level, whose targets are typical; most levels have others."""
+    levels = np.concatenate([np.zeros(100), np.repeat(np.arange(1, 6), 4)]).astype(int)
+    y = np.where(levels == 0, 0.0, 10.0 * (-1.0) ** levels)
+    X = table(levels, np.zeros(120))
+    knn = SoftStepKNeighborsRegressor(
+        60, weighting="uniform", learn_feature_weights=False, adjust=False
+    )
+    ((variance,),) = knn.fit(X, y).bank_.variances_of_unknown
+    assert variance > 40
+
+
+TWO = pd.DataFrame(
+    {
+        "much": [f"m{i}" for i in np.arange(120) % 6],
+        "little": [f"l{i}" for i in np.arange(120) // 20],
+    }
+)
+OF_TWO = 3.0 * (np.arange(120) % 6) + 0.3 * (np.arange(120) // 20)
+
+
+@pytest.fixture(scope="module")
+def of_two_categories():
+    knn = SoftStepKNeighborsRegressor(
+        10, weighting="uniform", learn_feature_weights=False, adjust=False
+    )
+    return knn.fit(TWO, OF_TWO)
+
+
+def std_of_new(model, *columns):
+    return model.predict(TWO[:1].assign(**dict.fromkeys(columns, "new")), return_std=True)[1][0]
+
+
+def test_each_category_adds_its_own_variance(of_two_categories):
+    model = of_two_categories
+    assert std_of_new(model, "much") > 2 * std_of_new(model, "little")
+
+
+def test_together_they_add_no_more_than_the_variance_of_targets(of_two_categories):
+    """Copies of a category tell the same; a single one may add more."""
+    copies = TWO[["much"]].assign(**{f"copy {i}": TWO["much"] for i in range(9)})
+    model = clone(of_two_categories).fit(copies, OF_TWO)
+    new = copies[:1].map(lambda _: "new")
+    bank = model.bank_
+    (added,) = model.embed(new).added.numpy()
+    largest = max(v for (v,) in bank.variances_of_unknown)
+    assert added == pytest.approx(max(largest, OF_TWO.var()))
+    assert added < sum(v for (v,) in bank.variances_of_unknown) / 2
+
+
+def test_the_same_targets_have_the_same_intervals(of_two_categories):
+    """Each output has a share of its own variance: a constant one has none."""
+    both = np.stack([OF_TWO, np.full(120, 7.0)], axis=1)
+    model = clone(of_two_categories).fit(TWO, both)
+    before = model.bank_.variances_of_unknown
+    after = model.set_neighbor_targets(both).bank_.variances_of_unknown
+    np.testing.assert_allclose(after, before)
+    new = TWO[:1].assign(much="new")
+    np.testing.assert_array_equal(model.predict_quantiles(new, [0.1, 0.9])[0, :, 1], [7.0, 7.0])
 
 
 def test_a_level_without_information_widens_nothing():

@@ -103,17 +103,44 @@ def test_on_paper():
     assert law.std(weights).item() == pytest.approx(np.sqrt(0.6875))
 
 
-def test_what_is_widened_beyond_a_limit_is_the_limit():
-    """Values 0, 1 and 5 of mean 2 are -2, 0 and 8, twice as far apart, of which -1 to 6 remain.
+UNIT = np.pi / np.sqrt(3)  # standard deviation of a logistic distribution of scale 1
 
-    Their variance is 14 / 3, and becomes four times as large.
-    """
-    weights, values, added, low, high = tensors(
-        [[1 / 3, 1 / 3, 1 / 3]], [[0.0, 1.0, 5.0]], [[14.0]], [[-1.0]], [[6.0]]
+
+def test_a_single_value_is_widened_to_a_logistic_distribution():
+    """3 +- 2 log(9) are its 10 and 90 % quantiles if the variance is (2 UNIT)^2."""
+    weights, values, added, levels = tensors(
+        [[1.0]], [[3.0]], [[(2 * UNIT) ** 2]], [0.1, 0.5, 0.9]
     )
     law = Widened(Empirical(values), added)
-    assert law.std(weights).item() == pytest.approx(np.std([-2, 0, 8]))
-    assert law.std(weights, (low, high)).item() == pytest.approx(np.std([-1, 0, 6]))
+    found = law.quantiles(weights, levels)
+    expected = 3 + 2 * np.log(9) * np.array([[-1, 0, 1]])
+    np.testing.assert_allclose(found, expected, rtol=0.02)  # whose farthest tails are cut
+    assert law.std(weights).item() == pytest.approx(2 * UNIT)
+    np.testing.assert_allclose(law.cdf(weights, found), [levels.tolist()], atol=1e-9)
+
+
+@pytest.mark.parametrize("added", [1e-9, 1.0, 100.0])
+def test_what_is_widened_has_the_variance_that_is_added(added):
+    """Values 0, 1 and 5 have 14 / 3; quantiles of many levels have the sum."""
+    weights, values, more = tensors([[1 / 3, 1 / 3, 1 / 3]], [[0.0, 1.0, 5.0]], [[added]])
+    law = Widened(Empirical(values), more)
+    assert law.std(weights).item() == pytest.approx(np.sqrt(14 / 3 + added))
+    levels = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    assert law.quantiles(weights, levels).var().item() == pytest.approx(14 / 3 + added, rel=0.01)
+    within = law.std(weights, tuple(tensors([[-1.0]], [[4.0]]))).item()
+    found = law.quantiles(weights, levels).clamp(-1, 4)
+    assert within == pytest.approx(found.std().item(), rel=0.01)
+
+
+def test_draws_are_widened_as_quantiles_are():
+    """A value of levels 1/4 to 3/4 moves to the quantile of the level between."""
+    weights, values, added, drawn, places = tensors(
+        [[0.25, 0.5, 0.25]], [[0.0, 1.0, 5.0]], [[9.0]], [[1.0, 1.0, 5.0]], [[0.0, 0.5, 1 / 3]]
+    )
+    law = Widened(Empirical(values), added)
+    (levels,) = tensors([0.25, 0.5, 0.75 + 0.25 / 3])
+    expected = law.quantiles(weights, levels + 1e-12)
+    np.testing.assert_allclose(law.widen(weights, drawn, places), expected)
 
 
 def test_a_value_without_weight_is_no_quantile():
