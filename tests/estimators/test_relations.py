@@ -110,6 +110,27 @@ def test_a_column_of_dates_has_an_order():
     assert advice(frame, y, times="day") == []
 
 
+@pytest.mark.parametrize(
+    ("without", "others", "expected"),
+    [
+        ([0.0] * 240 + [50.0] * 10, [0.5] * 250, 4.0),  # few large errors, 3 standard errors
+        ([0.0] * 245 + [50.0] * 5, [0.5] * 250, None),  # fewer, 2 of them
+        ([1.2, 1.0, 1.4] * 80, [1.0] * 240, 1.2),  # a little larger, of nearly all rows
+        ([0.0] * 240 + [17.0] * 10, [0.5] * 250, None),  # a little larger, of few
+        ([1.05] * 240, [1.0] * 240, None),
+    ],
+)
+def test_related_rows_have_far_larger_errors_or_surely_larger_ones(
+    without, others, expected, monkeypatch
+):
+    order = np.random.RandomState(0).permutation(len(without))
+    errors = iter([np.array(without)[order], np.array(others)])
+    monkeypatch.setattr(relations, "_squared_errors", lambda *_: next(errors))
+    relation = Relation(places=np.arange(3))
+    found = relations.related_factor(None, None, None, relation)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
 @pytest.mark.slow
 def test_copies():
     rng = np.random.RandomState(0)
