@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor
+from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._estimators.architectures import NONAArchitecture
 from nona_sklearn._estimators.base import NeighborEstimator
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
@@ -24,6 +25,7 @@ from nona_sklearn._training import trainer
 from nona_sklearn._training.pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
 
 __all__ = [
+    "Embedded",
     "BatchPool",
     "DatasetPool",
     "Deeper",

@@ -13,7 +13,7 @@ import torch
 
 from nona_sklearn import NONAHead, SoftStep
 
-from .internals import make_bank
+from .internals import Embedded, make_bank
 
 ROOT = Path(__file__).parents[1]
 N_DIMENSIONS = 32
@@ -48,9 +48,9 @@ def measure(head, n_bank, n_queries):
     query = torch.randn(n_queries, N_DIMENSIONS, generator=generator)
     bank, head = make_bank(neighbors, targets), HEADS[head]().eval()
     few = make_bank(neighbors[:100], targets[:100])
-    few.evaluate(head, query[:1]).mean()  # libraries load on first use
+    few.evaluate(head, Embedded(query[:1])).mean()  # libraries load on first use
     before = peak()
-    bank.evaluate(head, query).mean()
+    bank.evaluate(head, Embedded(query)).mean()
     print(peak() - before)
 
 

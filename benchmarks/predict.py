@@ -24,7 +24,7 @@ from sklearn.utils._testing import ignore_warnings
 from nona_sklearn import NONAHead, NONARegressor, SoftStep
 from nona_sklearn.weighting import WEIGHTINGS
 
-from .internals import make_bank
+from .internals import Embedded, make_bank
 from .memory import measure_apart, peak
 from .timing import time_in_turns
 
@@ -66,14 +66,18 @@ def measure(n_bank, n_queries, repeats):
     bank = make_bank(neighbors, targets.double())
     knn = make_knn().fit(neighbors.numpy(), targets)
     expected = materialized(stepped, query, neighbors, targets)
-    np.testing.assert_allclose(bank.evaluate(stepped, query).mean(), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        bank.evaluate(stepped, Embedded(query)).mean(), expected, rtol=0, atol=1e-5
+    )
     rivals = {
         "k-NN, scikit-learn brute": lambda: knn.predict(query.numpy()),
         "k-NN's matrix product alone": lambda: query @ neighbors.T,
-        "NONA, l2, 10 nearest rows": lambda: bank.evaluate(nearest, query).mean(),
-        "NONA, l2": lambda: bank.evaluate(plain, query).mean(),
-        "NONA, l2 + S2 pointwise": lambda: bank.evaluate(stepped, query).mean(),
-        "NONA, l2 + S2, 10 heaviest rows": lambda: bank.evaluate(stepped, query).heaviest(10),
+        "NONA, l2, 10 nearest rows": lambda: bank.evaluate(nearest, Embedded(query)).mean(),
+        "NONA, l2": lambda: bank.evaluate(plain, Embedded(query)).mean(),
+        "NONA, l2 + S2 pointwise": lambda: bank.evaluate(stepped, Embedded(query)).mean(),
+        "NONA, l2 + S2, 10 heaviest rows": lambda: bank.evaluate(
+            stepped, Embedded(query)
+        ).heaviest(10),
         "materialised, l2 + S2 pointwise": lambda: materialized(
             stepped, query, neighbors, targets
         ),

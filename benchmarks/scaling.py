@@ -7,7 +7,7 @@ import torch
 
 from nona_sklearn import NONAHead, SoftStep
 
-from .internals import make_bank
+from .internals import Embedded, make_bank
 from .timing import fitted_exponent, time_in_turns
 
 N_DIMENSIONS = 32
@@ -26,7 +26,7 @@ def measure(banks, queries, n_bank, n_queries, repeats):
 
     def predict(head, n_bank, n_queries):
         bank = make_bank(neighbors[:n_bank], targets[:n_bank])
-        return lambda: bank.evaluate(head.eval(), query[:n_queries]).mean()
+        return lambda: bank.evaluate(head.eval(), Embedded(query[:n_queries])).mean()
 
     curves = {}
     for name, head in HEADS.items():

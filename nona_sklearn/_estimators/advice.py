@@ -132,7 +132,7 @@ def _of_errors(
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
         if column is not None and estimator.features_.features_[column].by_targets:
-            unrelated = embed_unknown(estimator, data.sample.X, column)
+            unrelated = embed_unknown(estimator, data.sample.X, column).embeddings
         if (factor := related_factor(head, bank, splits, relation, unrelated)) is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
-from torch import nn
+from torch import Tensor, nn
 
+from .._data.sample_weight import multiply, normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.splits import Split
-from .._data.training_data import Sample
+from .._data.training_data import Sample, TrainingData
 from .._inference.index import check_algorithm, most_found, refuse_too_few
 from .._network.components import supervised_components
 from .._network.extractor import (
@@ -30,6 +32,8 @@ from .._network.trend import WithTrend, fit_trend
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
+from .._trend.kernel import LeftOut
+from .._trend.kernel_trend import KernelTrend
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting
@@ -195,6 +199,25 @@ class Architecture:
         """Append to training rows what makes their trend one that their targets are no part of."""
         return sample
 
+    def fit_trend(self, data: TrainingData, targets: Any) -> KernelTrend | None:
+        """Fit the trend beside the networks, if the estimator has one."""
+        if getattr(self.estimator, "trend", None) is None:
+            return None
+        sample, prior = data.sample, data.selection.log_prior
+        assert isinstance(sample.X, Tensor)
+        if data.time is not None and sample.times is not None:
+            prior = multiply(prior, data.time.log_prior(sample.times))
+        rows = LeftOut(
+            np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
+            None if sample.groups is None else sample.groups.numpy(),
+            None if sample.times is None else sample.times.numpy(),
+        )
+        y = sample.y.reshape(len(data), -1).double()
+        center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
+        of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
+        numbers = np.asarray(data.selection.numbers)
+        return KernelTrend.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
+
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
         algorithm = self.estimator.algorithm
@@ -255,6 +278,12 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
+        trend = getattr(self.estimator, "trend", None)
+        if trend is not None and self.extractor is not None:
+            raise ValueError(
+                f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
+                "the columns of a table"
+            )
         if self.estimator.hidden_layer_sizes is None:
             if self.extractor is None:
                 raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")

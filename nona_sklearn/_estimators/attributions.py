@@ -99,7 +99,8 @@ class _Pairs:
     def check_adjusted(self) -> None:
         """Refuse estimators whose neighbours are not adjusted."""
         head, neighbors = self.evaluation.one_head, self.evaluation.neighbors
-        if not head.n_adjusted or neighbors.adjustment_scale is None:
+        is_adjusted = head.n_adjusted and neighbors.adjustment_scale is not None
+        if neighbors.offset is None and not is_adjusted:
             raise ValueError(
                 "attribute_adjustments needs adjusted neighbours: adjust must be True, and the "
                 "targets those of fit, or in their unit"
@@ -109,10 +110,20 @@ class _Pairs:
         """How much each column moves an output's adjusted target, (p, n_columns)."""
         sensitivity = self.evaluation.sensitivities()[self.found.of_query, :, output]
         factors = self._network_shares() * sensitivity
+        n_outputs = self.found.targets.shape[1]
+        credibility = [
+            factors.new_tensor(head.credibility).expand(n_outputs)[output]
+            for head, _, _ in self.evaluation.split_by_head
+        ]
+        of_trend = self._network_shares() @ torch.stack(credibility)
+        offset, trend = self.evaluation.neighbors.offset, self.fitted.bank_.trend
 
         def adjustment(x: Tensor, pairs: Tensor) -> Tensor:
             own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
-            return (factors[pairs] * torch.stack(own, dim=1)).sum(dim=1)
+            moved = (factors[pairs] * torch.stack(own, dim=1)).sum(dim=1)
+            if offset is not None:
+                moved = moved + offset.share * of_trend[pairs] * trend(x)[:, output]
+            return moved
 
         return self._attribute(adjustment)
 

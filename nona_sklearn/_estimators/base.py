@@ -17,7 +17,8 @@ from .._data.names import Names, labels_of, warn_of_other_order
 from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
-from .._inference.neighbors import Neighbors
+from .._inference.neighbors import KEPT, Neighbors, Offset
+from .._inference.trend_share import PRIOR_SHARE
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -83,7 +84,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Measure what a fit to these rows depends on."""
 
     def _fit_shrinkage(self, bank, splits=None, validation=None):
-        """Shrink predictions, by rows that were not in a network's training."""
+        """Shrink predictions, by rows that were not in a network's training.
+
+        Returns the bank with the share of its trend.
+        """
+        return bank
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
@@ -182,20 +187,24 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             validation_set = X_val, y_val, sample_weight_val, add_validation
             rows = X, y, groups, sample_weight, times, half_life
             found = fit_networks(fitted, *rows, validation_set)
-            fitted._keep(found.data, found.splits, found.validation)
+            fitted._keep(found.data, found.splits, found.validation, found.trend)
             warn_unless_converged(fitted, len(found.data))
             warn_if_in_vain(fitted)
             if found.at_random:
                 warn_of_relations(fitted, X, found.data, found.splits)
         return self
 
-    def _keep(self, data, splits, validation=None):
+    def _keep(self, data, splits, validation=None, trend=None):
         """Store the embedded training rows and, if they are to join them, the validation set's."""
         embeddings = embed(self.network_, data.sample.X)
         device, selection, prior = embeddings.device, data.selection, data.selection.log_prior
         groups, times = data.sample.groups, data.sample.times
         if data.time is not None:
             prior = multiply(prior, data.time.log_prior(times))
+        offset = None
+        if trend is not None:
+            values = torch.from_numpy(trend.of_rows(selection.numbers)).to(device)
+            offset = Offset(values, PRIOR_SHARE, KEPT)
         bank = NeighborBank(
             Neighbors(
                 embeddings,
@@ -204,7 +213,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 self.targets_.unit.to(device),
                 self.algorithm,
                 None if times is None else times.to(device),
+                offset,
             ),
+            trend=trend,
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),
             groups=None if groups is None else groups.to(device),
@@ -218,11 +229,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         )
         settings = self._architecture().setting("learning_rate_init", len(data)), self.weight_decay
         check_convergence([embeddings], *settings)
-        (own,) = bank.evaluate(self.network_.head).without_isolated()
+        (own,) = bank.evaluate(self.network_.head, leave_out="group").without_isolated()
         some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
-        self._fit_shrinkage(bank, splits, validation)
+        self.bank_ = bank = self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
         variances = variances_of_unknown(self, data, splits)
         most = tuple(bank.neighbors.variance.tolist()) if variances else ()
@@ -283,9 +294,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [4, 3]])
         """
         fitted = fitted_snapshot(self)
-        embeddings = embedded(fitted, X)  # X is valid
-        of_queries = {"times": times_of(fitted, X), "added": added_variances(fitted, X)}
-        return Embedded(embeddings, fitted.network_, labels_of(X), **of_queries)
+        queries = embedded(fitted, X)  # X is valid
+        times, added = times_of(fitted, X), added_variances(fitted, X)
+        return replace(queries, labels=labels_of(X), times=times, added=added)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embed rows in the space in which they are compared.
@@ -315,7 +326,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [-30.]], dtype=float32)
         """
         fitted = fitted_snapshot(self)
-        return fitted.network_.head.metric_part(embedded(fitted, X)).cpu().numpy()
+        return fitted.network_.head.metric_part(embedded(fitted, X).embeddings).cpu().numpy()
 
     # -- queries of the bank -------------------------------------------------------------
 

@@ -96,7 +96,7 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     def _architecture(self):
         return DenseArchitecture(self)
 
-    def _keep(self, data, splits, validation=None):
+    def _keep(self, data, splits, validation=None, trend=None):
         embeddings = embed(self.network_, data.sample.X)
         self.neighbors_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
 
@@ -115,7 +115,9 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
 def predictions_of(estimator, X):
     """Mean of the networks' predictions, in units of the targets, and the snapshot it is of."""
     fitted = fitted_snapshot(estimator)
-    parts = fitted.network_.head.split_by_head(embedded(fitted, X), fitted.neighbors_.embeddings)
+    parts = fitted.network_.head.split_by_head(
+        embedded(fitted, X).embeddings, fitted.neighbors_.embeddings
+    )
     encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
     return fitted, fitted.targets_.restore(encoded)
 

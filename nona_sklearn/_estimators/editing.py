@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,8 @@ def addition(
     max_age: Any = None,
 ) -> Change:
     """Add labelled rows; the oldest leave a bank that may hold so many, or of such an age."""
-    embeddings, names = embedded(fitted, X), Names.of(X, y)
+    queries, names = embedded(fitted, X), Names.of(X, y)
+    embeddings = queries.embeddings
     moments = times_given(fitted, X, times, len(embeddings))
     if groups is not None:
         if fitted.bank_.groups is None:
@@ -108,7 +110,7 @@ def addition(
     levels = None if fitted.bank_.levels is None else levels_of(fitted, X)
 
     def add(bank: NeighborBank) -> NeighborBank:
-        added = bank.add(rows, names.rows, groups, levels)
+        added = bank.add(rows, names.rows, groups, levels, queries.inputs)
         return added if limits is None else added.latest(*limits)
 
     return add
@@ -155,16 +157,16 @@ def replacement_of_targets(fitted: Any, y: Any) -> Change:
 
 def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
     """Keep rows that together carry the weight of the predictions of some queries."""
-    query = None if X is None else embedded(fitted, X)
+    queries = None if X is None else embedded(fitted, X)
 
     def compress(bank: NeighborBank) -> NeighborBank:
         check_n_neighbors(n_neighbors, len(bank))
+        evaluation = bank.evaluate(fitted.network_.head, queries)
         # A row by itself is a query as well: queries that are like it need it.
-        own = bank.embeddings if query is None else query
-        evaluation = bank.evaluate(fitted.network_.head, own)
-        if query is None:
+        evaluation = replace(evaluation, exclusion=None)
+        if queries is None:
             evaluation = evaluation[_sample(evaluation)]
-        return bank.keep(evaluation.representatives(int(n_neighbors)))
+        return bank.in_order(np.sort(evaluation.representatives(int(n_neighbors))))
 
     return compress
 

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._data.embedded import Embedded
 from .._data.names import Names, names_of_new
 from .._data.rows import Rows
 from .._data.splits import Split
@@ -26,6 +27,7 @@ from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
+from .._trend.kernel_trend import KernelTrend
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -51,6 +53,7 @@ class Fitted(NamedTuple):
     data: TrainingData
     splits: list[Split]
     validation: ValidationSet | None
+    trend: KernelTrend | None
     at_random: bool
 
 
@@ -94,6 +97,7 @@ def fit_networks(
         fraction = fraction.split(*source.accept(X, y), groups)
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
+    trend = architecture.fit_trend(data, targets)
     networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
     sample = architecture.with_trend_of_others(data.sample, networks, splits)
     data = replace(data, sample=sample)
@@ -121,7 +125,7 @@ def fit_networks(
     if hasattr(estimator, "class_weight"):
         estimator._class_factors = data.class_factors
     at_random = isinstance(fraction, Real) and groups is None and times is None
-    return Fitted(data, splits, validation, at_random)
+    return Fitted(data, splits, validation, trend, at_random)
 
 
 def _within(
@@ -257,7 +261,7 @@ def embed_unknown(
     column: int,
     rows: slice | np.ndarray = slice(None),
     rare: np.ndarray | None = None,
-) -> Tensor:
+) -> Embedded:
     """Embed some rows of a table, encoded and scaled, as if a column's levels were unknown.
 
     `rare` are the numbers of the rows with a rare level, which others are encoded as.
@@ -265,7 +269,8 @@ def embed_unknown(
     of_column = torch.from_numpy(estimator.features_.source_ == column)
     unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
-    return embed(estimator.network_, torch.where(unknown, typical, X[rows]))
+    inputs = torch.where(unknown, typical, X[rows])
+    return Embedded(embed(estimator.network_, inputs), estimator.network_, inputs=inputs)
 
 
 def variances_of_unknown(
@@ -277,20 +282,22 @@ def variances_of_unknown(
     assert isinstance(data.sample.X, Tensor)  # a table
     X, levels, columns = data.sample.X, data.levels, estimator.features_.categories
 
-    def embed_rows(j: int, rows: np.ndarray) -> Tensor:
+    def embed_rows(j: int, rows: np.ndarray) -> Embedded:
         rare = np.flatnonzero(levels[:, j] < 0)
         return embed_unknown(estimator, X, columns[j], rows, rare)
 
     return unknown_variances(estimator.network_.head, estimator.bank_, splits, levels, embed_rows)
 
 
-def embed_queries(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
+def embed_queries(fitted: Any, X: Tensor | Rows) -> Embedded:
     """Embed as :func:`embed`, and refuse rows too far away to be compared."""
-    embeddings = embed(network, X)
+    embeddings = embed(fitted.network_, X)
     largest = embeddings.abs().amax() if len(embeddings) else 0.0
     if not largest <= largest_entry(embeddings):
         raise ValueError(
             "Input X contains a value too large for float32, or training diverged: distances "
             f"between embeddings with entries of {float(largest):g} overflow"
         )
-    return embeddings
+    has_trend = hasattr(fitted, "bank_") and fitted.bank_.trend is not None
+    inputs = X if has_trend and isinstance(X, Tensor) else None
+    return Embedded(embeddings, fitted.network_, inputs=inputs)

@@ -42,8 +42,8 @@ def _changes(estimator: Any, X: Any) -> np.ndarray:
     unit = torch.where(unit > 0, unit, torch.inf)  # a constant output does not change
 
     def predict(Z: Tensor) -> Tensor:
-        z = embed(estimator.network_, Z)
-        return Evaluation(head, bank.neighbors, z, exclusion).mean() / unit
+        z, offset = embed(estimator.network_, Z), bank.trend_at(places[rows], Z)
+        return Evaluation(head, bank.neighbors, z, exclusion, offset=offset).mean() / unit
 
     before, changes = predict(encoded), np.zeros(n_columns)
     for column in range(n_columns):

@@ -38,7 +38,7 @@ PARAMETER_GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Target": ("loss", "class_weight", "bounds"),
     "Neighbours": (
-        *("n_neighbors", "adjust", "smoothing", "weighting", "similarity"),
+        *("n_neighbors", "adjust", "trend", "smoothing", "weighting", "similarity"),
         *("softstep", "softstep_on", "softstep_params", "learn_feature_weights", "algorithm"),
     ),
     "Table input": (
@@ -98,6 +98,7 @@ NONA_CONSTRAINTS: dict = {
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
 }
+TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"kernel"}), None]}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "softstep": [StrOptions(STEPS.keys())],

@@ -70,14 +70,14 @@ def _fitted_input(fitted: Any) -> TableInput | RowsInput:
     return fitted._architecture().input()
 
 
-def embedded(fitted: Any, X: Any) -> Tensor:
-    """Validate and embed queries, (n_queries, d), unless they are embedded by this network."""
+def embedded(fitted: Any, X: Any) -> Embedded:
+    """Validate and embed queries, unless they are embedded by this network."""
     if not isinstance(X, Embedded):
         blocks = input_blocks(fitted, X)
-        return torch.cat([embed_queries(fitted.network_, block) for block in blocks])
+        return Embedded.concatenate([embed_queries(fitted, block) for block in blocks])
     if X.network is not fitted.network_:
         raise ValueError("X must be embedded by this estimator as it is fitted now")
-    return X.embeddings
+    return X
 
 
 def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
@@ -85,10 +85,8 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
     return None if isinstance(X, Embedded) else _fitted_input(fitted).levels(X)
 
 
-def query_blocks(
-    fitted: Any, X: Any, with_added: bool
-) -> Iterator[tuple[Tensor | Rows, Tensor | None, Tensor | None]]:
-    """Validate queries: blocks of the input of the network, with times and added variances if any.
+def query_blocks(fitted: Any, X: Any, with_added: bool) -> Iterator[Embedded]:
+    """Validate and embed queries, in blocks, with their times and added variances if any.
 
     The variances are for distributions alone, since levels are read for them.
     """
@@ -98,10 +96,10 @@ def query_blocks(
             times = times_of(fitted, X)
             added = added_variances(fitted, X) if with_added else None
         rows = slice(start, start + len(block))
-        yield (
-            block,
-            None if times is None else times[rows],
-            None if added is None else added[rows],
+        yield replace(
+            embed_queries(fitted, block),
+            times=None if times is None else times[rows],
+            added=None if added is None else added[rows],
         )
         start = rows.stop
 
@@ -197,13 +195,14 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
     ids = X.ids if isinstance(X, Embedded) else None
     if (X is None or ids is not None) and len(bank) < 2:
         raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
-    query = None if X is None else embedded(fitted, X)
+    queries = None if X is None else embedded(fitted, X)
     if ids is not None:
         return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
-    if X is None:
+    if queries is None:
         return fitted, bank.evaluate(head)
-    evaluation = bank.evaluate(head, query, limits=times_of(fitted, X))
-    return fitted, replace(evaluation, added=added_variances(fitted, X) if with_added else None)
+    added = added_variances(fitted, X) if with_added else None
+    queries = replace(queries, times=times_of(fitted, X), added=added)
+    return fitted, bank.evaluate(head, queries)
 
 
 def evaluate_in_blocks(
@@ -214,14 +213,8 @@ def evaluate_in_blocks(
         fitted, evaluation = evaluate(estimator, X, with_added=with_added)
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
-    bank, network = fitted.bank_, fitted.network_
-    evaluations = (
-        replace(
-            bank.evaluate(network.head, embed_queries(network, block), limits=limits),
-            added=added,
-        )
-        for block, limits, added in query_blocks(fitted, X, with_added)
-    )
+    bank, head = fitted.bank_, fitted.network_.head
+    evaluations = (bank.evaluate(head, queries) for queries in query_blocks(fitted, X, with_added))
     return fitted, _with_progress(evaluations, X, fitted.verbose)
 
 
@@ -346,12 +339,14 @@ def known(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
     times = None if X is None or bank.time is None else times_of(fitted, X)
     if bank.time is None or (X is not None and times is None):
         return X, y, sample_weight
-    query = bank.embeddings if X is None else embedded(fitted, X)
-    check_consistent_length(query, y, sample_weight)
-    evaluation = bank.evaluate(network.head, None if X is None else query, limits=times)
-    _, rows = evaluation.without_isolated(np.arange(len(query)))
+    if X is None:
+        queries = Embedded(bank.embeddings, network, ids=bank.ids)
+    else:
+        queries = replace(embedded(fitted, X), times=times)
+    check_consistent_length(queries, y, sample_weight)
+    evaluation = bank.evaluate(network.head, None if X is None else queries)
+    _, rows = evaluation.without_isolated(np.arange(len(queries)))
     if len(rows) == 0:
         raise ValueError("score needs queries that a row of the bank is earlier than, got none")
-    own = {"ids": bank.ids[rows]} if times is None else {"times": times[rows]}
     weight = None if sample_weight is None else _safe_indexing(sample_weight, rows)
-    return Embedded(query[rows], network, **own), _safe_indexing(y, rows), weight
+    return queries[rows], _safe_indexing(y, rows), weight

@@ -23,6 +23,7 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
+from .._inference.trend_share import fit_share_by_held_out, fit_share_by_rows
 from .._utils.bases import RegressorMixin
 from .._utils.validation import (
     check_integer,
@@ -458,27 +459,30 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         edit(self, lambda _: partial(replace, calibration=calibration))
 
     def _fit_shrinkage(self, bank, splits=None, validation=None):
-        head, trained, columns = self.network_.head, _judged(self.history_), bank.neighbors.columns
-        learned = torch.from_numpy(self.targets_.without_outliers(columns.cpu().numpy()))
-        learned = learned.to(columns)
+        head, trained = self.network_.head, _judged(self.history_)
+        columns = bank.neighbors.columns.cpu().numpy()
+        learned = torch.from_numpy(self.targets_.without_outliers(columns)).to(bank.targets)
         if validation is not None:
-            limit_by_rows(head, bank, trained, learned, *self._validation_rows(validation))
+            rows = self._validation_rows(validation)
+            bank = fit_share_by_rows(head, bank, *rows)
+            limit_by_rows(head, bank, trained, learned, *rows)
         elif bank.n_units >= 2 and splits is not None and splits[0][1] is not None:
+            bank = fit_share_by_held_out(head, bank, splits)
             limit_by_held_out(head, bank, splits, trained, learned)
+        return bank
 
     def _validation_rows(self, validation):
-        """Embeddings, targets, times and weights of a validation set."""
-        query, times = embedded(self, validation.X), times_of(self, validation.X)
-        truth = checked_values(self, validation.y, len(query))
-        return query, truth, times, validation.weights(truth.device)
+        """A validation set embedded, its targets and weights."""
+        queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
+        truth = checked_values(self, validation.y, len(queries))
+        return queries, truth, validation.weights(truth.device)
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Return a bank with the calibration of its predictive distributions."""
         head = self.network_.head
         if validation is not None:
-            query, truth, times, weights = self._validation_rows(validation)
-            optimism = self.n_neighbors == "auto"
-            found = calibrate_on_rows(head, bank, query, truth, times, weights, optimism)
+            rows, optimism = self._validation_rows(validation), self.n_neighbors == "auto"
+            found = calibrate_on_rows(head, bank, *rows, optimism)
             return replace(bank, calibration=found)
         if bank.n_units < 2:  # without a known error, the distribution of the targets
             return replace(bank, calibration=Calibration())
@@ -515,18 +519,18 @@ def recalibration(fitted, X, y, times, n_latest):
         if times is not None:
             raise ValueError("times must be None with X=None: those of the bank's rows are known")
         return partial(_calibrate_on_itself, fitted, n_latest)
-    query = embedded(fitted, X)
+    queries = embedded(fitted, X)
     given = times is not None
-    moments = times_given(fitted, X, times, len(query)) if given else times_of(fitted, X)
-    targets = checked_values(fitted, y, len(query))
+    moments = times_given(fitted, X, times, len(queries)) if given else times_of(fitted, X)
+    queries, targets = replace(queries, times=moments), checked_values(fitted, y, len(queries))
     if n_latest is not None:
         if moments is None:
             raise ValueError(f"n_latest needs times of X, got n_latest={n_latest!r} without them")
-        rows = moments.argsort(stable=True)[-n_latest:]
-        query, moments, targets = query[rows], moments[rows], targets[rows]
+        rows = moments.argsort(stable=True)[-n_latest:].cpu().numpy()
+        queries, targets = queries[rows], targets[rows]
 
     def calibrate(bank: Any) -> Self:
-        found = calibrate_on_rows(fitted.network_.head, bank, query, targets, moments)
+        found = calibrate_on_rows(fitted.network_.head, bank, queries, targets)
         return replace(bank, calibration=found)
 
     return calibrate

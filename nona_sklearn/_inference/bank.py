@@ -10,21 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.times import TimeKind
+from .._trend.kernel_trend import KernelTrend
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
 from ..attention import AverageHead, NONAHead
 from .distribution import Calibration
 from .evaluation import Evaluation
-from .neighbors import Exclusion, Neighbors
+from .left_out import LeftOutQueries
+from .neighbors import Exclusion, Neighbors, Offset
 
-#: In a pickle; version 0.2.0 had none of the last four.
+#: In a pickle; version 0.2.0 had none of the last five.
 PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
-    *("time", "group_names", "variances_of_unknown", "most_added"),
+    *("time", "group_names", "variances_of_unknown", "most_added", "trend"),
 )
 
 
@@ -66,6 +69,8 @@ class NeighborBank:
         What an unknown level of each category adds to the variance of each output; (): nothing.
     most_added : tuple of float, default=()
         What several of them add together at most, unless one adds more; (): any sum.
+    trend : KernelTrend, optional
+        The function whose values at the rows are their offsets.
     """
 
     neighbors: Neighbors
@@ -82,6 +87,7 @@ class NeighborBank:
     levels: Tensor | None = None
     variances_of_unknown: tuple[tuple[float, ...], ...] = ()
     most_added: tuple[float, ...] = ()
+    trend: KernelTrend | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -118,22 +124,54 @@ class NeighborBank:
     def evaluate(
         self,
         head: NONAHead | AverageHead,
-        query: Tensor | None = None,
+        queries: Embedded | None = None,
         leave_out: str = "itself",
-        limits: Tensor | None = None,
     ) -> Evaluation:
-        """Evaluate a head for queries (q, d), or for the bank's own rows by default.
+        """Evaluate a head for queries, or for the bank's own rows by default.
 
         `leave_out` ("itself" or "group") determines which neighbours are excluded for the bank's
         own rows: themselves, or their group, if they have one. With times, all are excluded that
-        are not earlier. Of queries, these are `limits`, (q,); None: they are later than the bank.
+        are not earlier. Queries without times are later than the bank.
         """
-        if query is not None:
-            return Evaluation(head, self.neighbors, query, self.neighbors.after(limits))
+        if queries is not None:
+            return Evaluation(
+                head,
+                self.neighbors,
+                queries.embeddings,
+                self.neighbors.after(queries.times),
+                added=queries.added,
+                offset=self._trend_at(queries),
+            )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
         times = self.neighbors.times
         exclusion = Exclusion(labels, labels, times, times)
-        return Evaluation(head, self.neighbors, self.embeddings, exclusion)
+        offset, left_out = None, None
+        if self.trend is not None and self.neighbors.offset is not None:
+            offset = self.neighbors.offset.values
+            if leave_out == "itself" and self.trend.leaves_out_single_rows:
+                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
+        return Evaluation(
+            head, self.neighbors, self.embeddings, exclusion, offset=offset, left_out=left_out
+        )
+
+    def trend_at(self, rows: np.ndarray, inputs: Tensor | None) -> Tensor | None:
+        """The trend at some rows if they had other features, (len(rows), n_outputs)."""
+        if self.trend is None or self.neighbors.offset is None:
+            return None
+        assert inputs is not None
+        values = self.neighbors.offset.values
+        return values[rows] + self.trend.moves(self.ids[rows].cpu().numpy(), inputs).to(values)
+
+    def _trend_at(self, queries: Embedded) -> Tensor | None:
+        """The trend at queries, (q, n_outputs), of earlier rows if they have times."""
+        if self.trend is None or self.neighbors.offset is None:
+            return None
+        assert queries.inputs is not None
+        if queries.times is None:
+            found = self.trend(queries.inputs)
+        else:
+            found = self.trend.from_earlier(queries.inputs, queries.times)
+        return found.to(self.neighbors.offset.values)
 
     # -- editing -------------------------------------------------------------------------
 
@@ -161,11 +199,13 @@ class NeighborBank:
         labels: np.ndarray | None = None,
         groups: np.ndarray | None = None,
         levels: np.ndarray | None = None,
+        inputs: Tensor | None = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
         Each is a group by itself, unless it is in one of `groups`, (n,). Without `levels`,
-        (n, n_categories), theirs are not known.
+        (n, n_categories), theirs are not known. A trend needs their `inputs`, (n, n_features); it
+        is not fitted to them.
         """
         new = self.next_id + torch.arange(len(neighbors))
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
@@ -181,9 +221,16 @@ class NeighborBank:
         if codes is not None:
             unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
             codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
+        trend, offset = self.trend, self.neighbors.offset
+        if trend is not None and offset is not None:
+            assert inputs is not None
+            values = trend(inputs).to(offset.values)
+            neighbors = replace(neighbors, offset=replace(offset, values=values))
+            trend = trend.with_rows(new.numpy(), inputs.cpu().numpy())
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
+            trend=trend,
             levels=codes,
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
@@ -193,11 +240,22 @@ class NeighborBank:
         )
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
-        """Return a bank of the rows at these positions, in their present order."""
-        return self.in_order(np.sort(positions))
+        """Return a bank of the rows at these positions, in their present order.
+
+        The trend is fitted anew without the others.
+        """
+        kept = self.in_order(np.sort(positions))
+        offset = kept.neighbors.offset
+        if self.trend is None or offset is None:
+            return kept
+        ids = kept.ids.cpu().numpy()
+        trend = self.trend.without(np.setdiff1d(self.ids.cpu().numpy(), ids))
+        values = torch.from_numpy(trend.of_rows(ids)).to(offset.values)
+        offset = replace(offset, values=values)
+        return replace(kept, neighbors=replace(kept.neighbors, offset=offset), trend=trend)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
-        """Return a bank of the rows at these positions, in this order."""
+        """Return a bank of the rows at these positions, in this order, with the same trend."""
         rows = torch.as_tensor(positions, device=self.ids.device)
         groups, group_names = self.groups, self.group_names
         if groups is not None and group_names is not None:
@@ -244,6 +302,7 @@ class NeighborBank:
             neighbors=neighbors,
             target_names=target_names,
             calibration=None,
+            trend=None,
             variances_of_unknown=variances,
             most_added=tuple(neighbors.variance.tolist()) if self.most_added else (),
         )
@@ -261,6 +320,10 @@ class NeighborBank:
             "times": self.neighbors.times,
             "levels": self.levels,
         }
+        shares: dict[str, float] = {}
+        if (offset := self.neighbors.offset) is not None:
+            tensors |= {"offset": offset.values}
+            shares = {"share": offset.share, "kept": offset.kept}
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
@@ -268,10 +331,13 @@ class NeighborBank:
         }
         others = {name: getattr(self, name) for name in PLAIN_FIELDS}
         search = {"algorithm": self.neighbors.algorithm, "graphs": self.neighbors.graphs()}
-        return {"arrays": arrays, **others, **search}
+        return {"arrays": arrays, **others, **search, **shares}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         tensors = {name: as_tensor(array) for name, array in state["arrays"].items()}
+        offset = None
+        if (values := tensors.pop("offset", None)) is not None:
+            offset = Offset(values, state["share"], state["kept"])
         neighbors = Neighbors(
             tensors.pop("embeddings"),
             tensors.pop("values"),
@@ -279,6 +345,7 @@ class NeighborBank:
             tensors.pop("unit", None),
             state.get("algorithm", "auto"),  # version 0.2.0 had none
             tensors.pop("times", None),
+            offset,
         )
         neighbors.cache["graphs"] = state.get("graphs")
         others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS if name in state}
@@ -300,9 +367,10 @@ class NeighborBank:
             "times": self.neighbors.times,
             "names": self.names,
             "levels": self.levels,
+            "offset": None if self.neighbors.offset is None else self.neighbors.offset.values,
         }
         for name, array in each_row.items():
-            n_axes = {"values": (1, 2), "levels": (2,)}.get(name, (1,))
+            n_axes = {"values": (1, 2), "levels": (2,), "offset": (2,)}.get(name, (1,))
             if array is not None and (array.ndim not in n_axes or len(array) != len(self)):
                 raise ValueError(
                     f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"

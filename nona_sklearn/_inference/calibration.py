@@ -14,6 +14,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
+from .._data.embedded import Embedded
 from .._data.sample_weight import apply_weights, weighted_quantiles
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
@@ -178,23 +179,22 @@ def ranks_of(errors: Tensor, sample_weight: Tensor | None) -> tuple[tuple[int, .
 def calibrate_on_rows(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
-    query: Tensor,
+    queries: Embedded,
     truth: Tensor,
-    limits: Tensor | None = None,
     sample_weight: Tensor | None = None,
     chose_n_neighbors: bool = False,
 ) -> Calibration:
-    """Calibrate on rows (q, d) that trained no network, with these targets (q,) or (q, n_outputs).
+    """Calibrate on rows that trained no network, with these targets (q,) or (q, n_outputs).
 
-    With `limits`, (q,), neighbours are before them; rows that no neighbour is earlier than do not
-    count. `sample_weight`, (q,), has a mean of 1. For `chose_n_neighbors`, see :data:`OPTIMISM`.
+    With times, rows that no neighbour is earlier than do not count. `sample_weight`, (q,), has a
+    mean of 1. For `chose_n_neighbors`, see :data:`OPTIMISM`.
 
     Raises
     ------
     ValueError
         If no row has earlier neighbours.
     """
-    found = bank.evaluate(head, query, limits=limits)
+    found = bank.evaluate(head, queries)
     evaluation, truth, sample_weight = found.without_isolated(truth, sample_weight)
     if len(truth) == 0:
         raise ValueError("calibrate needs rows that others of the bank are earlier than, got none")

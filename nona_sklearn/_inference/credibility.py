@@ -9,6 +9,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
+from .._data.embedded import Embedded
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from ..attention.head import prior_mean
@@ -32,7 +33,7 @@ def limit_by_held_out(
     Of fewer than 50 rows, all predictions stay credible. `learned`, (n, n_outputs), are the
     targets of the bank as the networks learned them, whose mean takes the rest.
     """
-    if not (judged and _adjusts(head)):
+    if not (judged and _adjusts(head, bank)):
         return
     held_out = [each for i, each in enumerate(predict_held_out(head, bank, splits)) if i in judged]
     rows = np.concatenate([each.rows for each in held_out])
@@ -47,18 +48,14 @@ def limit_by_rows(
     bank: NeighborBank,
     judged: list[int],
     learned: Tensor,
-    query: Tensor,
+    queries: Embedded,
     truth: Tensor,
-    limits: Tensor | None = None,
     sample_weight: Tensor | None = None,
 ) -> None:
-    """The same by rows (q, d) that trained no network, and their targets.
-
-    With `limits`, (q,), neighbours are before them.
-    """
-    if not (judged and _adjusts(head)):
+    """The same by rows that trained no network, and their targets."""
+    if not (judged and _adjusts(head, bank)):
         return
-    found = bank.evaluate(head, query, limits=limits)
+    found = bank.evaluate(head, queries)
     evaluation, truth, sample_weight = found.without_isolated(truth, sample_weight)
     shape = len(truth), bank.neighbors.columns.shape[1]
     predictions = evaluation.mean().reshape(shape)
@@ -84,9 +81,9 @@ def _limit(
         own.credibility, own.mean_target = tuple(credibility.tolist()), tuple(mean.tolist())
 
 
-def _adjusts(head: NONAHead | AverageHead) -> bool:
+def _adjusts(head: NONAHead | AverageHead, bank: NeighborBank) -> bool:
     """Whether targets are adjusted: those of training rows alone are never drawn to the mean."""
-    return any(own.n_adjusted > 0 for own in _heads(head))
+    return bank.trend is not None or any(own.n_adjusted > 0 for own in _heads(head))
 
 
 def _heads(head: NONAHead | AverageHead) -> Iterator[NONAHead]:

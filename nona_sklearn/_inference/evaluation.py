@@ -17,6 +17,7 @@ from .._utils.chunks import spans
 from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, ClassHead, NONAHead
 from .index import METRICS
+from .left_out import LeftOutQueries
 from .nearest import Candidates, compare_all, find_nearest, nearest_by_l2
 from .neighbors import Exclusion, Neighbors
 from .network_rows import NetworkClassRows, NetworkRows
@@ -56,6 +57,10 @@ class Evaluation:
         The rows that can have weight, for each network; None: they are searched.
     added : Tensor of shape (q, n_outputs), optional
         Variances that calibrated distributions are stretched by; None: by none.
+    offset : Tensor of shape (q, n_outputs), optional
+        The trend at the queries, if the neighbours have one.
+    left_out : LeftOutQueries, optional
+        The queries, if they are rows that are to be left out of the trend at their neighbours.
     """
 
     head: NONAHead | AverageHead
@@ -64,6 +69,11 @@ class Evaluation:
     exclusion: Exclusion | None = None
     candidates: tuple[Candidates, ...] | None = None
     added: Tensor | None = None
+    offset: Tensor | None = None
+    left_out: LeftOutQueries | None = None
+
+    def __post_init__(self):
+        assert (self.offset is None) == (self.neighbors.offset is None)
 
     def __len__(self) -> int:
         return len(self.query)
@@ -73,9 +83,15 @@ class Evaluation:
         exclusion = None if self.exclusion is None else self.exclusion[rows]
         rows = torch.as_tensor(rows)
         candidates = self.candidates and tuple(each[rows] for each in self.candidates)
-        added = None if self.added is None else self.added[rows]
-        some = Evaluation(
-            self.head, self.neighbors, self.query[rows], exclusion, candidates, added
+        added, offset = (None if t is None else t[rows] for t in (self.added, self.offset))
+        some = replace(
+            self,
+            query=self.query[rows],
+            exclusion=exclusion,
+            candidates=candidates,
+            added=added,
+            offset=offset,
+            left_out=None if self.left_out is None else self.left_out[rows],
         )
         if self._found is not None:
             vars(some)["_found"] = tuple(each[rows] for each in self._found)
@@ -333,6 +349,7 @@ class Evaluation:
         found = None if of_all else self.search()
 
         def apply(queries):
+            residuals = None if self.left_out is None else self.left_out.residuals(queries)
             excluded = None if self.exclusion is None else self.exclusion.of(queries)
             candidates = self.compare_all(queries) if found is None else found
             networks = []
@@ -342,7 +359,9 @@ class Evaluation:
                 if (found is not None or precise) and not _resolves_similarity(head):
                     own = replace(own, similarity=own.similarity.double())
                 neighbors = replace(self.neighbors, embeddings=z)
-                networks.append(rows_of(head)(head, query[queries], neighbors, own, excluded))
+                offset = None if self.offset is None else self.offset[queries]
+                rows = head, query[queries], neighbors, own, excluded, offset, residuals
+                networks.append(rows_of(head)(*rows))
             return function(queries, networks)
 
         n_columns = len(self.neighbors)

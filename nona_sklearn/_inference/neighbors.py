@@ -15,6 +15,43 @@ from ..attention import AverageHead, NONAHead
 from ..attention.functional import Pairs
 from .index import Index, make_index
 
+KEPT = 0.2  # of the residuals of a trend
+
+
+@dataclass(frozen=True, eq=False)
+class Offset:
+    """What a trend f makes of neighbours and of a prediction.
+
+    A neighbour's target, as a network has adjusted it, becomes ``(1 - share) target + share
+    (f(q) + kept (y_j - f(j)))``, and so does their weighted mean.
+
+    Parameters
+    ----------
+    values : float64 Tensor of shape (n, n_outputs)
+        The trend f(j) at the neighbours, each of other rows, in units of the targets.
+    share : float
+        The trend's share of a prediction.
+    kept : float
+        The share of the neighbours' residuals in it.
+    """
+
+    values: Tensor
+    share: float
+    kept: float
+
+    def __getitem__(self, rows: Tensor | slice) -> Offset:
+        return replace(self, values=self.values[rows])
+
+    def mix(
+        self, of_network: Tensor, residuals: Tensor, of_query: Tensor, total: Tensor | float = 1.0
+    ) -> Tensor:
+        """Adjusted targets or means of them, with residuals or means of these, and f(q).
+
+        `total` is the sum of the weights: 1, or 0 without neighbours.
+        """
+        of_trend = total * of_query + self.kept * residuals
+        return (1 - self.share) * of_network + self.share * of_trend
+
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
@@ -35,6 +72,8 @@ class Neighbors:
         How the nearest of them are found, as the estimators' parameter.
     times : float64 Tensor of shape (n,), optional
         Their times.
+    offset : Offset, optional
+        The trend at them; None: there is none, as in training.
     """
 
     embeddings: Tensor
@@ -43,6 +82,7 @@ class Neighbors:
     adjustment_scale: Tensor | float | None = 1.0
     algorithm: Any = "auto"
     times: Tensor | None = None
+    offset: Offset | None = None
     # What evaluations precompute from the embeddings.
     cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -53,8 +93,9 @@ class Neighbors:
         """Select some of them."""
         prior = None if self.log_prior is None else self.log_prior[rows]
         times = None if self.times is None else self.times[rows]
+        offset = None if self.offset is None else self.offset[rows]
         of_all = self.adjustment_scale, self.algorithm
-        return Neighbors(self.embeddings[rows], self.values[rows], prior, *of_all, times)
+        return Neighbors(self.embeddings[rows], self.values[rows], prior, *of_all, times, offset)
 
     def join(self, others: Neighbors) -> Neighbors:
         """Append others."""
@@ -64,6 +105,10 @@ class Neighbors:
         times = None
         if self.times is not None and others.times is not None:
             times = torch.cat([self.times, others.times])
+        offset = None
+        if self.offset is not None and others.offset is not None:
+            values = torch.cat([self.offset.values, others.offset.values])
+            offset = replace(self.offset, values=values)
         return Neighbors(
             torch.cat([self.embeddings, others.embeddings]),
             torch.cat([self.values, others.values]),
@@ -71,6 +116,7 @@ class Neighbors:
             self.adjustment_scale,
             self.algorithm,
             times,
+            offset,
         )
 
     def _prior(self) -> Tensor:
@@ -81,6 +127,12 @@ class Neighbors:
         """Values in float64, a column for each output, (n, n_outputs)."""
         values = self.values.double()
         return values[:, None] if values.ndim == 1 else values
+
+    @property
+    def residuals(self) -> Tensor:
+        """Values minus the trend at the neighbours, (n, n_outputs)."""
+        assert self.offset is not None
+        return self.columns - self.offset.values
 
     @property
     def variance(self) -> Tensor:
@@ -139,7 +191,7 @@ class Neighbors:
 
     def with_values(self, values: Tensor) -> Neighbors:
         """The same neighbours with other values, not adjusted; the cache stays valid."""
-        others = replace(self, values=values, adjustment_scale=None)
+        others = replace(self, values=values, adjustment_scale=None, offset=None)
         others.cache.update(self.cache)
         return others
 

@@ -33,6 +33,10 @@ class NetworkRows:
         The rows that can have weight: m for each query.
     excluded_pairs : Pairs or bool Tensor of shape (q, n), optional
         Queries, and rows of the bank that are excluded for them.
+    offset : Tensor of shape (q, n_outputs), optional
+        The trend at the queries, if the neighbours have one.
+    residuals : Tensor of shape (q, n, n_outputs), optional
+        Residuals of the bank's rows from the trend without each query; None: those of all.
     """
 
     def __init__(
@@ -42,8 +46,10 @@ class NetworkRows:
         neighbors: Neighbors,
         candidates: Candidates,
         excluded_pairs: Excluded = None,
+        offset: Tensor | None = None,
+        residuals: Tensor | None = None,
     ):
-        self.excluded_pairs = excluded_pairs
+        self.excluded_pairs, self.offset, self.residuals = excluded_pairs, offset, residuals
         self.head, self.neighbors, self.candidates = head, neighbors, candidates
         self.query = head.metric_part(query)
         self.adjustment_scale = neighbors.adjustment_scale if head.n_adjusted else None
@@ -150,36 +156,42 @@ class NetworkRows:
         rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
         if self.adjusts and self.head.bounds is not None:  # not a function of sums
             return _average(weights, self.adjusted(rows, queries))
-        return self._prediction(_average(weights, self._summands(rows)), queries)
+        return self._prediction(_average(weights, self._summands(rows, queries)), queries)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q, c), not adjusted."""
         return _average(self.weights, self.neighbors.columns[self.rows])
 
-    def _summands(self, rows: Tensor | slice) -> Tensor:
-        """What predictions are means of, (..., c'): values and, if they are adjusted, g."""
-        values = self.neighbors.columns[rows]
-        if not self.adjusts:
-            return values
-        return torch.cat([values, self._adjustments(self.neighbors.embeddings, rows)], dim=-1)
+    def _summands(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
+        """What is needed of rows to adjust their values, or means of it to adjust their mean.
+
+        (..., c'): the values, then g and the residuals of the trend, if there are any.
+        """
+        parts = [self.neighbors.columns[rows]]
+        if self.adjustment_scale is not None:
+            parts.append(self._adjustments(self.neighbors.embeddings, rows))
+        if self.neighbors.offset is not None and self.residuals is None:
+            parts.append(self.neighbors.residuals[rows])
+        elif self.residuals is not None:
+            own = self.residuals[queries]
+            if not isinstance(rows, slice):
+                own = own.take_along_dim(rows[..., None], dim=1)
+            parts = [*(part.expand(*own.shape[:-1], -1) for part in parts), own]
+        return torch.cat(parts, dim=-1)
 
     def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """Predictions (q, c) from means of the summands, by weights whose sum is 1 or 0."""
-        if not self.adjusts:
-            return means
-        plain, expected = means.chunk(2, dim=1)
         total: Tensor | float = 1.0
         if self.any_excluded:
             total = (~self.excluded[queries]).any(dim=1, keepdim=True).double()
-        own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
-        return self.head.adjusted_mean(plain, expected, total, own, attenuation)
+        return self._adjust(means, queries, total)
 
     # -- adjusted values -------------------------------------------------------------------
 
     @property
     def adjusts(self) -> bool:
         """Whether values are adjusted."""
-        return self.adjustment_scale is not None
+        return self.adjustment_scale is not None or self.neighbors.offset is not None
 
     @property
     def moves_values(self) -> bool:
@@ -188,12 +200,36 @@ class NetworkRows:
 
     def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
         """Adjusted values of rows (q, b), or of all, for some queries, (q, b, c)."""
-        values = self.neighbors.columns[rows]
+        summands = self._summands(rows, queries)
         if not self.adjusts:
-            return values.reshape(-1, *values.shape[-2:])
-        theirs = self._adjustments(self.neighbors.embeddings, rows)
-        own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
-        return self.head.adjusted(values, theirs, own, attenuation)
+            return summands.reshape(-1, *summands.shape[-2:])
+        return self.head.within_bounds(self._adjust(summands, queries, 1.0, (slice(None), None)))
+
+    def _adjust(
+        self,
+        summands: Tensor,
+        queries: Tensor | slice,
+        total: Tensor | float,
+        axes: tuple[slice | None, ...] = (slice(None),),
+    ) -> Tensor:
+        """Move values, or means of them, from the neighbours to some queries.
+
+        `axes` index tensors of the queries, (q, c), to broadcast with the summands.
+        """
+        if not self.adjusts:
+            return summands
+        values, *others = summands.split(self.neighbors.columns.shape[1], dim=-1)
+        adjusted = values
+        if self.adjustment_scale is not None:
+            own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
+            adjusted = self.head.adjusted_mean(
+                values, others[0], total, own[axes], attenuation[axes]
+            )
+        if self.neighbors.offset is not None:
+            assert self.offset is not None
+            of_query = self.offset[queries][axes]
+            adjusted = self.neighbors.offset.mix(adjusted, others[-1], of_query, total)
+        return self.head.credible(adjusted, total)
 
     def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         """Adjustments g of rows, (..., c), in units of the values."""
@@ -217,7 +253,9 @@ class NetworkRows:
         """By how much adjusted values change with the query's g, in units of both, (q, c)."""
         assert self.adjustment_scale is not None
         credibility = self.query_adjustments.new_tensor(self.head.credibility)
-        return credibility * self.attenuation * self.adjustment_scale
+        offset = self.neighbors.offset
+        share = 1.0 if offset is None else 1 - offset.share
+        return share * credibility * self.attenuation * self.adjustment_scale
 
     @cached_property
     def distance(self) -> Tensor:
@@ -277,7 +315,7 @@ class NetworkClassRows(NetworkRows):
         """Share of the classes' frequencies in each probability."""
         return self.head.share_of_prior(self.neighbors.adjustment_scale)
 
-    def _summands(self, rows: Tensor | slice) -> Tensor:
+    def _summands(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
         return self.neighbors.columns[rows]  # `h` depends on the query alone
 
     @cached_property

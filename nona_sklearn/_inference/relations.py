@@ -15,6 +15,7 @@ import torch
 from scipy.special import logit
 from torch import Tensor
 
+from .._data.embedded import Embedded
 from .._data.sample_weight import weighted_quantiles
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
@@ -120,7 +121,7 @@ def unknown_variances(
     bank: NeighborBank,
     splits: list[Split],
     levels: np.ndarray,
-    embed_unknown: Callable[[int, np.ndarray], Tensor],
+    embed_unknown: Callable[[int, np.ndarray], Embedded],
 ) -> tuple[tuple[float, ...], ...]:
     """What the variance of each output lacks where a level of each category is unknown.
 
@@ -136,8 +137,8 @@ def unknown_variances(
     levels : int ndarray of shape (n, n_categories)
         Levels of the bank's rows.
     embed_unknown : callable
-        Takes the number of a category and those of rows, returns their embeddings as if their
-        levels were unknown.
+        Takes the number of a category and those of rows, embeds these as if their levels were
+        unknown.
     """
     judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
     rows, found = np.unique(np.concatenate(judged)), []
@@ -147,7 +148,9 @@ def unknown_variances(
         if len(np.unique(of_rows)) < 2:
             found.append((0.0,) * n_outputs)
             continue
-        query = replace(evaluation, query=embed_unknown(j, rows))
+        unknown = embed_unknown(j, rows)
+        offset = bank.trend_at(rows, unknown.inputs)
+        query = replace(evaluation, query=unknown.embeddings, offset=offset)
         without = _without(query, Relation(labels=of_rows), rows)
         errors = (bank.targets[rows] - without.mean()).reshape(len(rows), -1).cpu().numpy()
         some = np.isfinite(errors).all(axis=1)  # those that have neighbours
@@ -185,7 +188,8 @@ def _squared_errors(
     found: list[np.ndarray] = []
     embeddings = bank.embeddings if embeddings is None else embeddings
     queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
-    networks = split_networks(head, bank)
+    alone = replace(bank, neighbors=replace(bank.neighbors, offset=None), trend=None)
+    networks = split_networks(head, alone)  # a trend is of related rows, too
     judged = judged_rows(bank, splits, N_ROWS)
     for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
         evaluation = _without(evaluate_rows(own, own_bank, rows), relation, rows)

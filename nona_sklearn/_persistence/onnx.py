@@ -27,9 +27,10 @@ from .._estimators.queries import UnknownVariances
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
-from .._inference.neighbors import Neighbors
+from .._inference.neighbors import Neighbors, Offset
 from .._inference.network_rows import NetworkRows
 from .._inference.weighted_rows import WeightedRows
+from .._trend.kernel_trend import KernelTrend
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
@@ -189,6 +190,7 @@ class Graph(nn.Module):
     levels: Tensor
     log_prior: Tensor | None
     adjustment_scale: Tensor | None
+    offsets: Tensor | None
 
     def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
         super().__init__()
@@ -212,15 +214,23 @@ class Graph(nn.Module):
         self.register_buffer("values", bank.targets.cpu().double())
         self.register_buffer("levels", levels)
         self.of_unknown = UnknownVariances.of(estimator)
+        self.trend, self.share, self.kept = None, 0.0, 0.0
+        offset = neighbors.offset
+        if offset is not None and bank.trend is not None:
+            self.trend, self.share, self.kept = GraphTrend(bank.trend), offset.share, offset.kept
+        self.register_buffer("offsets", None if offset is None else offset.values.cpu())
         self.distribution = None
         if levels is not None:
-            nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0])
+            none = None if offset is None else offset.values[:0].cpu()
+            nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0], offset=none)
             self.distribution = Distribution(nothing, bank.calibration or Calibration())
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        # Rounded as the bank's are.
-        query = self.embedding(self.scaler(self.encoding(*inputs))).float().double()
-        networks = [self._rows(*each) for each in self.head.split_by_head(query, self.embeddings)]
+        features = self.scaler(self.encoding(*inputs))
+        query = self.embedding(features).float().double()  # rounded as the bank's are
+        offset = None if self.trend is None else self.trend(features.float())
+        parts = self.head.split_by_head(query, self.embeddings)
+        networks = [self._rows(head, own, rows, offset) for head, own, rows in parts]
         rows = WeightedRows(networks)
         mean = torch.stack([network.mean() for network in networks]).mean(dim=0)
         heaviest, positions = rows.weights().topk(self.n_neighbors, dim=1)
@@ -233,24 +243,53 @@ class Graph(nn.Module):
         quantiles = self.distribution.quantiles_of(rows, added, self.levels)
         return *outputs, self._in_shape_of_values(quantiles)
 
-    def _rows(self, head: NONAHead, query: Tensor, embeddings: Tensor) -> NetworkRows:
+    def _rows(
+        self, head: NONAHead, query: Tensor, embeddings: Tensor, offset: Tensor | None
+    ) -> NetworkRows:
         """All rows of the bank, without the shortcuts that depend on numbers."""
         compared = head.metric_part(query), head.metric_part(embeddings)
         nearest = l2(*compared).amax(dim=1, keepdim=True)
         candidates = Candidates(head.compare(*compared), nearest=nearest)
         neighbors = replace(self._neighbors(), embeddings=embeddings)
-        rows = rows_of(head)(head, query, neighbors, candidates)
+        rows = rows_of(head)(head, query, neighbors, candidates, offset=offset)
         vars(rows)["any_excluded"] = False
         if head.n_adjusted:
             vars(rows)["attenuation"] = head.attenuation(rows.distance)
         return rows
 
     def _neighbors(self) -> Neighbors:
-        return Neighbors(self.embeddings, self.values, self.log_prior, self.adjustment_scale)
+        offset = None
+        if self.offsets is not None:
+            offset = Offset(self.offsets, self.share, self.kept)
+        of_rows = self.embeddings, self.values, self.log_prior, self.adjustment_scale
+        return Neighbors(*of_rows, offset=offset)
 
     def _in_shape_of_values(self, results: Tensor) -> Tensor:
         """Results (..., n_outputs), without the last axis if values have no such axis."""
         return results.squeeze(-1) if self.values.ndim == 1 else results
+
+
+class GraphTrend(nn.Module):
+    """A kernel trend, (n_queries, n_features) -> (n_queries, n_outputs)."""
+
+    weights: Tensor
+    rows: Tensor
+    a: Tensor
+    slopes: Tensor
+    constant: Tensor
+    columns: Tensor
+
+    def __init__(self, trend: KernelTrend):
+        super().__init__()
+        parts = zip(("weights", "rows", "a", "slopes", "constant"), trend.function, strict=True)
+        for name, part in parts:
+            self.register_buffer(name, part)
+        self.register_buffer("columns", self.weights.nonzero()[:, 0])
+
+    def forward(self, X: Tensor) -> Tensor:
+        X = X.double()
+        distance = graph_cdist((X * self.weights)[:, self.columns], self.rows, p=1)
+        return (-distance).exp() @ self.a + X @ self.slopes + self.constant
 
 
 # -- a graph has no cdist, and no branches: shortcuts are replaced by the general way ----------

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from .._data.table_encoder import TableEncoder
 from .._estimators.base import NeighborEstimator
-from .._estimators.fitting import embed_queries
 from .._estimators.forgetting import levels_held
 from .._estimators.queries import number_of_neighbors, query_blocks
 from .._inference.bank import NeighborBank
@@ -52,7 +51,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     TypeError
         If it is no such estimator, or has a part that a file cannot contain.
     ValueError
-        If it is not fitted, or `n_shards` is not between 1 and the number of rows.
+        If it is not fitted, has a trend, or `n_shards` is not between 1 and the number of rows.
     OSError
         If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 
@@ -79,6 +78,11 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     if not is_whole(n_shards, 1, len(bank)):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
+        )
+    if bank.trend is not None:
+        raise ValueError(
+            "save_shards needs an estimator without a trend, since the trend of all rows would "
+            f"change with each edit of a shard, got trend={estimator.trend!r}"
         )
     bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
     empty = with_bank(estimator, bank.in_order(all_rows[:0]))
@@ -492,8 +496,8 @@ class ShardedNeighbors:
     ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
         """Embeddings, ids and limits of queries, and the variances that are added to theirs."""
         if X is not None:
-            for block, limits, added in query_blocks(self.estimator_, X, with_added=True):
-                yield embed_queries(self.estimator_.network_, block), None, limits, added
+            for queries in query_blocks(self.estimator_, X, with_added=True):
+                yield queries.embeddings, None, queries.times, queries.added
             return
         held: list[tuple[Tensor, ...]] = []
         for entry in folder.shards:

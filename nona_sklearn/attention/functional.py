@@ -96,12 +96,8 @@ def adjusted_mean(
     attenuation: Tensor | float,
     shrinkage: float = 0.0,
     mean_residual: Tensor | float = 0.0,
-    credibility: Tensor | None = None,
-    mean_target: Tensor | float = 0.0,
 ) -> Tensor:
     """``sum_j w_j (y_j + attenuation (g(q) - g(j) - shrinkage (y_j - g(j) - mean_residual)))``.
-
-    Its difference from `mean_target` is then multiplied by the `credibility`, (c,); None: by 1.
 
     It is computed from sums over the neighbours: `plain` and `expected`, (q, c), are weighted
     means of the targets and of the neighbours' adjustments g(j); `own` are the queries' g(q).
@@ -110,7 +106,4 @@ def adjusted_mean(
     difference = total * own - expected
     if shrinkage:  # further passes over what may be all pairs
         difference = difference - shrinkage * (plain - expected - total * mean_residual)
-    mean = plain + attenuation * difference
-    if credibility is None:
-        return mean
-    return credibility * mean + (1 - credibility) * total * mean_target
+    return plain + attenuation * difference

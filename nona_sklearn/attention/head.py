@@ -443,7 +443,8 @@ class NONAHead(nn.Module):
             return (mean + own).reshape(len(query), *targets.shape[1:])
         if self.bounds is not None:
             fading = torch.as_tensor(self.attenuation_of(query, neighbors, excluded))
-            adjusted = self.adjusted(values, theirs, own, fading)
+            moved = self.adjusted_mean(values, theirs, 1.0, own[:, None], fading[..., None])
+            adjusted = self.within_bounds(self.credible(moved))
             mask = _as_mask(excluded, query, neighbors)
             weights = self.neighbor_weights(query, neighbors, mask, log_prior)
             mean = weights[:, None] @ adjusted
@@ -454,7 +455,7 @@ class NONAHead(nn.Module):
         plain, expected, total = sums.tensor_split([values.shape[1], -1], dim=1)
         attenuation = self.attenuation_of(query, neighbors, excluded)
         mean = self.adjusted_mean(plain, expected, total, own, attenuation)
-        return mean.reshape(query.shape[0], *targets.shape[1:])
+        return self.credible(mean, total).reshape(query.shape[0], *targets.shape[1:])
 
     def adjusted_mean(
         self,
@@ -466,23 +467,16 @@ class NONAHead(nn.Module):
     ) -> Tensor:
         """Predictions from weighted means, as `functional.adjusted_mean` has them."""
         mean_residual = plain.new_tensor(self.mean_residual)
-        further: tuple = ()
-        if min(self.credibility) < 1:
-            further = plain.new_tensor(self.credibility), plain.new_tensor(self.mean_target)
         return adjusted_mean(
-            *(plain, expected, total, own, attenuation), self.shrinkage, mean_residual, *further
+            plain, expected, total, own, attenuation, self.shrinkage, mean_residual
         )
 
-    def adjusted(
-        self, targets: Tensor, theirs: Tensor, own: Tensor, attenuation: Tensor
-    ) -> Tensor:
-        """Each neighbour's adjusted target for each query, (q, n, c), within the bounds.
-
-        `targets` and the neighbours' adjustments, `theirs`, are (n, c) or (q, n, c), the queries'
-        `own` (q, c).
-        """
-        moved = self.adjusted_mean(targets, theirs, 1.0, own[:, None], attenuation[..., None])
-        return self.within_bounds(moved)
+    def credible(self, means: Tensor, total: Tensor | float = 1.0) -> Tensor:
+        """Predictions (q, c) or adjusted targets, drawn to the mean target where not credible."""
+        if min(self.credibility) == 1:
+            return means
+        credibility = means.new_tensor(self.credibility)
+        return credibility * means + (1 - credibility) * total * means.new_tensor(self.mean_target)
 
     def within_bounds(self, values: Tensor) -> Tensor:
         """Values, those beyond a bound replaced by it."""

@@ -35,6 +35,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
+from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._estimators import base
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import similarities
@@ -169,7 +170,7 @@ def test_a_bank_of_one_place_is_averaged(step, n, distance):
     head = NONAHead(step=SoftStep(step), weighting="uniform").eval()
     bank = NeighborBank(Neighbors(place.repeat(n, 1), torch.arange(float(n))))
     for query in (place + distance, (place + distance).repeat(3, 1)):
-        mean = bank.evaluate(head, query).mean()
+        mean = bank.evaluate(head, Embedded(query)).mean()
         torch.testing.assert_close(mean, torch.full_like(mean, (n - 1) / 2))
 
 

@@ -9,6 +9,7 @@ import random
 import re
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import cached_property
 from unittest import mock
 
@@ -27,7 +28,6 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._estimators.queries import explanation
 from nona_sklearn._inference.explanation import NEGLIGIBLE
 from nona_sklearn._network.trend import WithTrend
@@ -164,7 +164,8 @@ def weights_sum_to_one(fitted):
 def plain_predictions_are_weighted_targets(fitted):
     estimator = fitted.estimator
     adjusts = getattr(estimator._architecture(), "adjusts", False)
-    if adjusts or getattr(estimator, "smoothing", False):
+    has_trend = estimator.bank_.trend is not None
+    if adjusts or has_trend or getattr(estimator, "smoothing", False):
         return
     values = estimator.bank_.targets.numpy().reshape(len(fitted.ids), -1)
     weights = estimator.neighbor_weights(fitted.queries)
@@ -224,15 +225,17 @@ def leaving_out_is_removing(fitted):
     encoder = getattr(fitted.estimator, "features_", None)
     if "levels" in getattr(encoder, "encoders_", ()):
         return  # means of levels are other ones for training rows
+    if fitted.estimator.bank_.trend is not None and fitted.case.groups is not None:
+        return  # a training row has the trend of other groups, a new row that of all
     left_out = fitted.predictions_of(fitted.estimator, None)
     for row in {0, len(fitted.ids) - 1}:
         without = fitted.copy().remove_neighbors(ids=fitted.ids[row])
         # A level may be forgotten with its row, which is encoded before.
-        encoded = fitted.estimator.embed(take(fitted.case.table, fitted.ids[[row]])).embeddings
+        query = fitted.estimator.embed(take(fitted.case.table, fitted.ids[[row]]))
+        query = replace(query, network=without.network_)
         if isinstance(without.network_.embedding, WithTrend):
             # The trend of a training row is that of other rows, as its embedding is stored.
-            encoded = fitted.estimator.bank_.embeddings[[row]]
-        query = Embedded(encoded, without.network_)
+            query = replace(query, embeddings=fitted.estimator.bank_.embeddings[[row]])
         fitted.check_close(fitted.predictions_of(without, query), left_out[[row]], ROUNDING)
 
 

@@ -25,6 +25,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._data.class_targets import ClassTargets
+from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.training_data import Sample
 from nona_sklearn._inference.bank import NeighborBank
@@ -880,7 +881,10 @@ def test_the_prediction_is_the_mean_of_the_estimators(plane):
     banks = reg.bank_.embeddings.split(6, dim=1)
     neighbors = reg.bank_.neighbors
     each = [
-        NeighborBank(replace(neighbors, embeddings=bank)).evaluate(head, query).mean().numpy()
+        NeighborBank(replace(neighbors, embeddings=bank))
+        .evaluate(head, Embedded(query))
+        .mean()
+        .numpy()
         for bank, head, query in zip(banks, reg.network_.head.heads, embeddings, strict=True)
     ]
     np.testing.assert_allclose(reg.predict(X_test), np.mean(each, axis=0), atol=1e-6)

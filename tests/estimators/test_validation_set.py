@@ -527,7 +527,7 @@ class TestWeights:
 def test_errors_are_wider_where_the_rows_chose_the_number_of_neighbors(reg, monkeypatch):
     found = []
     monkeypatch.setattr(calibration, "fit_calibration", lambda *a: found.append(a[1]))
-    query, truth = reg.embed(X[VALID]).embeddings, torch.from_numpy(Y[VALID])
+    query, truth = reg.embed(X[VALID]), torch.from_numpy(Y[VALID])
     for chose in (False, True):
         calibration.calibrate_on_rows(
             reg.network_.head, reg.bank_, query, truth, chose_n_neighbors=chose
@@ -540,7 +540,7 @@ def test_errors_are_wider_where_the_rows_chose_the_number_of_neighbors(reg, monk
 @pytest.mark.parametrize("n_neighbors", ["auto", 20])
 def test_the_validation_set_calibrates(n_neighbors):
     reg = small(n_neighbors=n_neighbors).fit(X[TRAIN], Y[TRAIN], **SET)
-    query, truth = reg.embed(X[VALID]).embeddings, torch.from_numpy(Y[VALID])
+    query, truth = reg.embed(X[VALID]), torch.from_numpy(Y[VALID])
     chose = n_neighbors == "auto"
     assert reg.calibration_ == calibration.calibrate_on_rows(
         reg.network_.head, reg.bank_, query, truth, chose_n_neighbors=chose

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nona_sklearn import NONAHead, NONARegressor, load, save
+from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._data.splits import Split
 from nona_sklearn._estimators.regression import _judged
 from nona_sklearn._inference.bank import NeighborBank
@@ -251,8 +252,8 @@ def test_of_fewer_than_50_rows_all_predictions_stay_credible(n_rows, expected):
     head, values = NONAHead(n_adjusted=1).eval(), torch.tensor(NOISE)
     bank = NeighborBank(Neighbors(torch.tensor(X).float(), values))
     query = torch.tensor(QUERIES[:n_rows]).float()
-    truth = -bank.evaluate(head, query).mean()
-    limit_by_rows(head, bank, [0], values[:, None], query, truth)
+    truth = -bank.evaluate(head, Embedded(query)).mean()
+    limit_by_rows(head, bank, [0], values[:, None], Embedded(query), truth)
     assert head.credibility == (expected,)
 
 

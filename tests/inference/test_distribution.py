@@ -14,6 +14,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._data.splits import Split
 from nona_sklearn._inference import calibration as calibration_module
 from nona_sklearn._inference import evaluation as evaluation_module
@@ -689,7 +690,7 @@ def test_a_row_is_predicted_without_its_group():
     predictions = evaluate_rows(head, bank, rows).mean()
     for row, ours in zip(rows, predictions, strict=True):
         others = bank.keep(np.flatnonzero(groups != groups[row]))
-        expected = others.evaluate(head, places[[row]]).mean().item()
+        expected = others.evaluate(head, Embedded(places[[row]])).mean().item()
         assert ours.item() == pytest.approx(expected, rel=1e-5)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nona_sklearn import NONAHead, SoftStep
+from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._inference import similarities
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
@@ -21,7 +22,7 @@ def make_bank(embeddings, targets):
 
 
 def evaluate(bank, head, query, leave_one_out=False):
-    return bank.evaluate(head, None if leave_one_out else query)
+    return bank.evaluate(head, None if leave_one_out else Embedded(query))
 
 
 @pytest.fixture
@@ -221,8 +222,8 @@ def test_a_bank_keeps_what_belongs_to_its_rows():
 
 def test_a_similarity_put_in_place_of_another_is_the_one_that_counts(bank, monkeypatch):
     monkeypatch.setitem(SIMILARITIES, "l2", SIMILARITIES["l1"])
-    ours = bank.evaluate(NONAHead("l2"), queries(5)).mean()
-    torch.testing.assert_close(ours, bank.evaluate(NONAHead("l1"), queries(5)).mean())
+    ours = bank.evaluate(NONAHead("l2"), Embedded(queries(5))).mean()
+    torch.testing.assert_close(ours, bank.evaluate(NONAHead("l1"), Embedded(queries(5))).mean())
 
 
 # -- whole rows, and what is kept --------------------------------------------------------------
@@ -232,9 +233,9 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
     """Of tiles of one width, whose memory serves one after the other."""
     head, query = head.eval(), queries(6)
     expected = head.neighbor_weights(query, bank.embeddings).double()
-    changes = bank.evaluate(head, query).influence()
+    changes = bank.evaluate(head, Embedded(query)).influence()
     monkeypatch.setitem(similarities.TILE, "cpu", (4, 8))
-    evaluation = bank.evaluate(head, query)
+    evaluation = bank.evaluate(head, Embedded(query))
     behind = torch.cat(evaluation.map_weighted_rows(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
@@ -243,7 +244,7 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
 def test_blocks_hold_a_number_of_weights(bank, monkeypatch):
     monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 2 * len(bank))
     for head, most in [(NONAHead(), 2), (NONAHead(n_neighbors=19), 4)]:  # one more is searched
-        sizes = bank.evaluate(head, queries(9))._map_blocks(
+        sizes = bank.evaluate(head, Embedded(queries(9)))._map_blocks(
             lambda block, _: block.stop - block.start
         )
         assert max(sizes) == most
@@ -257,7 +258,7 @@ def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.evaluate(NONAHead(step=SoftStep("s2", on="rank")), queries(9))._map_blocks(
+    bank.evaluate(NONAHead(step=SoftStep("s2", on="rank")), Embedded(queries(9)))._map_blocks(
         lambda *_: None
     )
     assert seen == [1]
@@ -265,10 +266,10 @@ def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
 
 def test_another_head_of_as_many_networks_compares_by_itself(bank):
     fresh = make_bank(bank.embeddings, bank.targets)
-    bank.evaluate(NONAHead("l2"), queries(5)).mean()
+    bank.evaluate(NONAHead("l2"), Embedded(queries(5))).mean()
     torch.testing.assert_close(
-        bank.evaluate(NONAHead("log_l2"), queries(5)).mean(),
-        fresh.evaluate(NONAHead("log_l2"), queries(5)).mean(),
+        bank.evaluate(NONAHead("log_l2"), Embedded(queries(5))).mean(),
+        fresh.evaluate(NONAHead("log_l2"), Embedded(queries(5))).mean(),
         rtol=0,
         atol=0,
     )
@@ -280,7 +281,7 @@ def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
         monkeypatch.setattr("nona_sklearn._inference.evaluation.CACHE_BYTES", room)
         fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
         head = AverageHead([NONAHead(), NONAHead()])
-        evaluation = fresh.evaluate(head, torch.cat([queries(5)] * 2, dim=1))
+        evaluation = fresh.evaluate(head, Embedded(torch.cat([queries(5)] * 2, dim=1)))
         computers = evaluation._similarity_computers
         assert [each.cache is not None for each in computers] == [kept] * 2
 
@@ -289,7 +290,7 @@ def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
 def test_predictions_may_take_part_in_training(bank, n_threads):
     """They are no tensors of inference mode, unless the caller is in it."""
     torch.set_num_threads(n_threads)
-    assert not bank.evaluate(NONAHead(), queries(80)).mean().is_inference()
+    assert not bank.evaluate(NONAHead(), Embedded(queries(80))).mean().is_inference()
 
 
 @pytest.mark.parametrize("n_neighbors", [None, 5])
@@ -298,5 +299,5 @@ def test_where_memory_begins_does_not_matter(bank, n_neighbors):
     head = NONAHead(n_neighbors=n_neighbors)
     shifted = torch.cat([bank.targets[:1], bank.targets])[1:]
     assert shifted.data_ptr() % 16 != bank.targets.data_ptr() % 16
-    found = make_bank(bank.embeddings, shifted).evaluate(head, queries(25)).mean()
-    assert torch.equal(found, bank.evaluate(head, queries(25)).mean())
+    found = make_bank(bank.embeddings, shifted).evaluate(head, Embedded(queries(25))).mean()
+    assert torch.equal(found, bank.evaluate(head, Embedded(queries(25))).mean())

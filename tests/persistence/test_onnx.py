@@ -120,6 +120,7 @@ EACH = {
     "soft": (SoftStepKNeighborsRegressor(**SOFT), Y),
     "outputs": (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
     "as in the papers": (NONARegressor(adjust=False, **QUICK), Y),
+    "trend": (NONARegressor(trend="kernel", **QUICK), np.stack([Y, -Y], axis=1)),
     "soft classes": (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
 }
 ON_RANKS = {"step": "s1", "on": "rank"}
@@ -156,7 +157,7 @@ def test_the_file_of_a_classifier_agrees(tmp_path):
 
 
 @pytest.mark.slow  # five seconds each
-@pytest.mark.parametrize("name", ["several", "soft", "as in the papers"])
+@pytest.mark.parametrize("name", ["several", "soft", "as in the papers", "trend"])
 def test_each_file_agrees(name, tmp_path):
     assert_agrees(fitted(*EACH[name]), tmp_path, QUERIES[:1], QUERIES)
 

@@ -1,0 +1,1 @@
+"""Trends: functions of the features whose values at a training row are of other rows."""

@@ -1,0 +1,210 @@
+"""Kernel ridge regression, whose predictions of left-out rows have a closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+from scipy.spatial.distance import cdist
+
+from .._utils.storable import storable
+
+METRIC_ROWS = 1000  # by which features are weighted
+CHOICE_ROWS = 800  # by which the penalty and the linear part are chosen
+GRADIENT_ROWS = 300  # at which gradients are taken
+N_ROUNDS = 3  # of weights of features, each from the gradients of the function before
+LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
+TOO_FAR = 1.15  # times the least error: further rounds are in vain
+LENGTH = 2.0  # of the kernel, in median distances
+RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
+START_RIDGE = 1e-2
+SLOPES = (0.0, 0.01, 0.1, 1.0, 10.0)  # variance of the linear part, all features together
+CONSTANT = 10.0  # variance of the constant
+
+
+@storable
+@dataclass(frozen=True)
+class Kernel:
+    """A Laplace kernel of weighted features, a linear one and a constant; and the ridge.
+
+    ``k(x, z) = exp(-|v (x - z)|_1) + slope x z + constant``.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_features,)
+        Weights v of the features, in units of one over the kernel's length.
+    slope : float
+        Variance of the slopes, in units of the variance of the Laplace kernel.
+    ridge : float
+        Variance of the noise of a row of weight 1, in the same unit.
+    """
+
+    weights: np.ndarray
+    slope: float = 0.0
+    ridge: float = START_RIDGE
+
+    @classmethod
+    def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
+        """A kernel whose length is a multiple of the median distance of rows."""
+        Z = X * weights
+        length = LENGTH * np.median(cdist(Z[:CHOICE_ROWS], Z, "cityblock"))
+        return cls(weights / max(length, np.finfo(float).tiny))
+
+    def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Values for all pairs of two sets of rows, (n, m)."""
+        return self.whole(self.laplace(X, Z), X, Z)
+
+    def laplace(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """The Laplace kernel alone, (n, m)."""
+        some = self.weights > 0
+        A, B = (each[:, some] * self.weights[some] for each in (X, Z))
+        return np.exp(-cdist(A, B, "cityblock"))
+
+    def whole(self, laplace: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """The sum of the kernels, (n, m), from the Laplace kernel."""
+        return laplace + self.slope * (X @ Z.T) + CONSTANT
+
+
+@storable
+@dataclass(frozen=True)
+class LeftOut:
+    """How much each row counts, and from which rows it is predicted where it is left out.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n,)
+        How much each row counts.
+    groups : ndarray of shape (n,), optional
+        Rows of a group are left out together; None: each by itself.
+    times : ndarray of shape (n,), optional
+        A row is predicted from earlier ones, whatever its group; None: from all others.
+    """
+
+    weights: np.ndarray
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+
+    def __getitem__(self, rows: np.ndarray | slice) -> LeftOut:
+        parts = (None if each is None else each[rows] for each in (self.groups, self.times))
+        return LeftOut(self.weights[rows], *parts)
+
+    def solve(self, K: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows.
+
+        For the inverse of the matrix, the errors without a row or a group G are
+        ``inverse_GG^-1 a_G``. For its Cholesky factor L in the order of times, the errors from
+        earlier rows are ``L_GG (L^-1 y)_G``, where G are rows of one time.
+        """
+        if self.times is not None:
+            return self._solve_in_order(K, y, ridge)
+        factor = self.factor(K, ridge)
+        a, _ = lapack.dpotrs(factor, y, lower=True)
+        inverse, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)  # L^-1
+        inverse = np.tril(inverse)
+        if self.groups is None:
+            return a, a / np.einsum("ij,ij->j", inverse, inverse)[:, None]
+        errors = np.empty_like(y)
+        for group in np.unique(self.groups):
+            rows = np.flatnonzero(self.groups == group)
+            part = inverse[:, rows]
+            errors[rows] = np.linalg.solve(part.T @ part, a[rows])
+        return a, errors
+
+    def _solve_in_order(
+        self, K: np.ndarray, y: np.ndarray, ridge: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        assert self.times is not None
+        order = self.times.argsort(kind="stable")
+        factor = self[order].factor(K[np.ix_(order, order)], ridge)
+        half = solve_triangular(factor, y[order], lower=True)
+        a, errors = np.empty_like(y), np.empty_like(y)
+        a[order] = solve_triangular(factor, half, lower=True, trans="T")
+        _, starts = np.unique(self.times[order], return_index=True)
+        for rows in map(slice, starts, [*starts[1:], len(y)]):
+            errors[order[rows]] = np.tril(factor[rows, rows]) @ half[rows]
+        return a, errors
+
+    def factor(self, K: np.ndarray, ridge: float) -> np.ndarray:
+        """Cholesky factor of ``K + ridge / weights``, whose upper triangle is arbitrary."""
+        matrix = K.copy()
+        matrix.flat[:: len(K) + 1] += ridge / self.weights
+        factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
+        if failed:
+            raise np.linalg.LinAlgError("the kernel is not positive definite")
+        return factor
+
+    def loss(self, errors: np.ndarray) -> float:
+        """Mean squared error."""
+        return float(np.average(np.square(errors).mean(axis=1), weights=self.weights))
+
+
+def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+    """Weigh the features by gradients, then choose the ridge and the linear part.
+
+    The weights of the features are mean gradients of the function itself, in a few rounds, as in
+    a recursive feature machine [1]_. All choices are by the errors of left-out rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, n_features)
+        Features.
+    y : ndarray of shape (n, n_outputs)
+        Targets, standardised.
+    rows : LeftOut
+        How much each row counts, and which are left out together.
+
+    Returns
+    -------
+    Kernel
+        The kernel of the least error.
+
+    References
+    ----------
+    .. [1] Radhakrishnan, Beaglehole, Pandit and Belkin, "Mechanism for Feature Learning in Neural
+       Networks and Backpropagation-Free Machine Learning Models", 2024, Science 383.
+    """
+    weights, found = np.ones(X.shape[1]), []
+    for _ in range(N_ROUNDS + 1):
+        kernel = Kernel.of_length(X, weights)
+        laplace = kernel.laplace(X, X)
+        a, errors = rows.solve(kernel.whole(laplace, X, X), y, kernel.ridge)
+        found.append((rows.loss(errors), kernel))
+        if found[-1][0] > TOO_FAR * min(loss for loss, _ in found):
+            break
+        squares = _squared_gradients(kernel, laplace, X, a)
+        if not squares.any():
+            break
+        weights = np.sqrt(squares / squares.max())
+        weights[weights < LEAST_WEIGHT] = 0.0
+    best = min(found, key=lambda each: each[0])[1]
+    return _choose_ridge(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
+
+
+def _choose_ridge(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+    """The kernel with the ridge and the slope of the least error, one after the other."""
+    laplace = kernel.laplace(X, X)
+
+    @cache
+    def loss(slope: float, ridge: float) -> float:
+        changed = replace(kernel, slope=slope / X.shape[1], ridge=ridge)
+        return rows.loss(rows.solve(changed.whole(laplace, X, X), y, ridge)[1])
+
+    slope, ridge = SLOPES[0], min(RIDGES, key=lambda ridge: loss(SLOPES[0], ridge))
+    for _ in range(2):
+        slope = min(SLOPES, key=lambda each: loss(each, ridge))
+        ridge = min(RIDGES, key=lambda each: loss(slope, each))
+    return replace(kernel, slope=slope / X.shape[1], ridge=ridge)
+
+
+def _squared_gradients(
+    kernel: Kernel, laplace: np.ndarray, X: np.ndarray, a: np.ndarray
+) -> np.ndarray:
+    """Mean squared gradients of the Laplace part with respect to each feature, (n_features,)."""
+    laplace = laplace[:GRADIENT_ROWS]
+    squares = np.zeros(X.shape[1])
+    for j in np.flatnonzero(kernel.weights):
+        signs = np.sign(X[:GRADIENT_ROWS, j, None] - X[:, j])
+        squares[j] = np.square((laplace * signs) @ a * kernel.weights[j]).sum(axis=1).mean()
+    return squares

@@ -1,0 +1,162 @@
+"""Kernel ridge regression and its errors of left-out rows."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+
+from nona_sklearn._trend import kernel_trend
+from nona_sklearn._trend.kernel import CONSTANT, Kernel, LeftOut, choose_kernel
+from nona_sklearn._trend.kernel_trend import KernelTrend
+
+RNG = np.random.default_rng(0)
+N = 40
+X = RNG.normal(size=(N, 3))
+Y = np.stack([np.sin(2 * X[:, 0]) + X[:, 1], X[:, 2] ** 2], axis=1)
+Y = (Y - Y.mean(axis=0)) / Y.std(axis=0)
+WEIGHTS = RNG.uniform(0.5, 2, size=N)
+GROUPS = RNG.integers(0, 12, size=N)
+TIMES = RNG.integers(0, 15, size=N).astype(float)
+KERNEL = Kernel(np.array([0.5, 0.3, 0.1]), slope=0.2, ridge=0.05)
+
+
+def k(A, B):
+    """The kernel, by its definition."""
+    return np.exp(-cdist(A * KERNEL.weights, B * KERNEL.weights, "cityblock")) + (
+        KERNEL.slope * A @ B.T + CONSTANT
+    )
+
+
+def predicted(rows, at, weights=WEIGHTS, y=Y, X=X):
+    """What ridge regression on some rows predicts at others."""
+    matrix = k(X[rows], X[rows]) + np.diag(KERNEL.ridge / weights[rows])
+    return k(at, X[rows]) @ np.linalg.solve(matrix, y[rows])
+
+
+def test_the_kernel_of_two_rows_on_paper():
+    """|0.5 - 0| * 2 = 1 and |1 - 1| * 3 = 0, so e^-1; 0.1 * (0.5 * 0 + 1 * 1); the constant."""
+    kernel = Kernel(np.array([2.0, 3.0]), slope=0.1)
+    found = kernel(np.array([[0.5, 1.0]]), np.array([[0.0, 1.0]]))
+    np.testing.assert_allclose(found, [[np.exp(-1) + 0.1 + CONSTANT]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["rows", "groups", "times"])
+def test_errors_without_a_row_are_those_of_a_fit_without_it(kind):
+    parts = {"groups": GROUPS} if kind == "groups" else {}
+    parts |= {"times": TIMES} if kind == "times" else {}
+    a, errors = LeftOut(WEIGHTS, **parts).solve(KERNEL(X, X), Y, KERNEL.ridge)
+    np.testing.assert_allclose(KERNEL(X, X) @ a, predicted(np.arange(N), X), atol=1e-9)
+    for i in range(N):
+        others = {
+            "rows": np.arange(N) != i,
+            "groups": GROUPS[i] != GROUPS,
+            "times": TIMES[i] > TIMES,
+        }[kind]
+        expected = predicted(np.flatnonzero(others), X[[i]])[0] if others.any() else 0.0
+        np.testing.assert_allclose(errors[i], Y[i] - expected, atol=1e-9)
+
+
+def test_a_row_of_weight_2_is_two_rows():
+    twice = np.append(np.arange(N), 7)
+    heavy = np.where(np.arange(N) == 7, 2.0, 1.0)
+    expected = predicted(twice, X, np.ones(N))
+    a, _ = LeftOut(heavy).solve(KERNEL(X, X), Y, KERNEL.ridge)
+    np.testing.assert_allclose(KERNEL(X, X) @ a, expected, atol=1e-9)
+
+
+def test_features_are_weighted_by_what_they_have_to_do_with_the_targets():
+    many = RNG.normal(size=(300, 4))
+    y = np.sin(3 * many[:, [1]])
+    kernel = choose_kernel(many, y / y.std(), LeftOut(np.ones(300)))
+    assert kernel.weights[1] > 5 * np.delete(kernel.weights, 1).max()
+
+
+def test_a_linear_target_of_few_rows_has_a_linear_part():
+    """Its error is a fraction of that of the Laplace kernel alone."""
+    few = RNG.normal(size=(60, 20))
+    y = few @ RNG.normal(size=(20, 1))
+    kernel = choose_kernel(few, y / y.std(), LeftOut(np.ones(60)))
+    assert kernel.slope > 0
+    errors = [
+        LeftOut(np.ones(60)).solve(each(few, few), y / y.std(), each.ridge)[1].std()
+        for each in (kernel, Kernel(kernel.weights, 0.0, kernel.ridge))
+    ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+CENTER, UNIT = np.array([5.0, -1.0]), np.array([2.0, 10.0])
+IDS = np.arange(N) * 3
+
+
+def trend(rows=slice(None), **parts):
+    X32 = X.astype(np.float32)
+    left_out = LeftOut(WEIGHTS, **parts)[np.arange(N)[rows]]
+    is_fitted = np.ones(len(X32[rows]), dtype=bool)
+    of_rows = IDS[rows], X32[rows], is_fitted, Y[rows], left_out
+    return KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
+
+
+def values(found, at):
+    return found(torch.tensor(at, dtype=torch.float32)).numpy()
+
+
+def test_the_trend_is_ridge_regression_in_units_of_the_targets():
+    rounded = X.astype(np.float32).astype(float)
+    new = RNG.normal(size=(10, 3)).astype(np.float32).astype(float)
+    expected = CENTER + UNIT * predicted(np.arange(N), new, X=rounded)
+    np.testing.assert_allclose(values(trend(), new), expected, atol=1e-8)
+
+
+def test_at_a_row_the_trend_is_that_of_the_others():
+    found = trend()
+    for i in (0, 5, N - 1):
+        others = trend(np.arange(N) != i)
+        expected = values(others, X[[i]])
+        np.testing.assert_allclose(found.of_rows(IDS[[i]]), expected, atol=1e-8)
+
+
+def test_a_row_that_is_removed_was_never_there():
+    gone = np.isin(np.arange(N), [3, 17])
+    left, never = trend(times=TIMES).without(IDS[gone]), trend(~gone, times=TIMES)
+    np.testing.assert_allclose(values(left, X), values(never, X), atol=1e-9)
+    np.testing.assert_allclose(left.of_rows(IDS[~gone]), never.of_rows(IDS[~gone]), atol=1e-9)
+    assert not np.isin(IDS[gone], left.ids).any()
+
+
+def test_a_row_that_is_added_does_not_change_the_function():
+    new = np.zeros((1, 3), dtype=np.float32)
+    found = trend().with_rows(np.array([1000]), new)
+    np.testing.assert_array_equal(values(found, X), values(trend(), X))
+    np.testing.assert_allclose(found.of_rows(np.array([1000])), values(found, new))
+    again = found.without(np.array([1000]))
+    np.testing.assert_array_equal(again.of_rows(IDS), trend().of_rows(IDS))
+
+
+def test_a_query_has_the_trend_of_earlier_rows():
+    found = trend(times=TIMES)
+    limits = np.array([0.0, 4.0, 4.5, 15.0])
+    at = X[:4]
+    got = found.from_earlier(torch.tensor(at, dtype=torch.float32), torch.tensor(limits)).numpy()
+    rounded = X.astype(np.float32).astype(float)
+    for row, limit, value in zip(rounded[:4], limits, got, strict=True):
+        rows = np.flatnonzero(float(limit) > TIMES)
+        expected = predicted(rows, row[None], X=rounded)[0] if len(rows) else 0.0
+        np.testing.assert_allclose(value, CENTER + UNIT * expected, atol=1e-8)
+
+
+def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
+    """The others have the values of the function, which does not know their targets."""
+    monkeypatch.setattr(kernel_trend, "MAX_ROWS", 25)
+    X32, rows = X.astype(np.float32), LeftOut(np.ones(N))
+    found = KernelTrend.fit(IDS, X32, Y, rows, CENTER, UNIT)
+    other = ~found.is_fitted
+    assert other.sum() == N - 25
+    np.testing.assert_array_equal(found.y, Y[~other])
+    np.testing.assert_allclose(found.of_rows(IDS[other]), values(found, X32[other]))
+
+
+def test_values_move_with_features():
+    """From those of the function at the rows, which have a closed form."""
+    found, other = trend(), X[::-1].astype(np.float32)
+    moved = found.moves(IDS, torch.tensor(other.copy())).numpy()
+    np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)

@@ -1,0 +1,221 @@
+"""Estimators whose predictions a trend is a part of."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from nona_sklearn import NONARegressor, load, save
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(150, 3))
+Y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=150)
+NEW = RNG.normal(size=(20, 3))
+DAYS = np.sort(RNG.uniform(0, 100, size=150))
+SMALL = {"hidden_layer_sizes": (16,), "max_iter": 10, "random_state": 0}
+
+
+def nona(**params):
+    return NONARegressor(**({"trend": "kernel", "n_estimators": 2} | SMALL | params))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return nona().fit(X, Y)
+
+
+def offset_of(model):
+    return model.bank_.neighbors.offset
+
+
+def encoded(model, rows):
+    return model.embed(rows).inputs
+
+
+def test_a_prediction_is_the_networks_and_the_trend_with_residuals_of_neighbours(fitted):
+    """(1 - a) NONA(q) + a (f(q) + 0.2 sum_j w_j (y_j - f(j))), where f(j) is of other rows."""
+    offset, trend = offset_of(fitted), fitted.bank_.trend
+    alone = copy.deepcopy(fitted)
+    alone.bank_ = type(fitted.bank_)(
+        type(fitted.bank_.neighbors)(
+            fitted.bank_.embeddings,
+            fitted.bank_.targets,
+            adjustment_scale=fitted.bank_.neighbors.adjustment_scale,
+        )
+    )
+    residuals = Y - trend.of_rows(np.arange(150))[:, 0]
+    of_trend = trend(encoded(fitted, NEW)).numpy()[:, 0]
+    of_trend = of_trend + 0.2 * fitted.neighbor_weights(NEW) @ residuals
+    expected = (1 - offset.share) * alone.predict(NEW) + offset.share * of_trend
+    np.testing.assert_allclose(fitted.predict(NEW), expected, rtol=1e-6)
+
+
+def test_the_values_of_the_trend_at_rows_are_of_other_rows(fitted):
+    found = offset_of(fitted).values.numpy()[:, 0]
+    left = fitted.bank_.trend.without(np.array([4]))
+    np.testing.assert_allclose(found[4], left(encoded(fitted, X[4:5])).item(), rtol=1e-6)
+
+
+def test_contributions_sum_to_predictions(fitted):
+    table = fitted.explain(NEW)
+    sums = table.groupby("query", sort=False)["contribution"].sum()
+    np.testing.assert_allclose(sums, fitted.predict(NEW), rtol=1e-6)
+
+
+def test_amounts_of_columns_sum_to_adjustments(fitted):
+    table = fitted.attribute_adjustments(NEW[:3], features=X, n_neighbors=3)
+    moved = table["adjusted_target"] - table["target"]
+    np.testing.assert_allclose(table[["x0", "x1", "x2", "other"]].sum(axis=1), moved, rtol=1e-6)
+    # What columns do not explain is what is left out of the neighbours' residuals.
+    residuals = Y - fitted.bank_.trend(encoded(fitted, X)).numpy()[:, 0]
+    assert np.abs(table["other"]).max() < np.abs(residuals).max()
+
+
+def test_quantiles_surround_predictions(fitted):
+    low, high = fitted.predict_quantiles(NEW, (0.05, 0.95)).T
+    inside = (low < fitted.predict(NEW)) & (fitted.predict(NEW) < high)
+    assert inside.all()
+
+
+def test_a_removed_row_leaves_the_trend(fitted):
+    model = copy.deepcopy(fitted)
+    model.remove_neighbors(ids=[3, 50])
+    trend = model.bank_.trend
+    assert not np.isin([3, 50], trend.ids).any()
+    assert len(trend.y) == 148
+    np.testing.assert_allclose(
+        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy())
+    )
+    assert not np.array_equal(model.predict(NEW), fitted.predict(NEW))
+
+
+def test_an_added_row_has_the_value_of_the_trend(fitted):
+    model = copy.deepcopy(fitted)
+    model.add_neighbors(NEW, np.zeros(20))
+    expected = fitted.bank_.trend(encoded(fitted, NEW))
+    np.testing.assert_allclose(offset_of(model).values[-20:].numpy(), expected.numpy())
+    model.remove_neighbors(ids=np.arange(150, 170))
+    np.testing.assert_allclose(model.predict(NEW), fitted.predict(NEW), rtol=1e-9)
+
+
+def test_a_compressed_bank_has_the_same_trend(fitted):
+    model = copy.deepcopy(fitted)
+    model.compress(30)
+    at = encoded(fitted, NEW)
+    np.testing.assert_array_equal(model.bank_.trend(at).numpy(), fitted.bank_.trend(at).numpy())
+    assert len(offset_of(model).values) == 30
+
+
+def test_other_targets_have_no_trend(fitted):
+    model = copy.deepcopy(fitted)
+    model.set_neighbor_targets(np.arange(150.0))
+    expected = model.neighbor_weights(NEW) @ np.arange(150.0)
+    np.testing.assert_allclose(model.predict(NEW), expected, rtol=1e-6)
+
+
+def test_the_unit_of_targets_is_that_of_the_trend():
+    in_cents = nona().fit(X, 100 * Y + 7)
+    np.testing.assert_allclose(in_cents.predict(NEW), 100 * nona().fit(X, Y).predict(NEW) + 7)
+
+
+@pytest.mark.parametrize("kind", ["rows", "groups", "times"])
+def test_several_outputs_and_relations_of_rows(kind):
+    parts = {"groups": RNG.integers(0, 30, size=150)} if kind == "groups" else {}
+    parts |= {"times": DAYS} if kind == "times" else {}
+    model = nona().fit(X, np.stack([Y, -2 * Y], axis=1), **parts)
+    assert model.predict(NEW).shape == (20, 2)
+    assert offset_of(model).values.shape == (150, 2)
+
+
+def test_the_trend_of_past_queries_is_of_rows_before_them():
+    """Later targets change nothing."""
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(day=DAYS)
+    model = nona().fit(table, Y, times="day")
+    past, late = table.iloc[60:63], model.bank_.ids.numpy()[DAYS[70] < DAYS]
+    found = model.predict(past)
+    model.remove_neighbors(ids=late)
+    np.testing.assert_allclose(model.predict(past), found, rtol=1e-6)
+
+
+def test_files_and_pickles_keep_the_trend(fitted, tmp_path):
+    save(fitted, tmp_path / "model.nona")
+    for model in (load(tmp_path / "model.nona"), pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(model.predict(NEW), fitted.predict(NEW))
+        model.remove_neighbors(ids=[0])
+        again = copy.deepcopy(fitted)
+        again.remove_neighbors(ids=[0])
+        np.testing.assert_array_equal(model.predict(NEW), again.predict(NEW))
+
+
+def test_queries_embedded_before_an_edit_have_the_trend_after_it(fitted):
+    model = copy.deepcopy(fitted)
+    queries = model.embed(NEW)
+    model.remove_neighbors(ids=np.arange(20))
+    np.testing.assert_array_equal(model.predict(queries), model.predict(NEW))
+
+
+def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
+    assert 0.5 < offset_of(fitted).share < 0.9
+
+
+def test_a_useless_trend_has_a_small_share(monkeypatch):
+    """Where it predicts noise, 600 validation rows leave little of it."""
+    from nona_sklearn._trend import kernel_trend
+
+    many = RNG.normal(size=(1200, 2))
+    y = np.sin(3 * many[:, 0])
+    solved = kernel_trend.KernelTrend._solved.__func__
+
+    def noise(cls, *args):
+        found = solved(cls, *args)
+        random = np.random.default_rng(1).normal(size=found.errors.shape)
+        return copy.copy(found).__class__(
+            *(getattr(found, name) for name in list(vars(found))[:-1]), random * 3
+        )
+
+    monkeypatch.setattr(kernel_trend.KernelTrend, "_solved", classmethod(noise))
+    model = nona(n_estimators=1, validation_fraction=0.5).fit(many, y)
+    assert offset_of(model).share < 0.35
+
+
+def test_a_warm_start_fits_the_trend_anew():
+    model = nona(warm_start=True).fit(X, Y)
+    model.fit(X, -Y)
+    fresh = nona().fit(X, -Y)
+    at = encoded(fresh, NEW)
+    np.testing.assert_allclose(model.bank_.trend(at).numpy(), fresh.bank_.trend(at).numpy())
+
+
+def test_it_is_a_parameter():
+    assert clone(nona()).get_params()["trend"] == "kernel"
+    with pytest.raises(ValueError, match="trend"):
+        nona(trend="linear").fit(X, Y)
+
+
+@pytest.mark.parametrize("n_neighbors", ["auto", None])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leaving_a_row_out_is_removing_it(n_neighbors, weighted):
+    """The neighbours' residuals, too, are of a function that was not fitted to the row."""
+    weight = 1 + np.arange(150) % 3 if weighted else None
+    model = nona(n_neighbors=n_neighbors).fit(X, np.c_[Y, -(Y**2)], sample_weight=weight)
+    left_out = model.predict(None)
+    for i in (0, 70):
+        without = copy.deepcopy(model)
+        without.remove_neighbors(ids=[i])
+        np.testing.assert_allclose(without.predict(X[[i]])[0], left_out[i], rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_of_a_removed_row_is_in_the_file(tmp_path):
+    """Neither its encoded features nor its target, which the trend holds of the others."""
+    model = nona().fit(X, Y)
+    row, trend = 17, model.bank_.trend
+    parts = [trend.X[row].tobytes(), trend.y[row].tobytes(), np.float64(Y[row]).tobytes()]
+    save(model, tmp_path / "before")
+    before = (tmp_path / "before").read_bytes()
+    assert all(part in before for part in parts)
+    save(model.remove_neighbors(ids=[row]), tmp_path / "after")
+    after = (tmp_path / "after").read_bytes()
+    assert not any(part in after for part in parts)
