@@ -106,7 +106,7 @@ def test_streamed_weights_are_numbers_at_both_ends(
     head.step.narrowing.fill_(narrowing)
     z = scale * torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
     bank = NeighborBank(Neighbors(z, torch.arange(30.0)))
-    for evaluation in (bank.evaluate(head), bank.evaluate(head, z[:5] + scale)):
+    for evaluation in (bank.evaluate(head), bank.evaluate(head, Embedded(z[:5] + scale))):
         mean = evaluation.mean()
         assert ((mean >= -1e-6) & (mean <= 29 + 1e-6)).all()
         weights_of_all = evaluation.sparse_weights().toarray()
