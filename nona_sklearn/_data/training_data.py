@@ -19,7 +19,7 @@ from .names import Names, in_order_of, target_names_of, warn_of_other_order
 from .notices import warn_of_classes, warn_of_copies
 from .regression_targets import RegressionTargets
 from .rows import Rows
-from .sample_weight import RowSelection, check_sample_weight, normalize_mean
+from .sample_weight import RowSelection, check_sample_weight, multiply, normalize_mean
 from .splits import WINDOW, Split, split_as_given, split_by_time
 from .times import TimeKind, read_times
 
@@ -148,6 +148,14 @@ class TrainingData:
 
     def __len__(self) -> int:
         return len(self.sample)
+
+    @property
+    def log_prior(self) -> Tensor | None:
+        """Logarithms of the rows' weights as neighbours, (n,): sample weights and age."""
+        prior = self.selection.log_prior
+        if self.time is None or self.sample.times is None:
+            return prior
+        return multiply(prior, self.time.log_prior(self.sample.times))
 
     @property
     def groups(self) -> np.ndarray | None:

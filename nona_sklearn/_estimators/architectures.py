@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from .._data.sample_weight import multiply, normalize_mean
+from .._data.sample_weight import normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.splits import Split
@@ -203,10 +203,8 @@ class Architecture:
         """Fit the trend beside the networks, if the estimator has one."""
         if getattr(self.estimator, "trend", None) is None:
             return None
-        sample, prior = data.sample, data.selection.log_prior
+        sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
-        if data.time is not None and sample.times is not None:
-            prior = multiply(prior, data.time.log_prior(sample.times))
         rows = LeftOut(
             np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
             None if sample.groups is None else sample.groups.numpy(),

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
-from .._data.sample_weight import multiply
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import KEPT, Neighbors, Offset
@@ -197,10 +196,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def _keep(self, data, splits, validation=None, trend=None):
         """Store the embedded training rows and, if they are to join them, the validation set's."""
         embeddings = embed(self.network_, data.sample.X)
-        device, selection, prior = embeddings.device, data.selection, data.selection.log_prior
+        device, selection, prior = embeddings.device, data.selection, data.log_prior
         groups, times = data.sample.groups, data.sample.times
-        if data.time is not None:
-            prior = multiply(prior, data.time.log_prior(times))
         offset = None
         if trend is not None:
             values = torch.from_numpy(trend.of_rows(selection.numbers)).to(device)

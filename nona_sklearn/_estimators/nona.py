@@ -128,7 +128,8 @@ class NONARegressor(NeighborRegressor):
         with a Laplace kernel of weighted features (a recursive feature machine [4]_) and a linear
         one, fitted to at most 6,000 rows. It has no seed. The share is near 0.7, unless many
         validation rows show otherwise. A row that :meth:`remove_neighbors` removes leaves f as
-        well; rows that are added do not change f. None: no such model.
+        well; rows that are added do not change f. Shards and a `feature_extractor` cannot have
+        it, and `max_time` does not limit it. None: no such model.
 
     bounds : {'positive', 'count', 'unit'}, tuple or None, default=None
         The least and the largest possible target, such as ``(0, 100)``; one of them may be None

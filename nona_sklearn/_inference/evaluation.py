@@ -56,7 +56,7 @@ class Evaluation:
     candidates : tuple of Candidates, optional
         The rows that can have weight, for each network; None: they are searched.
     added : Tensor of shape (q, n_outputs), optional
-        Variances that calibrated distributions are stretched by; None: by none.
+        Variances that are added to calibrated distributions; None: none are.
     offset : Tensor of shape (q, n_outputs), optional
         The trend at the queries, if the neighbours have one.
     left_out : LeftOutQueries, optional
@@ -349,7 +349,7 @@ class Evaluation:
         found = None if of_all else self.search()
 
         def apply(queries):
-            residuals = None if self.left_out is None else self.left_out.residuals(queries)
+            left_out = None if self.left_out is None else self.left_out[queries]
             excluded = None if self.exclusion is None else self.exclusion.of(queries)
             candidates = self.compare_all(queries) if found is None else found
             networks = []
@@ -360,7 +360,7 @@ class Evaluation:
                     own = replace(own, similarity=own.similarity.double())
                 neighbors = replace(self.neighbors, embeddings=z)
                 offset = None if self.offset is None else self.offset[queries]
-                rows = head, query[queries], neighbors, own, excluded, offset, residuals
+                rows = head, query[queries], neighbors, own, excluded, offset, left_out
                 networks.append(rows_of(head)(*rows))
             return function(queries, networks)
 

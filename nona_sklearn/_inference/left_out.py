@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .._trend.kernel_trend import KernelTrend
+from .._utils.threads import cached_property
 from .neighbors import Neighbors
 
 
@@ -35,12 +36,9 @@ class LeftOutQueries:
     def __getitem__(self, queries: Tensor | slice) -> LeftOutQueries:
         return replace(self, queries=self.queries[queries])
 
-    def residuals(self, queries: slice) -> Tensor:
+    @cached_property
+    def residuals(self) -> Tensor:
         """Residuals of the bank's rows from the trend without each query, (q, n, n_outputs)."""
         of_all = self.neighbors.residuals
-        own = self.queries[queries].cpu().numpy()
-        found = self.trend.residuals_without(own, self.ids.cpu().numpy()).to(of_all)
-        found = torch.where(found.isnan(), of_all, found)
-        # A query has no weight of its own, but a product with infinity would be NaN.
-        itself = self.ids == self.queries[queries, None]
-        return torch.where(itself[..., None], of_all, found)
+        parts = (each.cpu().numpy() for each in (self.queries, self.ids, of_all))
+        return torch.from_numpy(self.trend.residuals_without(*parts)).to(of_all)

@@ -142,7 +142,8 @@ class Neighbors:
     @property
     def spread(self) -> Tensor:
         """Standard deviation of each output's values, (n_outputs,); 1 if they are all equal."""
-        return torch.where(self.variance > 0, self.variance.sqrt(), 1.0)
+        variance = self.variance
+        return torch.where(variance > 0, variance.sqrt(), 1.0)
 
     def searched_by(self, algorithm: Any) -> Neighbors:
         """The same neighbours, found by another algorithm; the cache stays valid."""

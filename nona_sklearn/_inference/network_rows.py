@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention import ClassHead, NONAHead
+from .left_out import LeftOutQueries
 from .nearest import Candidates, Excluded
 from .neighbors import Neighbors
 
@@ -35,8 +36,8 @@ class NetworkRows:
         Queries, and rows of the bank that are excluded for them.
     offset : Tensor of shape (q, n_outputs), optional
         The trend at the queries, if the neighbours have one.
-    residuals : Tensor of shape (q, n, n_outputs), optional
-        Residuals of the bank's rows from the trend without each query; None: those of all.
+    left_out : LeftOutQueries, optional
+        The queries, if the residuals of the trend are those without each of them.
     """
 
     def __init__(
@@ -47,9 +48,9 @@ class NetworkRows:
         candidates: Candidates,
         excluded_pairs: Excluded = None,
         offset: Tensor | None = None,
-        residuals: Tensor | None = None,
+        left_out: LeftOutQueries | None = None,
     ):
-        self.excluded_pairs, self.offset, self.residuals = excluded_pairs, offset, residuals
+        self.excluded_pairs, self.offset, self.left_out = excluded_pairs, offset, left_out
         self.head, self.neighbors, self.candidates = head, neighbors, candidates
         self.query = head.metric_part(query)
         self.adjustment_scale = neighbors.adjustment_scale if head.n_adjusted else None
@@ -167,16 +168,19 @@ class NetworkRows:
 
         (..., c'): the values, then g and the residuals of the trend, if there are any.
         """
-        parts = [self.neighbors.columns[rows]]
+        values = self.neighbors.columns[rows]
+        if not self.adjusts:
+            return values
+        parts = [values]
         if self.adjustment_scale is not None:
             parts.append(self._adjustments(self.neighbors.embeddings, rows))
-        if self.neighbors.offset is not None and self.residuals is None:
-            parts.append(self.neighbors.residuals[rows])
-        elif self.residuals is not None:
-            own = self.residuals[queries]
+        if self.left_out is not None:
+            residuals = self.left_out.residuals[queries]
             if not isinstance(rows, slice):
-                own = own.take_along_dim(rows[..., None], dim=1)
-            parts = [*(part.expand(*own.shape[:-1], -1) for part in parts), own]
+                residuals = residuals.take_along_dim(rows[..., None], dim=1)
+            parts = [*(part.expand(*residuals.shape[:-1], -1) for part in parts), residuals]
+        elif self.neighbors.offset is not None:
+            parts.append(values - self.neighbors.offset.values[rows])
         return torch.cat(parts, dim=-1)
 
     def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
@@ -201,23 +205,17 @@ class NetworkRows:
     def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
         """Adjusted values of rows (q, b), or of all, for some queries, (q, b, c)."""
         summands = self._summands(rows, queries)
-        if not self.adjusts:
-            return summands.reshape(-1, *summands.shape[-2:])
-        return self.head.within_bounds(self._adjust(summands, queries, 1.0, (slice(None), None)))
+        summands = summands if summands.ndim == 3 else summands[None]
+        adjusted = self._adjust(summands, queries)
+        return self.head.within_bounds(adjusted) if self.adjusts else adjusted
 
     def _adjust(
-        self,
-        summands: Tensor,
-        queries: Tensor | slice,
-        total: Tensor | float,
-        axes: tuple[slice | None, ...] = (slice(None),),
+        self, summands: Tensor, queries: Tensor | slice, total: Tensor | float = 1.0
     ) -> Tensor:
-        """Move values, or means of them, from the neighbours to some queries.
-
-        `axes` index tensors of the queries, (q, c), to broadcast with the summands.
-        """
+        """Move values (q, b, c'), or means (q, c'), from the neighbours to some queries."""
         if not self.adjusts:
             return summands
+        axes = (slice(None), None)[: summands.ndim - 1]  # of the queries, before the outputs
         values, *others = summands.split(self.neighbors.columns.shape[1], dim=-1)
         adjusted = values
         if self.adjustment_scale is not None:

@@ -46,10 +46,13 @@ def fit_share_by_rows(
     """The same by rows that trained no network, and their targets."""
     if bank.trend is None:
         return bank
-    found = [each.evaluate(head, queries).without_isolated() for each in _alone(bank)]
-    _, truth, weights = bank.evaluate(head, queries).without_isolated(truth, sample_weight)
+    found = bank.evaluate(head, queries).without_isolated(truth, sample_weight)
+    evaluation, truth, weights = found
     shape = len(truth), bank.neighbors.columns.shape[1]
-    of_networks, of_trend = (evaluation.mean().reshape(shape) for (evaluation,) in found)
+    of_networks, of_trend = (
+        replace(evaluation, neighbors=each.neighbors).mean().reshape(shape)
+        for each in _alone(bank)
+    )
     truth = truth.reshape(shape)
     share = _share(of_networks, of_trend, truth, bank.neighbors.spread, weights)
     return with_share(bank, share)

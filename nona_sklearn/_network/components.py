@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from scipy.linalg import block_diag
 from sklearn.decomposition import PCA
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
+
+from .._utils.threads import one_blas_thread
 
 LEAST = 0.25  # of what chance gives a column: targets may depend on it in another way
 
@@ -41,7 +42,7 @@ def supervised_components(
     n_features = X.shape[1] - n_further
     rows, targets = X[:, :n_features].double().numpy(), y.double().reshape(len(y), -1).numpy()
     pca = PCA(min(n_components, *rows.shape), random_state=0).set_output(transform="default")
-    with threadpool_limits(1, user_api="blas"):  # whose sums depend on the number of threads
+    with one_blas_thread():
         weights = np.sqrt(relevance(rows, targets))
         with np.errstate(invalid="ignore"):  # shares of a variance that is 0
             scores = pca.fit_transform(rows * weights)

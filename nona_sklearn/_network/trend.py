@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import GroupKFold, cross_val_predict
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
+from .._utils.threads import one_blas_thread
 from .real_valued import MAX_WIDENED, real_valued
 
 MAX_BINS = 8  # of a feature, each with as many of the rows; 16 follow noise
@@ -146,7 +146,7 @@ def fit_trend(
         return trend, differences
     weights = None if sample_weight is None else sample_weight[rows].double().numpy()
     related = groups is not None or times is not None
-    with threadpool_limits(1, user_api="blas"):  # whose sums depend on the number of threads
+    with one_blas_thread():
         ridge, others = _cross_fit(codes, y.numpy(), weights, folds, related)
         own = ridge.predict(codes).reshape(others.shape)
     coefficients = torch.from_numpy(ridge.coef_.reshape(n_outputs, -1).T)

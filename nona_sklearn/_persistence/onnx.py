@@ -30,7 +30,6 @@ from .._inference.nearest import Candidates
 from .._inference.neighbors import Neighbors, Offset
 from .._inference.network_rows import NetworkRows
 from .._inference.weighted_rows import WeightedRows
-from .._trend.kernel_trend import KernelTrend
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
@@ -217,7 +216,8 @@ class Graph(nn.Module):
         self.trend, self.share, self.kept = None, 0.0, 0.0
         offset = neighbors.offset
         if offset is not None and bank.trend is not None:
-            self.trend, self.share, self.kept = GraphTrend(bank.trend), offset.share, offset.kept
+            self.trend = copy.deepcopy(bank.trend.function).cpu()
+            self.share, self.kept = offset.share, offset.kept
         self.register_buffer("offsets", None if offset is None else offset.values.cpu())
         self.distribution = None
         if levels is not None:
@@ -267,29 +267,6 @@ class Graph(nn.Module):
     def _in_shape_of_values(self, results: Tensor) -> Tensor:
         """Results (..., n_outputs), without the last axis if values have no such axis."""
         return results.squeeze(-1) if self.values.ndim == 1 else results
-
-
-class GraphTrend(nn.Module):
-    """A kernel trend, (n_queries, n_features) -> (n_queries, n_outputs)."""
-
-    weights: Tensor
-    rows: Tensor
-    a: Tensor
-    slopes: Tensor
-    constant: Tensor
-    columns: Tensor
-
-    def __init__(self, trend: KernelTrend):
-        super().__init__()
-        parts = zip(("weights", "rows", "a", "slopes", "constant"), trend.function, strict=True)
-        for name, part in parts:
-            self.register_buffer(name, part)
-        self.register_buffer("columns", self.weights.nonzero()[:, 0])
-
-    def forward(self, X: Tensor) -> Tensor:
-        X = X.double()
-        distance = graph_cdist((X * self.weights)[:, self.columns], self.rows, p=1)
-        return (-distance).exp() @ self.a + X @ self.slopes + self.constant
 
 
 # -- a graph has no cdist, and no branches: shortcuts are replaced by the general way ----------

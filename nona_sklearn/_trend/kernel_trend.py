@@ -8,16 +8,56 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.linalg import lapack, solve_triangular
-from threadpoolctl import threadpool_limits
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._utils.chunks import spans
 from .._utils.storable import storable
-from .._utils.threads import cached_property
+from .._utils.threads import cached_property, one_blas_thread
 from .kernel import CONSTANT, METRIC_ROWS, Kernel, LeftOut, choose_kernel
 
 MAX_ROWS = 6000  # to which the function is fitted: more take too long
 BLOCK_PAIRS = 2**21  # distances that are held at a time
+
+
+class KernelFunction(nn.Module):
+    """``constant + x slopes + sum_i a_i exp(-|v (x - x_i)|_1)``, in float64.
+
+    (n, n_features) -> (n, n_outputs). Features of weight 0 take part in the slopes alone.
+
+    Parameters
+    ----------
+    X : Tensor of shape (m, n_features)
+        The rows that it is fitted to.
+    a : Tensor of shape (m, n_outputs)
+        Their coefficients.
+    center : Tensor of shape (n_outputs,)
+        What is added to the sum of kernels.
+    kernel : Kernel
+        The kernel.
+    """
+
+    columns: Tensor
+    weights: Tensor
+    rows: Tensor
+    a: Tensor
+    slopes: Tensor
+    constant: Tensor
+
+    def __init__(self, X: Tensor, a: Tensor, center: Tensor, kernel: Kernel):
+        super().__init__()
+        weights = torch.from_numpy(kernel.weights)
+        columns = weights.nonzero()[:, 0]
+        self.register_buffer("columns", columns)
+        self.register_buffer("weights", weights[columns])
+        self.register_buffer("rows", X[:, columns] * weights[columns])
+        self.register_buffer("a", a)
+        self.register_buffer("slopes", kernel.slope * X.T @ a)
+        self.register_buffer("constant", center + CONSTANT * a.sum(dim=0))
+
+    def forward(self, X: Tensor) -> Tensor:
+        X = X.to(self.a.dtype)
+        distance = torch.cdist(X[:, self.columns] * self.weights, self.rows, p=1.0)
+        return (-distance).exp() @ self.a + X @ self.slopes + self.constant
 
 
 @storable
@@ -77,7 +117,7 @@ class KernelTrend:
         # The rows are the same for every random_state: others would only add chance.
         order = np.random.RandomState(0).permutation(len(X))
         some = order[:METRIC_ROWS]
-        with threadpool_limits(1, user_api="blas"):  # whose sums depend on the number of threads
+        with one_blas_thread():
             kernel = choose_kernel(X[some].astype(float), y[some], rows[some])
         is_fitted = np.zeros(len(X), dtype=bool)
         is_fitted[order[:MAX_ROWS]] = True
@@ -96,33 +136,22 @@ class KernelTrend:
         unit: np.ndarray,
     ) -> KernelTrend:
         own = X[is_fitted].astype(float)
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             a, errors = rows.solve(kernel(own, own), y, kernel.ridge)
         return cls(ids, X, is_fitted, y, rows, kernel, center, unit, a, errors)
 
     @cached_property
-    def function(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Weights of features, weighted rows, coefficients, slopes and constant, in float64.
-
-        Features of weight 0 take part in the slopes alone.
-        """
+    def function(self) -> KernelFunction:
+        """The function of a block of queries."""
         X = torch.from_numpy(self.X[self.is_fitted].astype(float))
-        weights = torch.from_numpy(self.kernel.weights)
-        rows = (X * weights)[:, weights > 0]
-        a = torch.from_numpy(self.coefficients * self.unit)
-        constant = torch.from_numpy(self.center) + CONSTANT * a.sum(dim=0)
-        return weights, rows, a, self.kernel.slope * X.T @ a, constant
+        a, center = torch.from_numpy(self.coefficients * self.unit), torch.from_numpy(self.center)
+        return KernelFunction(X, a, center, self.kernel)
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at queries (q, n_features), (q, n_outputs) in float64, with gradients."""
-        weights, rows, a, slopes, constant = (each.to(X.device) for each in self.function)
-        X = X.to(weights)
-        weighted = (X * weights)[:, weights > 0]
-        near = [
-            (-torch.cdist(weighted[block], rows, p=1.0)).exp() @ a
-            for block in spans(len(X), max(1, BLOCK_PAIRS // max(1, len(rows))))
-        ]
-        return torch.cat([a[:0], *near]) + X @ slopes + constant
+        function = self.function.to(X.device)
+        blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
+        return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
 
     def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
         """Values at queries, each of the function fitted to rows before a limit, (q,).
@@ -131,11 +160,11 @@ class KernelTrend:
         upper left part, so that ``f(q) = sum_i (L^-1 k(q))_i (L^-1 y)_i`` over earlier rows.
         """
         times = self.rows.times
-        if times is None or bool(limits.min() > times.max()):
+        if times is None or bool((limits > times.max()).all()):
             return self(X)
         order, own = times.argsort(kind="stable"), self.X[self.is_fitted].astype(float)
         before = times[order][:, None] < limits.cpu().numpy()
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             K = self.kernel(own[order], own[order])
             factor = self.rows[order].factor(K, self.kernel.ridge)
             half = solve_triangular(factor, self.y[order], lower=True)
@@ -161,27 +190,32 @@ class KernelTrend:
         values[others] = self(torch.from_numpy(self.X[others])).numpy()
         return values[positions]
 
-    def residuals_without(self, queries: np.ndarray, ids: np.ndarray) -> Tensor:
+    def residuals_without(
+        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
+    ) -> np.ndarray:
         """Residuals of some of its rows without each query, too, (q, len(ids), n_outputs).
 
-        `queries` are ids of its rows as well. For the inverse B of the matrix, the residual of row
-        j without j and i is ``(B_ii a_j - B_ij a_i) / (B_ii B_jj - B_ij^2)``; that of a row
-        without itself is ``a_j / B_jj``. NaN for rows that the function is not fitted to.
+        `queries` are ids of its rows as well; `residuals`, (len(ids), n_outputs), are those of the
+        rows without themselves. For the inverse B of the matrix, the residual of row j without j
+        and i is ``(B_ii a_j - B_ij a_i) / (B_ii B_jj - B_ij^2)``. Residuals of a query itself, and
+        of rows that the function is not fitted to, stay.
         """
         fitted = self.ids[self.is_fitted]
         is_query, is_row = np.isin(queries, fitted), np.isin(ids, fitted)
         i, j = (np.searchsorted(fitted, each) for each in (queries[is_query], ids[is_row]))
-        with threadpool_limits(1, user_api="blas"):
-            columns, _ = lapack.dpotrs(self._factor, np.eye(len(fitted))[:, i], lower=True)
+        unit_vectors = np.zeros((len(fitted), len(i)))
+        unit_vectors[i, np.arange(len(i))] = 1.0
+        with one_blas_thread():  # other threads wait for the factor, and find it
+            columns, _ = lapack.dpotrs(self._factor, unit_vectors, lower=True)
+            diagonal = self._diagonal[j]
         own, pairs = columns[i, np.arange(len(i))][:, None], columns[j].T  # B_ii, B_ij
-        a, diagonal = self.coefficients, self._diagonal
+        differ, a = i[:, None] != j, self.unit * self.coefficients
         without = own[..., None] * a[j] - pairs[..., None] * a[i][:, None]
-        scale = own * diagonal[j] - pairs**2
-        found = np.full((len(queries), len(ids), a.shape[1]), np.nan)
-        found[:, is_row] = a[j] / diagonal[j, None]
-        with np.errstate(divide="ignore", invalid="ignore"):  # of a query and itself
-            found[np.ix_(is_query, is_row)] = without / scale[..., None]
-        return torch.from_numpy(self.unit * found)
+        scale = np.where(differ, own * diagonal - pairs**2, 1.0)
+        found = np.repeat(residuals[None], len(queries), axis=0)
+        block = np.ix_(is_query, is_row)
+        found[block] = np.where(differ[..., None], without / scale[..., None], found[block])
+        return found
 
     @property
     def leaves_out_single_rows(self) -> bool:
@@ -191,13 +225,13 @@ class KernelTrend:
     @cached_property
     def _factor(self) -> np.ndarray:
         X = self.X[self.is_fitted].astype(float)
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             return self.rows.factor(self.kernel(X, X), self.kernel.ridge)
 
     @cached_property
     def _diagonal(self) -> np.ndarray:
         """Diagonal of the inverse of the matrix, (m,)."""
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             inverse, _ = lapack.dtrtri(self._factor, lower=True)
         inverse = np.tril(inverse)
         return np.einsum("ij,ij->j", inverse, inverse)

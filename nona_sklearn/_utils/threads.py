@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 T = TypeVar("T")
 
@@ -61,6 +62,19 @@ class ForkSafeLock:
         """Hold the lock inside the block."""
         with self._lock:
             yield
+
+
+_ONE_BLAS_THREAD = ForkSafeLock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS compute in one thread inside the block, since its sums depend on their number.
+
+    That number is the process's: if two threads changed it at a time, it would not be restored.
+    """
+    with _ONE_BLAS_THREAD.held(), threadpool_limits(1, user_api="blas"):
+        yield
 
 
 class FairSemaphore:

@@ -2,13 +2,17 @@
 
 import copy
 import pickle
+from threading import Event, Thread
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from nona_sklearn import NONARegressor, load, save
+from nona_sklearn._utils.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))
@@ -219,3 +223,45 @@ def test_nothing_of_a_removed_row_is_in_the_file(tmp_path):
     save(model.remove_neighbors(ids=[row]), tmp_path / "after")
     after = (tmp_path / "after").read_bytes()
     assert not any(part in after for part in parts)
+
+
+def blas_threads():
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
+def test_the_number_of_blas_threads_is_restored_by_the_last_of_several():
+    """It is the process's: the second to enter would restore what the first has set."""
+    entered = Event()
+
+    def compute():
+        with one_blas_thread():
+            entered.set()
+
+    second = Thread(target=compute)
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        with one_blas_thread():
+            second.start()
+            assert not entered.wait(0.2)
+            assert {*blas_threads()} == {1}
+        second.join()
+        assert entered.is_set()
+        assert blas_threads() == before
+
+
+def test_leave_one_out_does_not_depend_on_the_number_of_threads(fitted):
+    expected, n_threads = fitted.predict(None), torch.get_num_threads()
+    try:
+        torch.set_num_threads(n_threads + 3)
+        found = fitted.predict(None)
+    finally:
+        torch.set_num_threads(n_threads)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_weights_of_left_out_rows_need_no_solution(fitted, monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(type(fitted.bank_.trend), "residuals_without", fail)
+    assert fitted.neighbor_weights(None).shape == (150, 150)
