@@ -34,6 +34,8 @@ from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
+from .._trend.model_trend import ModelTrend, check_model
+from .._trend.trend import Trend
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting
@@ -199,21 +201,37 @@ class Architecture:
         """Append to training rows what makes their trend one that their targets are no part of."""
         return sample
 
-    def fit_trend(self, data: TrainingData, targets: Any) -> KernelTrend | None:
+    def fit_trend(
+        self, data: TrainingData, targets: Any, random_state: np.random.RandomState
+    ) -> Trend | None:
         """Fit the trend beside the networks, if the estimator has one."""
-        if getattr(self.estimator, "trend", None) is None:
+        trend = getattr(self.estimator, "trend", None)
+        if trend is None:
             return None
         sample, prior = data.sample, data.log_prior
-        assert isinstance(sample.X, Tensor)
-        rows = LeftOut(
-            np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
-            None if sample.groups is None else sample.groups.numpy(),
-            None if sample.times is None else sample.times.numpy(),
+        numbers = np.asarray(data.selection.numbers)
+        groups, times = (
+            None if each is None else each.numpy() for each in (sample.groups, sample.times)
         )
+        if not isinstance(trend, str):
+            return ModelTrend.fit(
+                trend,
+                numbers,
+                data.table,
+                data.values.reshape(len(data), -1).double().numpy(),
+                None if prior is None else data.selection.unit * prior.double().exp().numpy(),
+                groups,
+                times,
+                random_state.randint(2**31),
+                getattr(self.estimator, "n_jobs", None),
+                int(self.estimator.verbose),
+            )
+        assert isinstance(sample.X, Tensor)
+        weights = np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy()
+        rows = LeftOut(weights, groups, times)
         y = sample.y.reshape(len(data), -1).double()
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
-        numbers = np.asarray(data.selection.numbers)
         return KernelTrend.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
 
     def check_search(self, head: Any, n_rows: int) -> None:
@@ -282,6 +300,8 @@ class NONAArchitecture(Architecture):
                 f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
                 "the columns of a table"
             )
+        if trend is not None and not isinstance(trend, str):
+            check_model(trend)
         if self.estimator.hidden_layer_sizes is None:
             if self.extractor is None:
                 raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
