@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -167,7 +168,10 @@ def parameter_of_weights(model: Any) -> str:
 
 def with_seed(model: Any, seed: int) -> Any:
     """A clone each of whose parameters `random_state` that is None is the seed."""
-    seeded = clone(model)
+    try:
+        seeded = clone(model)
+    except RuntimeError:  # it changes its parameters, as CatBoostRegressor copies a list
+        seeded = type(model)(**copy.deepcopy(model.get_params(deep=False)))
     unset = {
         name: seed
         for name, value in seeded.get_params().items()

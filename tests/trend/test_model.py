@@ -117,6 +117,26 @@ def test_the_model_is_not_changed():
     assert not hasattr(model, "estimators_")
 
 
+class CopiesAList(RegressorMixin, BaseEstimator):
+    """Has a list that scikit-learn's clone refuses, since the constructor copies it."""
+
+    def __init__(self, columns):
+        self.columns = [*columns]
+
+    def fit(self, X, y):
+        self.mean_ = X[:, self.columns].mean()
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.mean_)
+
+
+def test_a_constructor_may_copy_its_parameters():
+    model = CopiesAList([0, 2])
+    np.testing.assert_allclose(fit(model)(X[:1]), X[:, [0, 2]].mean())
+    assert not hasattr(model, "mean_")
+
+
 def test_a_seed_determines_it():
     model = make_pipeline(StandardScaler(), RandomForestRegressor(3))
     one, two, other = fit(model), fit(model), fit(model, seed=1)
