@@ -341,6 +341,15 @@ class NONARegressor(NeighborRegressor):
     ['query', 'neighbor', 'weight', 'target', 'adjusted_target', 'contribution']
     >>> round(float(table["weight"].sum()), 3)
     1.0
+
+    A model that you have takes part in predictions, which then have such rows, too:
+
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from nona_sklearn import TableEncoder
+    >>> reg = reg.set_params(trend=make_pipeline(TableEncoder(), Ridge()))
+    >>> round(reg.fit(X[:600], y[:600]).score(X[600:1200], y[600:1200]), 1)
+    0.9
     """
 
     feature_extractor: Any = field(default=None, kw_only=False)
