@@ -208,30 +208,34 @@ class Architecture:
         trend = getattr(self.estimator, "trend", None)
         if trend is None:
             return None
-        sample, prior = data.sample, data.log_prior
-        numbers = np.asarray(data.selection.numbers)
-        groups, times = (
-            None if each is None else each.numpy() for each in (sample.groups, sample.times)
+        if isinstance(trend, str):
+            return self._fit_kernel(data, targets)
+        y, prior, times = data.values, data.log_prior, data.sample.times
+        return ModelTrend.fit(
+            trend,
+            np.asarray(data.selection.numbers),
+            data.table,
+            y.reshape(len(data), -1).numpy(),
+            None if prior is None else data.selection.unit * prior.double().exp().numpy(),
+            data.groups,
+            None if times is None else times.numpy(),
+            random_state.randint(2**31),
+            self.estimator.n_jobs,
+            int(self.estimator.verbose),
         )
-        if not isinstance(trend, str):
-            return ModelTrend.fit(
-                trend,
-                numbers,
-                data.table,
-                data.values.reshape(len(data), -1).double().numpy(),
-                None if prior is None else data.selection.unit * prior.double().exp().numpy(),
-                groups,
-                times,
-                random_state.randint(2**31),
-                getattr(self.estimator, "n_jobs", None),
-                int(self.estimator.verbose),
-            )
+
+    def _fit_kernel(self, data: TrainingData, targets: Any) -> KernelTrend:
+        sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
-        weights = np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy()
-        rows = LeftOut(weights, groups, times)
+        rows = LeftOut(
+            np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
+            None if sample.groups is None else sample.groups.numpy(),
+            None if sample.times is None else sample.times.numpy(),
+        )
         y = sample.y.reshape(len(data), -1).double()
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
+        numbers = np.asarray(data.selection.numbers)
         return KernelTrend.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
 
     def check_search(self, head: Any, n_rows: int) -> None:
