@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .._data.names import free_name
 from .._data.table_encoder import TableEncoder
-from .._data.tables import check_table, gather_cells, labels_of_fit, stack_rows
+from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
 from .._inference.attribution import exchange_in_turn, integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
@@ -138,10 +138,9 @@ class _Pairs:
     @cached_property
     def _moves_of_model(self) -> np.ndarray:
         """How much each column moves a trend that takes a table, (p, n_columns, n_outputs)."""
-        tables = [
-            check_table(self.fitted, _safe_indexing(X, rows), reset=False, accept_sparse=True)
-            for X, rows in self.ends
-        ]
+        if not len(self.end):
+            return np.zeros((0, self.fitted.n_features_in_, self.found.targets.shape[1]))
+        tables = [_safe_indexing(read_again(self.fitted, X), rows) for X, rows in self.ends]
         both, trend, numbers = (
             stack_rows(*tables),
             self.fitted.bank_.trend,

@@ -231,7 +231,7 @@ class NONARegressor(NeighborRegressor):
         1: a progress line on the standard error stream shows the network in training, its epoch,
         its best loss, and an upper bound of the remaining time. Networks in separate processes
         are counted when they finish. 2: a table by skorch with a line for each epoch. Both show
-        the progress of more than 4,096 predictions.
+        the progress of more than 4,096 predictions, and joblib's of a regressor as `trend`.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation splits, the batches and the pools. An int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from inspect import Parameter, signature
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from sklearn.base import clone, is_regressor
 from sklearn.dummy import DummyRegressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
@@ -136,6 +138,8 @@ def check_model(model: Any) -> None:
     """Refuse a trend that is no regressor of scikit-learn's interface."""
     if isinstance(model, type):
         raise ValueError(f"trend must be an object, such as {model.__name__}(), got the class")
+    if isinstance(model, FrozenEstimator):
+        raise ValueError(f"trend must be fitted to parts of the rows, {called(model)}")
     try:
         is_one = is_regressor(model)
     except AttributeError:  # without scikit-learn's tags
@@ -158,7 +162,9 @@ def parameter_of_weights(model: Any) -> str:
     while isinstance(last, Pipeline):
         step, last = last.steps[-1]
         name = f"{step}__{name}"
-    if not has_fit_parameter(last, "sample_weight"):
+    named = signature(last.fit).parameters.values()
+    passes_on = any(each.kind is Parameter.VAR_KEYWORD for each in named)
+    if not (passes_on or has_fit_parameter(last, "sample_weight")):
         raise ValueError(
             "trend must accept sample_weight in its fit where rows have weights, by sample_weight "
             f"or half_life, {called(model)}"

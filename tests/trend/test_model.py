@@ -7,8 +7,10 @@ import torch
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.cluster import KMeans
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
 from sklearn.multioutput import MultiOutputRegressor
@@ -109,6 +111,15 @@ def test_a_model_without_weights_is_refused_where_rows_have_some():
     fit(KNeighborsRegressor())
 
 
+def test_a_model_around_another_passes_weights_on():
+    weights = RNG.uniform(1, 9, size=47)
+    expected = Ridge().fit(X, Y[:, 0], weights).predict(X)
+    found = fit(TransformedTargetRegressor(Ridge()), weights=weights)(X).numpy()[:, 0]
+    np.testing.assert_allclose(found, expected)
+    with pytest.raises(ValueError, match=r"trend cannot be fitted .*got TransformedTarget"):
+        fit(TransformedTargetRegressor(KNeighborsRegressor()), weights=weights)
+
+
 def test_the_model_is_not_changed():
     model = RandomForestRegressor(3)
     before = dict(model.get_params())
@@ -199,6 +210,7 @@ def test_moves_are_differences_of_the_function():
         (Ridge, r"trend must be an object, such as Ridge\(\), got the class"),
         (LogisticRegression(), r"trend must be .* a regressor .*, got LogisticRegression\(\)"),
         (KMeans(), r"got KMeans\(\)"),
+        (FrozenEstimator(Ridge()), "trend must be fitted to parts of the rows, got FrozenEst"),
         (object(), "got <object"),
     ],
 )

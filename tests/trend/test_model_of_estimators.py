@@ -297,6 +297,14 @@ def test_the_model_of_past_queries_is_of_rows_before_them():
     torch.testing.assert_close(before, after)
 
 
+def test_a_query_without_earlier_rows_has_no_amounts():
+    X = TABLE[:90].assign(day=np.arange(90.0))
+    model = fit(nona(), X, times="day")
+    early = QUERIES[:1].assign(day=-1.0)
+    assert len(model.attribute_adjustments(early, X)) == 0
+    assert len(model.attribute_adjustments(None, X, n_neighbors=2)) > 90
+
+
 def test_a_given_random_state_repeats_it():
     model = nona(DecisionTreeRegressor(max_features=1))
     X, queries = TABLE[["size", "age"]], QUERIES[["size", "age"]]
