@@ -10,6 +10,7 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.spatial.distance import cdist
 
 from .._utils.storable import storable
+from .._utils.threads import cached_property
 
 METRIC_ROWS = 1000  # by which features are weighted
 CHOICE_ROWS = 800  # by which the penalty and the linear part are chosen
@@ -67,6 +68,64 @@ class Kernel:
         return laplace + self.slope * (X @ Z.T) + CONSTANT
 
 
+@dataclass(frozen=True)
+class Inverse:
+    """The inverse of ``K + D``, for a diagonal D, as ``own + sign half' half``.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n,)
+        A diagonal.
+    sign : float
+        1 or -1.
+    half : ndarray of shape (r, n)
+        A factor.
+    """
+
+    own: np.ndarray
+    sign: float
+    half: np.ndarray
+
+    @classmethod
+    def of_matrix(cls, K: np.ndarray, D: np.ndarray) -> Inverse:
+        """Of a whole matrix K, (n, n): ``half = L^-1`` for the Cholesky factor L."""
+        half, _ = lapack.dtrtri(cholesky(K, D), lower=True, overwrite_c=True)
+        return cls(np.zeros(len(D)), 1.0, np.tril(half))
+
+    @classmethod
+    def of_features(cls, F: np.ndarray, D: np.ndarray) -> Inverse:
+        """Of ``K = F F'``, (n, r): for ``C C' = I + F' D^-1 F``, ``half = C^-1 F' D^-1``."""
+        scaled = F / D[:, None]
+        factor = cholesky(F.T @ scaled, np.ones(F.shape[1]))
+        return cls(1 / D, -1.0, solve_triangular(factor, scaled.T, lower=True))
+
+    def __matmul__(self, y: np.ndarray) -> np.ndarray:
+        """Its product with vectors, (n, c)."""
+        return self.own[:, None] * y + self.sign * (self.half.T @ (self.half @ y))
+
+    @cached_property
+    def diagonal(self) -> np.ndarray:
+        """Its diagonal, (n,)."""
+        return self.own + self.sign * np.einsum("ij,ij->j", self.half, self.half)
+
+    def of(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Its entries of some rows and columns, (len(rows), len(columns))."""
+        same = rows[:, None] == columns
+        return same * self.own[rows, None] + self.sign * (
+            self.half[:, rows].T @ self.half[:, columns]
+        )
+
+
+def cholesky(K: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """Cholesky factor of ``K + D`` for a diagonal D, (n, n); its upper triangle is arbitrary."""
+    matrix = K.copy()
+    matrix.flat[:: len(K) + 1] += D
+    factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError("the kernel is not positive definite")
+    return factor
+
+
 @storable
 @dataclass(frozen=True)
 class LeftOut:
@@ -91,33 +150,34 @@ class LeftOut:
         return LeftOut(self.weights[rows], *parts)
 
     def solve(self, K: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows.
-
-        For the inverse of the matrix, the errors without a row or a group G are
-        ``inverse_GG^-1 a_G``. For its Cholesky factor L in the order of times, the errors from
-        earlier rows are ``L_GG (L^-1 y)_G``, where G are rows of one time.
-        """
+        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows."""
         if self.times is not None:
             return self._solve_in_order(K, y, ridge)
-        factor = self.factor(K, ridge)
-        a, _ = lapack.dpotrs(factor, y, lower=True)
-        inverse, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)  # L^-1
-        inverse = np.tril(inverse)
+        inverse = Inverse.of_matrix(K, ridge / self.weights)
+        a = inverse @ y
+        return a, self.errors(inverse, a)
+
+    def errors(self, inverse: Inverse, a: np.ndarray) -> np.ndarray:
+        """Errors of rows without themselves, or their group G: ``inverse_GG^-1 a_G``, (n, c)."""
         if self.groups is None:
-            return a, a / np.einsum("ij,ij->j", inverse, inverse)[:, None]
-        errors = np.empty_like(y)
+            return a / inverse.diagonal[:, None]
+        errors = np.empty_like(a)
         for group in np.unique(self.groups):
             rows = np.flatnonzero(self.groups == group)
-            part = inverse[:, rows]
-            errors[rows] = np.linalg.solve(part.T @ part, a[rows])
-        return a, errors
+            errors[rows] = np.linalg.solve(inverse.of(rows, rows), a[rows])
+        return errors
 
     def _solve_in_order(
         self, K: np.ndarray, y: np.ndarray, ridge: float
     ) -> tuple[np.ndarray, np.ndarray]:
+        """The same, where rows are predicted from earlier ones.
+
+        For the Cholesky factor L of the matrix in the order of times, the errors of the rows G of
+        one time are ``L_GG (L^-1 y)_G``.
+        """
         assert self.times is not None
         order = self.times.argsort(kind="stable")
-        factor = self[order].factor(K[np.ix_(order, order)], ridge)
+        factor = cholesky(K[np.ix_(order, order)], ridge / self.weights[order])
         half = solve_triangular(factor, y[order], lower=True)
         a, errors = np.empty_like(y), np.empty_like(y)
         a[order] = solve_triangular(factor, half, lower=True, trans="T")
@@ -125,15 +185,6 @@ class LeftOut:
         for rows in map(slice, starts, [*starts[1:], len(y)]):
             errors[order[rows]] = np.tril(factor[rows, rows]) @ half[rows]
         return a, errors
-
-    def factor(self, K: np.ndarray, ridge: float) -> np.ndarray:
-        """Cholesky factor of ``K + ridge / weights``, whose upper triangle is arbitrary."""
-        matrix = K.copy()
-        matrix.flat[:: len(K) + 1] += ridge / self.weights
-        factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
-        if failed:
-            raise np.linalg.LinAlgError("the kernel is not positive definite")
-        return factor
 
     def loss(self, errors: np.ndarray) -> float:
         """Mean squared error."""

@@ -160,3 +160,53 @@ def test_values_move_with_features():
     found, other = trend(), X[::-1].astype(np.float32)
     moved = found.moves(IDS, torch.tensor(other.copy())).numpy()
     np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)
+
+
+@pytest.fixture
+def few_landmarks(monkeypatch):
+    monkeypatch.setattr(kernel_trend, "EXACT_ROWS", 10)
+    monkeypatch.setattr(kernel_trend, "N_LANDMARKS", 15)
+
+
+def predicted_by_landmarks(rows, at):
+    """Ridge regression on the features of 15 landmarks among all rows, by normal equations."""
+    rounded = X.astype(np.float32).astype(float)
+    Z = rounded[np.random.RandomState(0).permutation(N)[:15]]
+    roots, directions = np.linalg.eigh(k(Z, Z))
+    F, at = (k(points, Z) @ directions / np.sqrt(roots) for points in (rounded[rows], at))
+    weighted = F.T * WEIGHTS[rows]
+    return at @ np.linalg.solve(weighted @ F + KERNEL.ridge * np.eye(15), weighted @ Y[rows])
+
+
+@pytest.mark.parametrize("parts", [{}, {"groups": GROUPS}], ids=["rows", "groups"])
+def test_of_many_rows_landmarks_alone_have_coefficients(few_landmarks, parts):
+    """Values of left-out rows, landmarks or not, are those of a fit without them."""
+    found, new = trend(**parts), RNG.normal(size=(10, 3)).astype(np.float32).astype(float)
+    assert len(found.coefficients) == 15
+    expected = CENTER + UNIT * predicted_by_landmarks(np.arange(N), new)
+    np.testing.assert_allclose(values(found, new), expected, rtol=1e-4)  # by the jitter
+    rounded, labels = X.astype(np.float32).astype(float), parts.get("groups", np.arange(N))
+    for i in range(N):
+        others = np.flatnonzero(labels != labels[i])
+        expected = CENTER + UNIT * predicted_by_landmarks(others, rounded[[i]])
+        np.testing.assert_allclose(found.of_rows(IDS[[i]]), expected, rtol=1e-4)
+
+
+def test_residuals_without_two_rows(few_landmarks):
+    found, rounded = trend(), X.astype(np.float32).astype(float)
+    ids, queries = IDS[5:9], IDS[[7, 20]]
+    residuals = CENTER + UNIT * Y[5:9] - found.of_rows(ids)
+    got = found.residuals_without(queries, ids, residuals)
+    for i, query in enumerate((7, 20)):
+        for j, row in enumerate(range(5, 9)):
+            others = np.setdiff1d(np.arange(N), [query, row])
+            expected = UNIT * (Y[row] - predicted_by_landmarks(others, rounded[[row]])[0])
+            np.testing.assert_allclose(got[i, j], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_equal_landmarks_are_no_error(few_landmarks):
+    twins = np.tile(X[:3], (20, 1)).astype(np.float32)
+    rows, y = LeftOut(np.ones(60)), np.tile(Y[:3], (20, 1))
+    of_rows = np.arange(60), twins, np.ones(60, dtype=bool), y, rows
+    found = KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
+    np.testing.assert_allclose(values(found, X[:3]), CENTER + UNIT * Y[:3], rtol=0.02)
