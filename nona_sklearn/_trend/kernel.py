@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
@@ -13,7 +14,7 @@ from .._utils.storable import storable
 from .._utils.threads import cached_property
 
 METRIC_ROWS = 1000  # by which features are weighted
-CHOICE_ROWS = 800  # by which the penalty and the linear part are chosen
+CHOICE_ROWS = 800  # by which the ridge and the other variances are chosen
 GRADIENT_ROWS = 300  # at which gradients are taken
 N_ROUNDS = 3  # of weights of features, each from the gradients of the function before
 LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
@@ -22,15 +23,18 @@ LENGTH = 2.0  # of the kernel, in median distances
 RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 START_RIDGE = 1e-2
 SLOPES = (0.0, 0.01, 0.1, 1.0, 10.0)  # variance of the linear part, all features together
+SHARPNESS = 10  # of the peak: how many times shorter it is
+PEAKS = (0.0, 0.1, 0.3, 1.0, 3.0)  # variance of the peak
 CONSTANT = 10.0  # variance of the constant
 
 
 @storable
 @dataclass(frozen=True)
 class Kernel:
-    """A Laplace kernel of weighted features, a linear one and a constant; and the ridge.
+    """A Laplace kernel of weighted features, with a peak, a linear one and a constant; the ridge.
 
-    ``k(x, z) = exp(-|v (x - z)|_1) + slope x z + constant``.
+    ``k(x, z) = exp(-d) + peak exp(-10 d) + slope x z + constant`` with ``d = |v (x - z)|_1``. The
+    peak is what near rows alone have in common, such as a row and its twin.
 
     Parameters
     ----------
@@ -38,12 +42,15 @@ class Kernel:
         Weights v of the features, in units of one over the kernel's length.
     slope : float
         Variance of the slopes, in units of the variance of the Laplace kernel.
+    peak : float
+        Variance of the peak, in the same unit.
     ridge : float
         Variance of the noise of a row of weight 1, in the same unit.
     """
 
     weights: np.ndarray
     slope: float = 0.0
+    peak: float = 0.0
     ridge: float = START_RIDGE
 
     @classmethod
@@ -65,7 +72,12 @@ class Kernel:
 
     def whole(self, laplace: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """The sum of the kernels, (n, m), from the Laplace kernel."""
-        return laplace + self.slope * (X @ Z.T) + CONSTANT
+        return with_peak(laplace, self.peak) + self.slope * (X @ Z.T) + CONSTANT
+
+
+def with_peak(laplace: Any, peak: float) -> Any:
+    """Values of a Laplace kernel, an array or a tensor, with the peak."""
+    return laplace + peak * laplace**SHARPNESS if peak else laplace
 
 
 @dataclass(frozen=True)
@@ -192,7 +204,7 @@ class LeftOut:
 
 
 def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
-    """Weigh the features by gradients, then choose the ridge and the linear part.
+    """Weigh the features by gradients, then choose the ridge, the linear part and the peak.
 
     The weights of the features are mean gradients of the function itself, in a few rounds, as in
     a recursive feature machine [1]_. All choices are by the errors of left-out rows.
@@ -230,23 +242,27 @@ def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
         weights = np.sqrt(squares / squares.max())
         weights[weights < LEAST_WEIGHT] = 0.0
     best = min(found, key=lambda each: each[0])[1]
-    return _choose_ridge(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
+    return _choose_variances(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
 
 
-def _choose_ridge(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
-    """The kernel with the ridge and the slope of the least error, one after the other."""
+def _choose_variances(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+    """The kernel with the ridge, slope and peak of the least error, one after the other."""
     laplace = kernel.laplace(X, X)
+    candidates = {
+        "ridge": RIDGES,
+        "slope": [slope / X.shape[1] for slope in SLOPES],
+        "peak": PEAKS,
+    }
 
     @cache
-    def loss(slope: float, ridge: float) -> float:
-        changed = replace(kernel, slope=slope / X.shape[1], ridge=ridge)
+    def loss(slope: float, peak: float, ridge: float) -> float:
+        changed = replace(kernel, slope=slope, peak=peak, ridge=ridge)
         return rows.loss(rows.solve(changed.whole(laplace, X, X), y, ridge)[1])
 
-    slope, ridge = SLOPES[0], min(RIDGES, key=lambda ridge: loss(SLOPES[0], ridge))
-    for _ in range(2):
-        slope = min(SLOPES, key=lambda each: loss(each, ridge))
-        ridge = min(RIDGES, key=lambda each: loss(slope, each))
-    return replace(kernel, slope=slope / X.shape[1], ridge=ridge)
+    chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
+    for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
+        chosen[name] = min(candidates[name], key=lambda each: loss(**chosen | {name: each}))
+    return replace(kernel, **chosen)
 
 
 def _squared_gradients(

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from .._utils.chunks import spans
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
-from .kernel import CONSTANT, METRIC_ROWS, Inverse, Kernel, LeftOut, cholesky, choose_kernel
+from .kernel import (
+    CONSTANT,
+    METRIC_ROWS,
+    Inverse,
+    Kernel,
+    LeftOut,
+    cholesky,
+    choose_kernel,
+    with_peak,
+)
 
 EXACT_ROWS = 3000  # with a coefficient each; of more rows, the landmarks alone have one
 N_LANDMARKS = 1000
@@ -23,7 +32,9 @@ BLOCK_PAIRS = 2**21  # distances that are held at a time
 
 
 class KernelFunction(nn.Module):
-    """``constant + x slopes + sum_i a_i exp(-|v (x - x_i)|_1)``, in float64.
+    """``constant + x slopes + sum_i a_i (exp(-d_i) + peak exp(-10 d_i))``, in float64.
+
+    The distances are ``d_i = |v (x - x_i)|_1``.
 
     (n, n_features) -> (n, n_outputs). Features of weight 0 take part in the slopes alone.
 
@@ -48,6 +59,7 @@ class KernelFunction(nn.Module):
 
     def __init__(self, X: Tensor, a: Tensor, center: Tensor, kernel: Kernel):
         super().__init__()
+        self.peak = kernel.peak
         weights = torch.from_numpy(kernel.weights)
         columns = weights.nonzero()[:, 0]
         self.register_buffer("columns", columns)
@@ -60,7 +72,7 @@ class KernelFunction(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         X = X.to(self.a.dtype)
         distance = torch.cdist(X[:, self.columns] * self.weights, self.rows, p=1.0)
-        return (-distance).exp() @ self.a + X @ self.slopes + self.constant
+        return with_peak((-distance).exp(), self.peak) @ self.a + X @ self.slopes + self.constant
 
 
 @storable
