@@ -126,7 +126,8 @@ class NONARegressor(NeighborRegressor):
         target is ``(1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j)))``, where f(j) is that
         of the function which is fitted to the other rows. 'kernel' is kernel ridge regression
         with a Laplace kernel of weighted features (a recursive feature machine [4]_) and a linear
-        one, fitted to at most 6,000 rows. It has no seed. The share is near 0.7, unless many
+        one. It is fitted to at most 10,000 rows, of more than 3,000 by 1,000 landmarks; to 6,000
+        rows with times. It has no seed. The share is near 0.7, unless many
         validation rows show otherwise. A row that :meth:`remove_neighbors` removes leaves f as
         well; rows that are added do not change f. Shards and a `feature_extractor` cannot have
         it, and `max_time` does not limit it. None: no such model.
