@@ -129,8 +129,9 @@ class NONARegressor(NeighborRegressor):
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
 
         'kernel' is kernel ridge regression with a Laplace kernel of weighted features (a recursive
-        feature machine [4]_) and a linear one, fitted to at most 6,000 rows. It has no seed. A row
-        that :meth:`remove_neighbors` removes leaves f as well.
+        feature machine [4]_) and a linear one. It is fitted to at most 10,000 rows, of more than
+        3,000 by 1,000 landmarks; to 6,000 rows with times. It has no seed. A row that
+        :meth:`remove_neighbors` removes leaves f as well.
 
         A regressor of scikit-learn's interface, such as ``CatBoostRegressor(verbose=0)``, is
         cloned. It takes the columns of `X` as they are given to fit, the targets in their units,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 from scipy.spatial.distance import cdist
 
 from .._utils.storable import storable
+from .._utils.threads import cached_property
 
 METRIC_ROWS = 1000  # by which features are weighted
-CHOICE_ROWS = 800  # by which the penalty and the linear part are chosen
+CHOICE_ROWS = 800  # by which the ridge and the other variances are chosen
 GRADIENT_ROWS = 300  # at which gradients are taken
 N_ROUNDS = 3  # of weights of features, each from the gradients of the function before
 LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
@@ -21,15 +23,18 @@ LENGTH = 2.0  # of the kernel, in median distances
 RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 START_RIDGE = 1e-2
 SLOPES = (0.0, 0.01, 0.1, 1.0, 10.0)  # variance of the linear part, all features together
+SHARPNESS = 10  # of the peak: how many times shorter it is
+PEAKS = (0.0, 0.1, 0.3, 1.0, 3.0)  # variance of the peak
 CONSTANT = 10.0  # variance of the constant
 
 
 @storable
 @dataclass(frozen=True)
 class Kernel:
-    """A Laplace kernel of weighted features, a linear one and a constant; and the ridge.
+    """A Laplace kernel of weighted features, with a peak, a linear one and a constant; the ridge.
 
-    ``k(x, z) = exp(-|v (x - z)|_1) + slope x z + constant``.
+    ``k(x, z) = exp(-d) + peak exp(-10 d) + slope x z + constant`` with ``d = |v (x - z)|_1``. The
+    peak is what near rows alone have in common, such as a row and its twin.
 
     Parameters
     ----------
@@ -37,12 +42,15 @@ class Kernel:
         Weights v of the features, in units of one over the kernel's length.
     slope : float
         Variance of the slopes, in units of the variance of the Laplace kernel.
+    peak : float
+        Variance of the peak, in the same unit.
     ridge : float
         Variance of the noise of a row of weight 1, in the same unit.
     """
 
     weights: np.ndarray
     slope: float = 0.0
+    peak: float = 0.0
     ridge: float = START_RIDGE
 
     @classmethod
@@ -64,7 +72,70 @@ class Kernel:
 
     def whole(self, laplace: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """The sum of the kernels, (n, m), from the Laplace kernel."""
-        return laplace + self.slope * (X @ Z.T) + CONSTANT
+        return with_peak(laplace, self.peak) + self.slope * (X @ Z.T) + CONSTANT
+
+
+def with_peak(laplace: Any, peak: float) -> Any:
+    """Values of a Laplace kernel, an array or a tensor, with the peak."""
+    return laplace + peak * laplace**SHARPNESS if peak else laplace
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The inverse of ``K + D``, for a diagonal D, as ``own + sign half' half``.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n,)
+        A diagonal.
+    sign : float
+        1 or -1.
+    half : ndarray of shape (r, n)
+        A factor.
+    """
+
+    own: np.ndarray
+    sign: float
+    half: np.ndarray
+
+    @classmethod
+    def of_matrix(cls, K: np.ndarray, D: np.ndarray) -> Inverse:
+        """Of a whole matrix K, (n, n): ``half = L^-1`` for the Cholesky factor L."""
+        half, _ = lapack.dtrtri(cholesky(K, D), lower=True, overwrite_c=True)
+        return cls(np.zeros(len(D)), 1.0, np.tril(half))
+
+    @classmethod
+    def of_features(cls, F: np.ndarray, D: np.ndarray) -> Inverse:
+        """Of ``K = F F'``, (n, r): for ``C C' = I + F' D^-1 F``, ``half = C^-1 F' D^-1``."""
+        scaled = F / D[:, None]
+        factor = cholesky(F.T @ scaled, np.ones(F.shape[1]))
+        return cls(1 / D, -1.0, solve_triangular(factor, scaled.T, lower=True))
+
+    def __matmul__(self, y: np.ndarray) -> np.ndarray:
+        """Its product with vectors, (n, c)."""
+        return self.own[:, None] * y + self.sign * (self.half.T @ (self.half @ y))
+
+    @cached_property
+    def diagonal(self) -> np.ndarray:
+        """Its diagonal, (n,)."""
+        return self.own + self.sign * np.einsum("ij,ij->j", self.half, self.half)
+
+    def of(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Its entries of some rows and columns, (len(rows), len(columns))."""
+        same = rows[:, None] == columns
+        return same * self.own[rows, None] + self.sign * (
+            self.half[:, rows].T @ self.half[:, columns]
+        )
+
+
+def cholesky(K: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """Cholesky factor of ``K + D`` for a diagonal D, (n, n); its upper triangle is arbitrary."""
+    matrix = K.copy()
+    matrix.flat[:: len(K) + 1] += D
+    factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError("the kernel is not positive definite")
+    return factor
 
 
 @storable
@@ -91,33 +162,34 @@ class LeftOut:
         return LeftOut(self.weights[rows], *parts)
 
     def solve(self, K: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows.
-
-        For the inverse of the matrix, the errors without a row or a group G are
-        ``inverse_GG^-1 a_G``. For its Cholesky factor L in the order of times, the errors from
-        earlier rows are ``L_GG (L^-1 y)_G``, where G are rows of one time.
-        """
+        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows."""
         if self.times is not None:
             return self._solve_in_order(K, y, ridge)
-        factor = self.factor(K, ridge)
-        a, _ = lapack.dpotrs(factor, y, lower=True)
-        inverse, _ = lapack.dtrtri(factor, lower=True, overwrite_c=True)  # L^-1
-        inverse = np.tril(inverse)
+        inverse = Inverse.of_matrix(K, ridge / self.weights)
+        a = inverse @ y
+        return a, self.errors(inverse, a)
+
+    def errors(self, inverse: Inverse, a: np.ndarray) -> np.ndarray:
+        """Errors of rows without themselves, or their group G: ``inverse_GG^-1 a_G``, (n, c)."""
         if self.groups is None:
-            return a, a / np.einsum("ij,ij->j", inverse, inverse)[:, None]
-        errors = np.empty_like(y)
+            return a / inverse.diagonal[:, None]
+        errors = np.empty_like(a)
         for group in np.unique(self.groups):
             rows = np.flatnonzero(self.groups == group)
-            part = inverse[:, rows]
-            errors[rows] = np.linalg.solve(part.T @ part, a[rows])
-        return a, errors
+            errors[rows] = np.linalg.solve(inverse.of(rows, rows), a[rows])
+        return errors
 
     def _solve_in_order(
         self, K: np.ndarray, y: np.ndarray, ridge: float
     ) -> tuple[np.ndarray, np.ndarray]:
+        """The same, where rows are predicted from earlier ones.
+
+        For the Cholesky factor L of the matrix in the order of times, the errors of the rows G of
+        one time are ``L_GG (L^-1 y)_G``.
+        """
         assert self.times is not None
         order = self.times.argsort(kind="stable")
-        factor = self[order].factor(K[np.ix_(order, order)], ridge)
+        factor = cholesky(K[np.ix_(order, order)], ridge / self.weights[order])
         half = solve_triangular(factor, y[order], lower=True)
         a, errors = np.empty_like(y), np.empty_like(y)
         a[order] = solve_triangular(factor, half, lower=True, trans="T")
@@ -126,22 +198,13 @@ class LeftOut:
             errors[order[rows]] = np.tril(factor[rows, rows]) @ half[rows]
         return a, errors
 
-    def factor(self, K: np.ndarray, ridge: float) -> np.ndarray:
-        """Cholesky factor of ``K + ridge / weights``, whose upper triangle is arbitrary."""
-        matrix = K.copy()
-        matrix.flat[:: len(K) + 1] += ridge / self.weights
-        factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
-        if failed:
-            raise np.linalg.LinAlgError("the kernel is not positive definite")
-        return factor
-
     def loss(self, errors: np.ndarray) -> float:
         """Mean squared error."""
         return float(np.average(np.square(errors).mean(axis=1), weights=self.weights))
 
 
 def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
-    """Weigh the features by gradients, then choose the ridge and the linear part.
+    """Weigh the features by gradients, then choose the ridge, the linear part and the peak.
 
     The weights of the features are mean gradients of the function itself, in a few rounds, as in
     a recursive feature machine [1]_. All choices are by the errors of left-out rows.
@@ -179,23 +242,27 @@ def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
         weights = np.sqrt(squares / squares.max())
         weights[weights < LEAST_WEIGHT] = 0.0
     best = min(found, key=lambda each: each[0])[1]
-    return _choose_ridge(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
+    return _choose_variances(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
 
 
-def _choose_ridge(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
-    """The kernel with the ridge and the slope of the least error, one after the other."""
+def _choose_variances(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+    """The kernel with the ridge, slope and peak of the least error, one after the other."""
     laplace = kernel.laplace(X, X)
+    candidates = {
+        "ridge": RIDGES,
+        "slope": [slope / X.shape[1] for slope in SLOPES],
+        "peak": PEAKS,
+    }
 
     @cache
-    def loss(slope: float, ridge: float) -> float:
-        changed = replace(kernel, slope=slope / X.shape[1], ridge=ridge)
+    def loss(slope: float, peak: float, ridge: float) -> float:
+        changed = replace(kernel, slope=slope, peak=peak, ridge=ridge)
         return rows.loss(rows.solve(changed.whole(laplace, X, X), y, ridge)[1])
 
-    slope, ridge = SLOPES[0], min(RIDGES, key=lambda ridge: loss(SLOPES[0], ridge))
-    for _ in range(2):
-        slope = min(SLOPES, key=lambda each: loss(each, ridge))
-        ridge = min(RIDGES, key=lambda each: loss(slope, each))
-    return replace(kernel, slope=slope / X.shape[1], ridge=ridge)
+    chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
+    for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
+        chosen[name] = min(candidates[name], key=lambda each: loss(**chosen | {name: each}))
+    return replace(kernel, **chosen)
 
 
 def _squared_gradients(

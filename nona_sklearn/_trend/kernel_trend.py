@@ -7,27 +7,41 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 from torch import Tensor, nn
 
 from .._utils.chunks import spans
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
-from .kernel import CONSTANT, METRIC_ROWS, Kernel, LeftOut, choose_kernel
+from .kernel import (
+    CONSTANT,
+    METRIC_ROWS,
+    Inverse,
+    Kernel,
+    LeftOut,
+    cholesky,
+    choose_kernel,
+    with_peak,
+)
 
-MAX_ROWS = 6000  # to which the function is fitted: more take too long
+EXACT_ROWS = 3000  # with a coefficient each; of more rows, the landmarks alone have one
+N_LANDMARKS = 1000
+MAX_ROWS, MAX_TIMED_ROWS = 10_000, 6000  # to which the function is fitted: more take too long
+JITTER = 1e-6  # of the kernel at landmarks, of which two may be equal
 BLOCK_PAIRS = 2**21  # distances that are held at a time
 
 
 class KernelFunction(nn.Module):
-    """``constant + x slopes + sum_i a_i exp(-|v (x - x_i)|_1)``, in float64.
+    """``constant + x slopes + sum_i a_i (exp(-d_i) + peak exp(-10 d_i))``, in float64.
+
+    The distances are ``d_i = |v (x - x_i)|_1``.
 
     (n, n_features) -> (n, n_outputs). Features of weight 0 take part in the slopes alone.
 
     Parameters
     ----------
     X : Tensor of shape (m, n_features)
-        The rows that it is fitted to.
+        The rows with a coefficient.
     a : Tensor of shape (m, n_outputs)
         Their coefficients.
     center : Tensor of shape (n_outputs,)
@@ -45,6 +59,7 @@ class KernelFunction(nn.Module):
 
     def __init__(self, X: Tensor, a: Tensor, center: Tensor, kernel: Kernel):
         super().__init__()
+        self.peak = kernel.peak
         weights = torch.from_numpy(kernel.weights)
         columns = weights.nonzero()[:, 0]
         self.register_buffer("columns", columns)
@@ -57,7 +72,7 @@ class KernelFunction(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         X = X.to(self.a.dtype)
         distance = torch.cdist(X[:, self.columns] * self.weights, self.rows, p=1.0)
-        return (-distance).exp() @ self.a + X @ self.slopes + self.constant
+        return with_peak((-distance).exp(), self.peak) @ self.a + X @ self.slopes + self.constant
 
 
 @storable
@@ -65,9 +80,10 @@ class KernelFunction(nn.Module):
 class KernelTrend:
     """A function of the features in units of the targets, by kernel ridge regression.
 
-    ``f(x) = center + unit sum_i a_i k(x, x_i)``, where k is a
-    :class:`~nona_sklearn._trend.kernel.Kernel`. The value at one of its own rows is that of the
-    function which is fitted to other rows.
+    ``f(x) = center + unit sum_i c_i k(x, x_i)``, where k is a
+    :class:`~nona_sklearn._trend.kernel.Kernel` and i are its landmarks: all rows that it is fitted
+    to, or some of them if these are many (Nyström's approximation [1]_). The value at one of its
+    own rows is that of the function which is fitted to other rows.
 
     Parameters
     ----------
@@ -76,8 +92,8 @@ class KernelTrend:
     X : float32 ndarray of shape (n, n_features)
         Their encoded features.
     is_fitted : bool ndarray of shape (n,)
-        The m rows that the function is fitted to.
-    y : ndarray of shape (m, n_outputs)
+        The r rows that the function is fitted to.
+    y : ndarray of shape (r, n_outputs)
         Their encoded targets.
     rows : LeftOut
         How much they count, and which are left out together.
@@ -85,8 +101,15 @@ class KernelTrend:
         The kernel.
     center, unit : ndarray of shape (n_outputs,)
         What an encoded target of 0 is, and one unit of them.
-    coefficients, errors : ndarray of shape (m, n_outputs)
-        The coefficients a, and the errors of left-out rows, encoded.
+    duals, errors : ndarray of shape (r, n_outputs)
+        ``(K + D)^-1 y``, where D is the ridge over the weights, and the errors of left-out rows,
+        encoded.
+    coefficients : ndarray of shape (m, n_outputs)
+        The coefficients c of the landmarks.
+
+    References
+    ----------
+    .. [1] Williams and Seeger, "Using the Nyström Method to Speed Up Kernel Machines", 2000, NIPS.
     """
 
     ids: np.ndarray
@@ -97,8 +120,9 @@ class KernelTrend:
     kernel: Kernel
     center: np.ndarray
     unit: np.ndarray
-    coefficients: np.ndarray
+    duals: np.ndarray
     errors: np.ndarray
+    coefficients: np.ndarray
 
     takes_table: ClassVar[bool] = False
     is_data: ClassVar[bool] = True
@@ -123,7 +147,7 @@ class KernelTrend:
         with one_blas_thread():
             kernel = choose_kernel(X[some].astype(float), y[some], rows[some])
         is_fitted = np.zeros(len(X), dtype=bool)
-        is_fitted[order[:MAX_ROWS]] = True
+        is_fitted[order[: MAX_ROWS if rows.times is None else MAX_TIMED_ROWS]] = True
         return cls._solved(ids, X, is_fitted, y[is_fitted], rows[is_fitted], kernel, center, unit)
 
     @classmethod
@@ -140,13 +164,24 @@ class KernelTrend:
     ) -> KernelTrend:
         own = X[is_fitted].astype(float)
         with one_blas_thread():
-            a, errors = rows.solve(kernel(own, own), y, kernel.ridge)
-        return cls(ids, X, is_fitted, y, rows, kernel, center, unit, a, errors)
+            if _is_exact(rows):
+                duals, errors = rows.solve(kernel(own, own), y, kernel.ridge)
+                coefficients = duals
+            else:
+                F, factor = _features(own, kernel)
+                inverse = Inverse.of_features(F, kernel.ridge / rows.weights)
+                duals = inverse @ y
+                errors = rows.errors(inverse, duals)
+                coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
+        of_rows = ids, X, is_fitted, y, rows
+        return cls(*of_rows, kernel, center, unit, duals, errors, coefficients)
 
     @cached_property
     def function(self) -> KernelFunction:
         """The function of a block of queries."""
         X = torch.from_numpy(self.X[self.is_fitted].astype(float))
+        if not _is_exact(self.rows):
+            X = X[_landmarks(len(X))]
         a, center = torch.from_numpy(self.coefficients * self.unit), torch.from_numpy(self.center)
         return KernelFunction(X, a, center, self.kernel)
 
@@ -169,7 +204,7 @@ class KernelTrend:
         before = times[order][:, None] < limits.cpu().numpy()
         with one_blas_thread():
             K = self.kernel(own[order], own[order])
-            factor = self.rows[order].factor(K, self.kernel.ridge)
+            factor = cholesky(K, self.kernel.ridge / self.rows.weights[order])
             half = solve_triangular(factor, self.y[order], lower=True)
             near = self.kernel(own[order], X.double().cpu().numpy())
             values = (before * solve_triangular(factor, near, lower=True)).T @ half
@@ -181,7 +216,7 @@ class KernelTrend:
 
     def moves(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """By how much values at some of its rows change with other features, (len(ids), c)."""
-        residuals = self.kernel.ridge / self.rows.weights[:, None] * self.coefficients
+        residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
         return self(X) - torch.from_numpy(self._at(ids, residuals)).to(X.device)
 
     def _at(self, ids: np.ndarray, residuals: np.ndarray) -> np.ndarray:
@@ -206,13 +241,11 @@ class KernelTrend:
         fitted = self.ids[self.is_fitted]
         is_query, is_row = np.isin(queries, fitted), np.isin(ids, fitted)
         i, j = (np.searchsorted(fitted, each) for each in (queries[is_query], ids[is_row]))
-        unit_vectors = np.zeros((len(fitted), len(i)))
-        unit_vectors[i, np.arange(len(i))] = 1.0
-        with one_blas_thread():  # other threads wait for the factor, and find it
-            columns, _ = lapack.dpotrs(self._factor, unit_vectors, lower=True)
-            diagonal = self._diagonal[j]
-        own, pairs = columns[i, np.arange(len(i))][:, None], columns[j].T  # B_ii, B_ij
-        differ, a = i[:, None] != j, self.unit * self.coefficients
+        with one_blas_thread():  # other threads wait for the inverse, and find it
+            inverse = self._inverse
+            own, pairs = inverse.diagonal[i][:, None], inverse.of(i, j)  # B_ii, B_ij
+            diagonal = inverse.diagonal[j]
+        differ, a = i[:, None] != j, self.unit * self.duals
         without = own[..., None] * a[j] - pairs[..., None] * a[i][:, None]
         scale = np.where(differ, own * diagonal - pairs**2, 1.0)
         found = np.repeat(residuals[None], len(queries), axis=0)
@@ -226,18 +259,12 @@ class KernelTrend:
         return self.rows.groups is None and self.rows.times is None
 
     @cached_property
-    def _factor(self) -> np.ndarray:
-        X = self.X[self.is_fitted].astype(float)
+    def _inverse(self) -> Inverse:
+        X, D = self.X[self.is_fitted].astype(float), self.kernel.ridge / self.rows.weights
         with one_blas_thread():
-            return self.rows.factor(self.kernel(X, X), self.kernel.ridge)
-
-    @cached_property
-    def _diagonal(self) -> np.ndarray:
-        """Diagonal of the inverse of the matrix, (m,)."""
-        with one_blas_thread():
-            inverse, _ = lapack.dtrtri(self._factor, lower=True)
-        inverse = np.tril(inverse)
-        return np.einsum("ij,ij->j", inverse, inverse)
+            if _is_exact(self.rows):
+                return Inverse.of_matrix(self.kernel(X, X), D)
+            return Inverse.of_features(_features(X, self.kernel)[0], D)
 
     def with_rows(self, ids: np.ndarray, X: Tensor) -> KernelTrend:
         """With further rows, to which the function is not fitted."""
@@ -260,3 +287,23 @@ class KernelTrend:
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
+
+
+def _is_exact(rows: LeftOut) -> bool:
+    """Whether each of the rows has a coefficient: values of earlier rows need that."""
+    return len(rows.weights) <= EXACT_ROWS or rows.times is not None
+
+
+def _landmarks(n_rows: int) -> np.ndarray:
+    """Positions of the landmarks among so many rows."""
+    return np.random.RandomState(0).permutation(n_rows)[:N_LANDMARKS]
+
+
+def _features(X: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
+    """Features F (n, m) with ``F F'`` near the kernel, ``F = k(X, Z) L^-T``, and L (m, m).
+
+    L is the Cholesky factor of the kernel at the landmarks Z.
+    """
+    Z = X[_landmarks(len(X))]
+    factor = cholesky(kernel(Z, Z), np.full(len(Z), JITTER))
+    return solve_triangular(factor, kernel(Z, X), lower=True).T, factor

@@ -1,5 +1,7 @@
 """Kernel ridge regression and its errors of left-out rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,14 +19,14 @@ Y = (Y - Y.mean(axis=0)) / Y.std(axis=0)
 WEIGHTS = RNG.uniform(0.5, 2, size=N)
 GROUPS = RNG.integers(0, 12, size=N)
 TIMES = RNG.integers(0, 15, size=N).astype(float)
-KERNEL = Kernel(np.array([0.5, 0.3, 0.1]), slope=0.2, ridge=0.05)
+KERNEL = Kernel(np.array([0.5, 0.3, 0.1]), slope=0.2, peak=0.4, ridge=0.05)
 
 
 def k(A, B):
     """The kernel, by its definition."""
-    return np.exp(-cdist(A * KERNEL.weights, B * KERNEL.weights, "cityblock")) + (
-        KERNEL.slope * A @ B.T + CONSTANT
-    )
+    distances = cdist(A * KERNEL.weights, B * KERNEL.weights, "cityblock")
+    laplace = np.exp(-distances) + KERNEL.peak * np.exp(-10 * distances)
+    return laplace + KERNEL.slope * A @ B.T + CONSTANT
 
 
 def predicted(rows, at, weights=WEIGHTS, y=Y, X=X):
@@ -71,6 +73,16 @@ def test_features_are_weighted_by_what_they_have_to_do_with_the_targets():
     assert kernel.weights[1] > 5 * np.delete(kernel.weights, 1).max()
 
 
+def test_twins_have_a_peak_in_common():
+    """Rows come in pairs of one target, which is noise otherwise: the peak tells the twin's."""
+    rows = np.repeat(RNG.normal(size=(100, 5)), 2, axis=0)
+    y = np.repeat(RNG.normal(size=(100, 1)), 2, axis=0)
+    kernel = choose_kernel(rows, y, LeftOut(np.ones(200)))
+    assert kernel.peak > 0
+    errors = LeftOut(np.ones(200)).solve(kernel(rows, rows), y, kernel.ridge)[1]
+    assert errors.std() < 0.2
+
+
 def test_a_linear_target_of_few_rows_has_a_linear_part():
     """Its error is a fraction of that of the Laplace kernel alone."""
     few = RNG.normal(size=(60, 20))
@@ -79,7 +91,7 @@ def test_a_linear_target_of_few_rows_has_a_linear_part():
     assert kernel.slope > 0
     errors = [
         LeftOut(np.ones(60)).solve(each(few, few), y / y.std(), each.ridge)[1].std()
-        for each in (kernel, Kernel(kernel.weights, 0.0, kernel.ridge))
+        for each in (kernel, replace(kernel, slope=0.0))
     ]
     assert errors[0] < 0.5 * errors[1]
 
@@ -160,3 +172,53 @@ def test_values_move_with_features():
     found, other = trend(), X[::-1].astype(np.float32)
     moved = found.moves(IDS, torch.tensor(other.copy())).numpy()
     np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)
+
+
+@pytest.fixture
+def few_landmarks(monkeypatch):
+    monkeypatch.setattr(kernel_trend, "EXACT_ROWS", 10)
+    monkeypatch.setattr(kernel_trend, "N_LANDMARKS", 15)
+
+
+def predicted_by_landmarks(rows, at):
+    """Ridge regression on the features of 15 landmarks among all rows, by normal equations."""
+    rounded = X.astype(np.float32).astype(float)
+    Z = rounded[np.random.RandomState(0).permutation(N)[:15]]
+    roots, directions = np.linalg.eigh(k(Z, Z))
+    F, at = (k(points, Z) @ directions / np.sqrt(roots) for points in (rounded[rows], at))
+    weighted = F.T * WEIGHTS[rows]
+    return at @ np.linalg.solve(weighted @ F + KERNEL.ridge * np.eye(15), weighted @ Y[rows])
+
+
+@pytest.mark.parametrize("parts", [{}, {"groups": GROUPS}], ids=["rows", "groups"])
+def test_of_many_rows_landmarks_alone_have_coefficients(few_landmarks, parts):
+    """Values of left-out rows, landmarks or not, are those of a fit without them."""
+    found, new = trend(**parts), RNG.normal(size=(10, 3)).astype(np.float32).astype(float)
+    assert len(found.coefficients) == 15
+    expected = CENTER + UNIT * predicted_by_landmarks(np.arange(N), new)
+    np.testing.assert_allclose(values(found, new), expected, rtol=1e-4)  # by the jitter
+    rounded, labels = X.astype(np.float32).astype(float), parts.get("groups", np.arange(N))
+    for i in range(N):
+        others = np.flatnonzero(labels != labels[i])
+        expected = CENTER + UNIT * predicted_by_landmarks(others, rounded[[i]])
+        np.testing.assert_allclose(found.of_rows(IDS[[i]]), expected, rtol=1e-4)
+
+
+def test_residuals_without_two_rows(few_landmarks):
+    found, rounded = trend(), X.astype(np.float32).astype(float)
+    ids, queries = IDS[5:9], IDS[[7, 20]]
+    residuals = CENTER + UNIT * Y[5:9] - found.of_rows(ids)
+    got = found.residuals_without(queries, ids, residuals)
+    for i, query in enumerate((7, 20)):
+        for j, row in enumerate(range(5, 9)):
+            others = np.setdiff1d(np.arange(N), [query, row])
+            expected = UNIT * (Y[row] - predicted_by_landmarks(others, rounded[[row]])[0])
+            np.testing.assert_allclose(got[i, j], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_equal_landmarks_are_no_error(few_landmarks):
+    twins = np.tile(X[:3], (20, 1)).astype(np.float32)
+    rows, y = LeftOut(np.ones(60)), np.tile(Y[:3], (20, 1))
+    of_rows = np.arange(60), twins, np.ones(60, dtype=bool), y, rows
+    found = KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
+    np.testing.assert_allclose(values(found, X[:3]), CENTER + UNIT * Y[:3], rtol=0.02)
