@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from .._data.sparse_encoder import SparseEncoder
 from .._data.splits import Split
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import check_algorithm, most_found, refuse_too_few
+from .._inference.neighbors import Offset
+from .._inference.trend_share import KEPT, SHARE, Blend
 from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -27,11 +29,11 @@ from .._network.extractor import (
     make_extractor,
 )
 from .._network.network import NeighborNetwork
-from .._network.real_valued import MAX_WIDENED, real_valued
-from .._network.trend import WithTrend, fit_trend
+from .._utils.real_valued import MAX_WIDENED, real_valued
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
+from .._trend.additive_trend import AdditiveTrend
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
 from .._trend.model_trend import ModelTrend, check_model
@@ -62,6 +64,10 @@ SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
 #: that takes the place of another.
 FURTHER_ROWS = 2
+#: Trends of the encoded features, by their names.
+TRENDS: dict[str, Any] = {"additive": AdditiveTrend, "kernel": KernelTrend}
+KEPT_BESIDE_NETWORKS = 0.2  # of the residuals of a trend, beside networks that adjust targets
+LEAST_OF_TREND = 10  # rows, in SoftStep k-NN
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
@@ -75,6 +81,9 @@ class Architecture:
     """
 
     extractor: FeatureExtractor | None = None
+    #: Whether networks learn what a trend leaves, rather than the targets beside it.
+    learns_residuals: ClassVar[bool] = False
+    blend: ClassVar[Blend] = SHARE
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -195,12 +204,6 @@ class Architecture:
         """Whether the frequencies of classes take part in their probabilities."""
         return self.estimator.smoothing
 
-    def with_trend_of_others(
-        self, sample: Sample, networks: Sequence[NeighborNetwork], splits: Sequence[Split]
-    ) -> Sample:
-        """Append to training rows what makes their trend one that their targets are no part of."""
-        return sample
-
     def fit_trend(
         self, data: TrainingData, targets: Any, random_state: np.random.RandomState
     ) -> Trend | None:
@@ -209,7 +212,7 @@ class Architecture:
         if trend is None:
             return None
         if isinstance(trend, str):
-            return self._fit_kernel(data, targets)
+            return self._fit_encoded(TRENDS[trend], data, targets)
         y, prior, times = data.values, data.log_prior, data.sample.times
         return ModelTrend.fit(
             trend,
@@ -220,11 +223,11 @@ class Architecture:
             data.groups,
             None if times is None else times.numpy(),
             random_state.randint(2**31),
-            self.estimator.n_jobs,
+            getattr(self.estimator, "n_jobs", None),
             int(self.estimator.verbose),
         )
 
-    def _fit_kernel(self, data: TrainingData, targets: Any) -> KernelTrend:
+    def _fit_encoded(self, kind: Any, data: TrainingData, targets: Any) -> Trend | None:
         sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
         rows = LeftOut(
@@ -236,7 +239,17 @@ class Architecture:
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
         numbers = np.asarray(data.selection.numbers)
-        return KernelTrend.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
+        return kind.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
+
+    def check_trend(self) -> None:
+        """Refuse a trend that is no regressor."""
+        trend = getattr(self.estimator, "trend", None)
+        if trend is not None and not isinstance(trend, str):
+            check_model(trend)
+
+    def offset(self, values: Tensor) -> Offset:
+        """The trend at the rows of a bank, (n, n_outputs), until its numbers are chosen."""
+        return Offset(values, SHARE.prior, KEPT_BESIDE_NETWORKS)
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
@@ -304,8 +317,7 @@ class NONAArchitecture(Architecture):
                 f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
                 "the columns of a table"
             )
-        if trend is not None and not isinstance(trend, str):
-            check_model(trend)
+        self.check_trend()
         if self.estimator.hidden_layer_sizes is None:
             if self.extractor is None:
                 raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
@@ -511,6 +523,9 @@ class NONAArchitecture(Architecture):
 class SoftStepArchitecture(Architecture):
     """SoftStep k-NN in the space of the features, or in one that is learned."""
 
+    learns_residuals = True
+    blend = KEPT
+
     @property
     def _in_given_space(self) -> bool:
         return self.estimator.hidden_layer_sizes is None
@@ -535,10 +550,15 @@ class SoftStepArchitecture(Architecture):
     def step(self):
         return self.estimator.softstep
 
-    @property
-    def adjusts(self) -> bool:
-        """Whether neighbours are adjusted by a trend."""
-        return getattr(self.estimator, "adjust", False)
+    def validate(self):
+        super().validate()
+        self.check_trend()
+
+    def fit_trend(self, data, targets, random_state):
+        return super().fit_trend(data, targets, random_state) if len(data) >= LEAST_OF_TREND else None
+
+    def offset(self, values):
+        return Offset(values, 1.0, KEPT.prior)
 
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
@@ -556,7 +576,6 @@ class SoftStepArchitecture(Architecture):
             estimator.weighting,
             learn_temperature=True,
             n_neighbors=n_neighbors,
-            n_adjusted=targets.n_adjusted if self.adjusts else 0,
         )
         on_ranks = estimator.softstep_on == "rank"
         if not self._in_given_space and on_ranks and not head.weighting.depends_on_similarity:
@@ -568,26 +587,12 @@ class SoftStepArchitecture(Architecture):
         self.check_n_rows(len(X))
         self.check_search(head, len(X))
         embedding = self._make_embedding(n_features)
-        if self.adjusts:
-            own: Any = sample[train]
-            weights = own.weights[0] if own.weights else None
-            fitted = fit_trend(own.X, own.y, weights, own.groups, own.times)
-            embedding = WithTrend(embedding, *fitted)
         network = NeighborNetwork(embedding, head)
         some = X
         if len(X) > START_SAMPLE:  # rows may come in order
             some = X[torch.randperm(len(X))[:START_SAMPLE]]
         head.initialize(network.embed(some))
         return network
-
-    def with_trend_of_others(self, sample, networks, splits):
-        if not self.adjusts:
-            return sample
-        (network,), (split,) = networks, splits
-        differences = network.embedding.take_differences()
-        further = differences.new_zeros(len(sample), differences.shape[1])
-        further[split.train] = differences
-        return replace(sample, X=torch.cat([sample.X, further], dim=1))
 
     def _make_embedding(self, n_features: int) -> nn.Module:
         estimator = self.estimator

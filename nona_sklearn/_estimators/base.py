@@ -16,8 +16,7 @@ from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
-from .._inference.neighbors import KEPT, Neighbors, Offset
-from .._inference.trend_share import PRIOR_SHARE
+from .._inference.neighbors import Neighbors
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -201,7 +200,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         offset = None
         if trend is not None:
             values = torch.from_numpy(trend.of_rows(selection.numbers)).to(device)
-            offset = Offset(values, PRIOR_SHARE, KEPT)
+            offset = self._architecture().offset(values)
         bank = NeighborBank(
             Neighbors(
                 embeddings,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from .._data.sparse_encoder import SparseEncoder
-from .._network.trend import WithTrend
+from .._network.earlier import WithTrend
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights
@@ -16,6 +16,7 @@ from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
 from .nona import NONAClassifier, NONARegressor
 from .parameters import (
+    ANY_TREND_CONSTRAINTS,
     CLASSIFIER_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
     SOFTSTEP_CONSTRAINTS,
@@ -256,7 +257,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
-    adjust: bool = True
+    trend: Any = "additive"
     bounds: Any = None
     neighbor_pool: str = "dataset"
     pool_size: int = 1024
@@ -273,7 +274,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | {"adjust": ["boolean"]}
+    _parameter_constraints = (
+        SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | ANY_TREND_CONSTRAINTS
+    )
     feature_weights_ = property(feature_weights)
 
     def _architecture(self):

@@ -14,7 +14,7 @@ from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.times import TimeKind
-from .._trend.trend import Trend
+from .._trend.trend import Trend, values_at
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
@@ -29,6 +29,8 @@ PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
     *("time", "group_names", "variances_of_unknown", "most_added", "trend"),
 )
+#: Numbers of its trend.
+OF_OFFSET = "share", "kept", "trust_radius"
 
 
 @storable
@@ -167,10 +169,7 @@ class NeighborBank:
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert queries.inputs is not None
-        if queries.times is None:
-            found = self.trend(queries.inputs)
-        else:
-            found = self.trend.from_earlier(queries.inputs, queries.times)
+        found = values_at(self.trend, queries.inputs, queries.times)
         return found.to(self.neighbors.offset.values)
 
     # -- editing -------------------------------------------------------------------------
@@ -323,7 +322,7 @@ class NeighborBank:
         shares: dict[str, float] = {}
         if (offset := self.neighbors.offset) is not None:
             tensors |= {"offset": offset.values}
-            shares = {"share": offset.share, "kept": offset.kept}
+            shares = {name: getattr(offset, name) for name in OF_OFFSET}
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
@@ -337,7 +336,7 @@ class NeighborBank:
         tensors = {name: as_tensor(array) for name, array in state["arrays"].items()}
         offset = None
         if (values := tensors.pop("offset", None)) is not None:
-            offset = Offset(values, state["share"], state["kept"])
+            offset = Offset(values, *(state[name] for name in OF_OFFSET if name in state))
         neighbors = Neighbors(
             tensors.pop("embeddings"),
             tensors.pop("values"),

@@ -1,8 +1,8 @@
-"""The share of a trend in predictions, by rows that training does not have."""
+"""How much a trend, and the residuals of neighbours, count, by rows that are predicted without it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,32 +11,61 @@ from torch import Tensor
 from .._data.embedded import Embedded
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
+from ..attention.head import trust_radius_of
 from .bank import NeighborBank
-from .held_out import predict_held_out, sample_weight_of
+from .held_out import evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
 
-#: The share that suits most tables, and the number of rows whose evidence counts as much.
-PRIOR_SHARE, PRIOR_ROWS = 0.7, 400
+RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared
 
 
-def fit_share_by_held_out(
-    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split]
+@dataclass(frozen=True)
+class Blend:
+    """A number of an `Offset` that is chosen: predictions are linear in it.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    prior : float
+        The number that suits most tables.
+    n_rows : int
+        The number of rows whose evidence counts as much.
+    """
+
+    name: str
+    prior: float
+    n_rows: int
+
+    def of(self, bank: NeighborBank, value: float) -> NeighborBank:
+        """A bank in whose predictions it has another value."""
+        return with_numbers(bank, **{self.name: value})
+
+
+#: The share of a trend beside networks whose neighbours are adjusted, and the share of the
+#: residuals that is kept where networks have learned what the trend leaves.
+SHARE, KEPT = Blend("share", 0.7, 400), Blend("kept", 0.8, 100)
+
+
+def fit_by_held_out(
+    blend: Blend, head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split]
 ) -> NeighborBank:
-    """Return a bank with the trend's share, by the validation rows of the networks together.
+    """Return a bank with the number of least squares, by the validation rows of the networks.
 
     Without a trend it is the bank.
     """
     if bank.trend is None:
         return bank
-    found = [predict_held_out(head, each, splits) for each in _alone(bank)]
-    of_networks, of_trend = (torch.cat([part.predictions for part in each]) for each in found)
+    found = [predict_held_out(head, blend.of(bank, value), splits) for value in (0.0, 1.0)]
+    none, whole = (torch.cat([part.predictions for part in each]) for each in found)
     rows = np.concatenate([part.rows for part in found[0]])
     truth = torch.cat([part.truth for part in found[0]])
     weights = sample_weight_of(bank.neighbors.log_prior, rows)
-    share = _share(of_networks, of_trend, truth, bank.neighbors.spread, weights)
-    return with_share(bank, share)
+    value = _least_squares(blend, none, whole, truth, bank.neighbors.spread, weights)
+    return blend.of(bank, value)
 
 
-def fit_share_by_rows(
+def fit_by_rows(
+    blend: Blend,
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     queries: Embedded,
@@ -49,46 +78,55 @@ def fit_share_by_rows(
     found = bank.evaluate(head, queries).without_isolated(truth, sample_weight)
     evaluation, truth, weights = found
     shape = len(truth), bank.neighbors.columns.shape[1]
-    of_networks, of_trend = (
-        replace(evaluation, neighbors=each.neighbors).mean().reshape(shape)
-        for each in _alone(bank)
+    none, whole = (
+        replace(evaluation, neighbors=blend.of(bank, value).neighbors).mean().reshape(shape)
+        for value in (0.0, 1.0)
     )
     truth = truth.reshape(shape)
-    share = _share(of_networks, of_trend, truth, bank.neighbors.spread, weights)
-    return with_share(bank, share)
+    return blend.of(
+        bank, _least_squares(blend, none, whole, truth, bank.neighbors.spread, weights)
+    )
 
 
-def with_share(bank: NeighborBank, share: float) -> NeighborBank:
-    """A bank in whose predictions the trend has another share."""
+def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> NeighborBank:
+    """Return a bank whose trend is trusted as far as rows are from their nearest neighbour.
+
+    Without a trend it is the bank.
+    """
+    if bank.trend is None:
+        return bank
+    some = np.random.RandomState(0).permutation(len(bank))[: n_rows_for(len(bank), RADIUS_PAIRS)]
+    distances = evaluate_rows(head, bank, some).distances()
+    return with_numbers(bank, trust_radius=trust_radius_of(distances))
+
+
+def with_numbers(bank: NeighborBank, **numbers: float) -> NeighborBank:
+    """A bank whose trend has other numbers: see `Offset`."""
     neighbors = bank.neighbors
     assert neighbors.offset is not None
-    offset = replace(neighbors.offset, share=share)
-    return replace(bank, neighbors=replace(neighbors, offset=offset))
+    return replace(bank, neighbors=replace(neighbors, offset=replace(neighbors.offset, **numbers)))
 
 
-def _alone(bank: NeighborBank) -> tuple[NeighborBank, NeighborBank]:
-    """Banks whose predictions are of the networks alone, and of the trend alone."""
-    return with_share(bank, 0.0), with_share(bank, 1.0)
-
-
-def _share(
-    of_networks: Tensor,
-    of_trend: Tensor,
+def _least_squares(
+    blend: Blend,
+    none: Tensor,
+    whole: Tensor,
     truth: Tensor,
     unit: Tensor,
     sample_weight: Tensor | None,
 ) -> float:
-    """The share of least squares, drawn to PRIOR_SHARE as by PRIOR_ROWS rows.
+    """The number of least squares, drawn to the prior one.
 
-    Predictions and truth are (q, n_outputs), each output has a `unit`, (n_outputs,).
+    Predictions with 0 and 1 of it, and truth, are (q, n_outputs); each output has a `unit`,
+    (n_outputs,).
 
     The networks' best epochs were chosen by the same rows, which favours them.
     """
-    difference, lacking = (of_trend - of_networks) / unit, (truth - of_networks) / unit
+    difference, lacking = (whole - none) / unit, (truth - none) / unit
     counts = truth.new_ones(len(truth)) if sample_weight is None else sample_weight
     squares = float(counts @ difference.square().sum(dim=1))
     if squares == 0:
-        return PRIOR_SHARE
+        return blend.prior
     found = float(counts @ (difference * lacking).sum(dim=1)) / squares
-    share = (PRIOR_ROWS * PRIOR_SHARE + len(truth) * found) / (PRIOR_ROWS + len(truth))
-    return min(max(share, 0.0), 1.0)
+    value = (blend.n_rows * blend.prior + len(truth) * found) / (blend.n_rows + len(truth))
+    return min(max(value, 0.0), 1.0)

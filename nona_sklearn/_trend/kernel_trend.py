@@ -126,6 +126,7 @@ class KernelTrend:
 
     takes_table: ClassVar[bool] = False
     is_data: ClassVar[bool] = True
+    is_solved: ClassVar[bool] = True
 
     @classmethod
     def fit(

@@ -27,6 +27,10 @@ class Trend(Protocol):
         """Whether it consists of numbers alone, which files and graphs hold."""
 
     @property
+    def is_solved(self) -> bool:
+        """Whether it is solved anew where rows are removed, and its values at others change."""
+
+    @property
     def leaves_out_single_rows(self) -> bool:
         """Whether :meth:`residuals_without` one row is known."""
 
@@ -52,3 +56,8 @@ class Trend(Protocol):
 
     def without(self, ids: np.ndarray) -> Trend:
         """With fewer rows."""
+
+
+def values_at(trend: Trend, inputs: Any, limits: Tensor | None) -> Tensor:
+    """Values at queries, (q, n_outputs), of earlier rows if they have limits."""
+    return trend(inputs) if limits is None else trend.from_earlier(inputs, limits)
