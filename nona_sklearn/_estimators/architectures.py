@@ -227,6 +227,12 @@ class Architecture:
             int(self.estimator.verbose),
         )
 
+    def trend_in_training(
+        self, trend: Trend | None, data: TrainingData, targets: Any
+    ) -> Trend | None:
+        """The trend of encoded features whose residuals the networks learn; None: the targets."""
+        return None
+
     def _fit_encoded(self, kind: Any, data: TrainingData, targets: Any) -> Trend | None:
         sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
@@ -555,7 +561,15 @@ class SoftStepArchitecture(Architecture):
         self.check_trend()
 
     def fit_trend(self, data, targets, random_state):
-        return super().fit_trend(data, targets, random_state) if len(data) >= LEAST_OF_TREND else None
+        if len(data) < LEAST_OF_TREND:
+            return None
+        return super().fit_trend(data, targets, random_state)
+
+    def trend_in_training(self, trend, data, targets):
+        if trend is None or isinstance(trend, AdditiveTrend):
+            return trend
+        # One that can follow single rows has residuals at near rows that contradict each other.
+        return self._fit_encoded(AdditiveTrend, data, targets)
 
     def offset(self, values):
         return Offset(values, 1.0, KEPT.prior)

@@ -25,7 +25,7 @@ from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
-from .._utils.storable import VERSION
+from .._utils.storable import UPGRADES, VERSION
 from .._utils.validation import check_choice, check_flag, is_real
 from .._version import __version__
 from .advice import warn_if_in_vain, warn_of_relations, warn_unless_converged
@@ -1053,7 +1053,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return state | {VERSION: __version__}
 
     def __setstate__(self, state):
-        """Make the network of its arrays; warn if another version of the package wrote them."""
+        """Make the network of its arrays; warn if another version of the package wrote them.
+
+        A pickle may have parameters of an earlier version.
+        """
         version = state.get(VERSION, __version__)  # a file has none, and is read by any
         if version != __version__:
             warnings.warn(
@@ -1063,7 +1066,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=2,
             )
-        state = {name: value for name, value in state.items() if name != VERSION}
+        upgrade = UPGRADES.get(type(self), dict)
+        state = upgrade({name: value for name, value in state.items() if name != VERSION})
         if "network_" in state:
             state = state | {"network_": from_data(state["network_"])}
         super().__setstate__(state)

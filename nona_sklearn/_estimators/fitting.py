@@ -17,7 +17,7 @@ from .._data.embedded import Embedded
 from .._data.names import Names, names_of_new
 from .._data.rows import Rows
 from .._data.splits import Split
-from .._data.tables import column_named, exchange_column, labels_of_fit, read_again
+from .._data.tables import column_named, exchange_column, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
 from .._inference.relations import unknown_variances
@@ -96,12 +96,12 @@ def fit_networks(
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
     trend = architecture.fit_trend(data, targets, random_state)
-    if trend is not None and architecture.learns_residuals:
-        values = torch.from_numpy(trend.of_rows(np.asarray(data.selection.numbers)))
+    learned = architecture.trend_in_training(trend, data, targets)
+    if learned is not None:
+        values = torch.from_numpy(learned.of_rows(np.asarray(data.selection.numbers)))
         data = replace(data, sample=_with_offset(data.sample, values, targets))
-        if valid is not None and validation is not None:
-            inputs = read_again(estimator, validation.X) if trend.takes_table else valid.X
-            valid = _with_offset(valid, values_at(trend, inputs, valid.times), targets)
+        if valid is not None:
+            valid = _with_offset(valid, values_at(learned, valid.X, valid.times), targets)
     networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
     if budget.ends:
         budget = budget.reserve(_seconds_to_embed(networks, data.sample.X))

@@ -478,7 +478,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             limit_by_held_out(head, bank, splits, trained, learned)
         elif bank.n_units >= 2 and alone:
             rows = np.random.RandomState(0).permutation(len(bank))  # some are taken of many
-            bank = fit_by_held_out(blend, head, bank, [Split(rows, rows)])
+            leave_out = "itself" if bank.groups is None else "group"
+            bank = fit_by_held_out(blend, head, bank, [Split(rows, rows)], leave_out)
         return bank
 
     def _validation_rows(self, validation):

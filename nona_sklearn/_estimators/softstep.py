@@ -63,7 +63,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     compared by their features, whose weights are learned; by their features as they are, such as
     precomputed embeddings (`learn_feature_weights`); or by a learned embedding
     (`hidden_layer_sizes`). The neighbours' targets are adjusted by an additive trend of the
-    features (`adjust`).
+    features (`trend`).
 
     Read more on :doc:`hyperparameters </tune>`.
 
@@ -127,15 +127,23 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Number of dimensions of the learned embedding. Unused with
         ``hidden_layer_sizes=None``.
 
-    adjust : bool, default=True
-        Whether to adjust the targets of neighbours to the query, as an appraiser adjusts
-        comparable sales: ``y_j + g(query) - g(j)``. The trend g is a ridge regression on the
-        piecewise-linear encoding of each feature [2]_. Its penalty has the smallest leave-one-out
-        error; with `groups` or `times`, whole groups or blocks of time are left out. The g of a
-        training row is fitted to other rows. There is no trend for fewer than 10 rows or more
-        than 1,024 encoded columns. Predictions may leave the range of the training targets, but
-        not `bounds`. Far from all training rows, the adjustment fades. False is the paper's
-        estimator, ``weights @ targets``.
+    trend : {'additive', 'kernel'}, regressor or None, default='additive'
+        A model f of the table, by which the targets of neighbours are adjusted to the query, as
+        an appraiser adjusts comparable sales. An adjusted target is ``f(query) + kept (y_j -
+        f(j))``, where f(j) is that of a function which is fitted to other rows. The share of the
+        residuals that is kept is chosen by the validation rows or, without them, by
+        leave-one-out; it is near 0.8 if there are few rows. The neighbourhood is learned for the
+        residuals. Predictions may leave the range of the training targets, but not `bounds`. Far
+        from all training rows, f fades. Rows that are added do not change it. There is no trend
+        for fewer than 10 rows. None is the paper's estimator, ``weights @ targets``.
+
+        'additive' is a ridge regression on the piecewise-linear encoding of each feature [2]_.
+        Its penalty has the smallest leave-one-out error; with `groups` or `times`, whole groups
+        or blocks of time are left out. f(j) is fitted to the other four fifths of the rows, to
+        other groups or to earlier rows. It is fitted to at most 8,192 rows, and there is none for
+        more than 1,024 encoded columns. It stays as it is where rows are removed.
+
+        'kernel' and a regressor of scikit-learn's interface are as for :class:`NONARegressor`.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours in a training step, as for :class:`NONARegressor`.
@@ -212,8 +220,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     feature_weights_ : ndarray of shape (`n_features_in_`,)
         Share of each feature in the mean squared distance between two rows; they sum to 1. The
-        trend of `adjust` is not included (see :meth:`attribute_adjustments`). Only with learned
-        feature weights, and not for a wide sparse matrix.
+        trend is not included (see :meth:`attribute_adjustments`). Only with learned feature
+        weights, and not for a wide sparse matrix.
 
     See Also
     --------

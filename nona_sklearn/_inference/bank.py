@@ -142,7 +142,7 @@ class NeighborBank:
                 queries.embeddings,
                 self.neighbors.after(queries.times),
                 added=queries.added,
-                offset=self._trend_at(queries),
+                offset=self.trend_of(queries),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
         times = self.neighbors.times
@@ -164,7 +164,7 @@ class NeighborBank:
         values = self.neighbors.offset.values
         return values[rows] + self.trend.moves(self.ids[rows].cpu().numpy(), inputs).to(values)
 
-    def _trend_at(self, queries: Embedded) -> Tensor | None:
+    def trend_of(self, queries: Embedded) -> Tensor | None:
         """The trend at queries, (q, n_outputs), of earlier rows if they have times."""
         if self.trend is None or self.neighbors.offset is None:
             return None

@@ -43,11 +43,15 @@ class Blend:
 
 #: The share of a trend beside networks whose neighbours are adjusted, and the share of the
 #: residuals that is kept where networks have learned what the trend leaves.
-SHARE, KEPT = Blend("share", 0.7, 400), Blend("kept", 0.8, 100)
+SHARE, KEPT = Blend("share", 0.7, 400), Blend("kept", 0.7, 100)
 
 
 def fit_by_held_out(
-    blend: Blend, head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split]
+    blend: Blend,
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
+    leave_out: str = "group",
 ) -> NeighborBank:
     """Return a bank with the number of least squares, by the validation rows of the networks.
 
@@ -55,7 +59,9 @@ def fit_by_held_out(
     """
     if bank.trend is None:
         return bank
-    found = [predict_held_out(head, blend.of(bank, value), splits) for value in (0.0, 1.0)]
+    found = [
+        predict_held_out(head, blend.of(bank, value), splits, leave_out) for value in (0.0, 1.0)
+    ]
     none, whole = (torch.cat([part.predictions for part in each]) for each in found)
     rows = np.concatenate([part.rows for part in found[0]])
     truth = torch.cat([part.truth for part in found[0]])

@@ -63,6 +63,7 @@ class ShardQuery:
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
     limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
     added: Tensor | None = None  # variances that unknown levels add, (q, n_outputs)
+    offset: Tensor | None = None  # the trend at the queries, (q, n_outputs)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
@@ -91,9 +92,8 @@ class ShardQuery:
     def of(self, part: Part) -> Evaluation:
         """Evaluate the queries on the rows that can have weight."""
         later = part.neighbors.after(self.limits)
-        return Evaluation(
-            self.head, part.neighbors, self.query, later, part.candidates, self.added
-        )
+        known = part.candidates, self.added, self.offset
+        return Evaluation(self.head, part.neighbors, self.query, later, *known)
 
 
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:
@@ -111,7 +111,7 @@ def evaluation_of(query: ShardQuery, bank: NeighborBank) -> Evaluation:
     exclusion = neighbors.after(query.limits)
     if query.ids is not None:
         exclusion = Exclusion(query.ids, ids, query.limits, neighbors.times)
-    return Evaluation(query.head, neighbors, query.query, exclusion)
+    return Evaluation(query.head, neighbors, query.query, exclusion, offset=query.offset)
 
 
 def nearest_of(query: ShardQuery, bank: NeighborBank, k: int) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -19,6 +20,7 @@ from .._estimators.forgetting import levels_held
 from .._estimators.queries import number_of_neighbors, query_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
+from .._inference.neighbors import Neighbors
 from .._persistence.file import decoding, read
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
@@ -51,7 +53,8 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     TypeError
         If it is no such estimator, or has a part that a file cannot contain.
     ValueError
-        If it is not fitted, has a trend, or `n_shards` is not between 1 and the number of rows.
+        If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is
+        'kernel', since removed rows change it.
     OSError
         If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 
@@ -79,13 +82,13 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None:
+    if bank.trend is not None and bank.trend.is_solved:
         raise ValueError(
-            "save_shards needs an estimator without a trend, since the trend of all rows would "
-            f"change with each edit of a shard, got trend={estimator.trend!r}"
+            "save_shards needs a trend that removed rows do not change, or none, got "
+            f"trend={estimator.trend!r}"
         )
     bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
-    empty = with_bank(estimator, bank.in_order(all_rows[:0]))
+    empty = with_bank(estimator, bank.keep(all_rows[:0]))
     with new_folder(path) as beside:
         written = Folder.new(beside, empty, int(bank.next_id))
         for rows in np.array_split(all_rows, n_shards):
@@ -109,12 +112,15 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
 
 
 def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
-    """A shard as it is written: with its graphs, and without a transformer."""
+    """A shard as it is written: with its graphs, without a transformer, or the trend.
+
+    The estimator holds these.
+    """
     algorithm = estimator.bank_.neighbors.algorithm
     neighbors = bank.neighbors.searched_by(algorithm if isinstance(algorithm, str) else "auto")
     if algorithm == "hnsw":
         neighbors.indexes(estimator.network_.head)
-    return replace(bank, neighbors=neighbors)
+    return replace(bank, neighbors=neighbors, trend=None)
 
 
 def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
@@ -493,26 +499,28 @@ class ShardedNeighbors:
 
     def _embedded(
         self, X, folder: Folder
-    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
-        """Embeddings, ids and limits of queries, and the variances that are added to theirs."""
+    ) -> Iterator[tuple[Tensor | None, ...]]:
+        """Embeddings, ids and limits of queries, variances that are added to theirs, the trend."""
         if X is not None:
             for queries in query_blocks(self.estimator_, X, with_added=True):
-                yield queries.embeddings, None, queries.times, queries.added
+                offset = self.estimator_.bank_.trend_of(queries)
+                yield queries.embeddings, None, queries.times, queries.added, offset
             return
-        held: list[tuple[Tensor, ...]] = []
+        held: list[Neighbors] = []
+        ids: list[Tensor] = []
         for entry in folder.shards:
             try:
                 bank = entry.open()
             except (OSError, ValueError) as error:
                 raise ShardsLostError({entry: error}) from error
             for rows in spans(len(bank), QUERY_BLOCK):
-                times = bank.neighbors.times
-                own = () if times is None else (times[rows],)
-                held.append((bank.embeddings[rows], bank.ids[rows], *own))
-                if entry == folder.shards[-1] or sum(len(i) for _, i, *_ in held) >= QUERY_BLOCK:
-                    embeddings, ids, *rest = map(torch.cat, zip(*held, strict=True))
-                    yield embeddings, ids, rest[0] if rest else None, None
-                    held = []
+                held.append(bank.neighbors[rows])
+                ids.append(bank.ids[rows])
+                if entry == folder.shards[-1] or sum(map(len, held)) >= QUERY_BLOCK:
+                    queries = reduce(Neighbors.join, held)
+                    offset = None if queries.offset is None else queries.offset.values
+                    yield queries.embeddings, torch.cat(ids), queries.times, None, offset
+                    held, ids = [], []
 
     # -- edits ---------------------------------------------------------------------------
 
@@ -550,7 +558,8 @@ class ShardedNeighbors:
             if last.n_rows < OPEN_ROWS:
                 with suppress(OSError, ValueError):  # lost: it may come back as it was
                     bank, opened = last.open(), last
-            bank = replace(bank, next_id=torch.tensor(folder.next_id))
+            trend = self.estimator_.bank_.trend
+            bank = replace(bank, next_id=torch.tensor(folder.next_id), trend=trend)
             editor = with_bank(self.estimator_, bank)
             ids = editor.add_neighbors(X, y, sample_weight, times=times)
             folder = folder.put(indexed(editor.bank_, self.estimator_), opened)

@@ -11,6 +11,7 @@ import torch
 from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor, nn
 
+from .._utils.arrays import as_tensor
 from .._utils.real_valued import MAX_WIDENED, real_valued
 from .._utils.storable import storable
 from .._utils.threads import one_blas_thread
@@ -138,6 +139,16 @@ class AdditiveTrend(CrossFittedTrend):
 
     def evaluate(self, function: AdditiveFunction, inputs: Tensor) -> Tensor:
         return function(inputs.cpu()).to(inputs.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Store tensors as arrays."""
+        arrays = [{k: v.numpy() for k, v in each.named_buffers()} for each in self.functions]
+        return vars(self) | {"functions": arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        each = ({k: as_tensor(v) for k, v in arrays.items()} for arrays in state["functions"])
+        functions = tuple(AdditiveFunction(**tensors) for tensors in each)
+        vars(self).update(state | {"functions": functions})
 
 
 @dataclass(frozen=True)
