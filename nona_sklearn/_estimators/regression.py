@@ -176,7 +176,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Notes
         -----
-        With `adjust`, each network moves a neighbour's target by its estimate of the difference
+        With `adjust` or `trend`, a neighbour's target is moved by an estimate of the difference
         between neighbour and query. With several networks, an adjusted target is their weighted
         mean, by the weights that they give to the row. The line "others" holds the weighted mean
         of all remaining rows.
