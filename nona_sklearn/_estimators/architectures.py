@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +14,6 @@ from torch import Tensor, nn
 from .._data.sample_weight import normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
-from .._data.splits import Split
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import check_algorithm, most_found, refuse_too_few
 from .._inference.neighbors import Offset
@@ -29,7 +26,6 @@ from .._network.extractor import (
     make_extractor,
 )
 from .._network.network import NeighborNetwork
-from .._utils.real_valued import MAX_WIDENED, real_valued
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
@@ -38,6 +34,7 @@ from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
 from .._trend.model_trend import ModelTrend, check_model
 from .._trend.trend import Trend
+from .._utils.real_valued import MAX_WIDENED, real_valued
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting

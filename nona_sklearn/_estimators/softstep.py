@@ -282,9 +282,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = (
-        SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | ANY_TREND_CONSTRAINTS
-    )
+    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | ANY_TREND_CONSTRAINTS
     feature_weights_ = property(feature_weights)
 
     def _architecture(self):

@@ -1,8 +1,9 @@
-"""How much a trend, and the residuals of neighbours, count, by rows that are predicted without it."""
+"""How much a trend, or what it leaves, counts: by rows that are predicted without themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,7 +107,7 @@ def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> Neighb
     return with_numbers(bank, trust_radius=trust_radius_of(distances))
 
 
-def with_numbers(bank: NeighborBank, **numbers: float) -> NeighborBank:
+def with_numbers(bank: NeighborBank, **numbers: Any) -> NeighborBank:
     """A bank whose trend has other numbers: see `Offset`."""
     neighbors = bank.neighbors
     assert neighbors.offset is not None

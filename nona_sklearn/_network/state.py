@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from .._utils.arrays import as_tensor
 from .._trend.additive_trend import AdditiveFunction
+from .._utils.arrays import as_tensor
 from .._utils.storable import CHOICES, CODECS, MODULE_FACTORIES, Codec
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..embedding import ACTIVATIONS, FeatureWeights, MLPEmbedding, PeriodicEmbedding

@@ -54,7 +54,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         If it is no such estimator, or has a part that a file cannot contain.
     ValueError
         If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is
-        'kernel', since removed rows change it.
+        neither 'additive' nor None: removed rows change 'kernel', and a file holds no model.
     OSError
         If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 
@@ -82,10 +82,10 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None and bank.trend.is_solved:
+    if bank.trend is not None and (bank.trend.is_solved or not bank.trend.is_data):
         raise ValueError(
-            "save_shards needs a trend that removed rows do not change, or none, got "
-            f"trend={estimator.trend!r}"
+            "save_shards needs a trend of numbers that removed rows do not change, 'additive' or "
+            f"None, got trend={estimator.trend!r}"
         )
     bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
     empty = with_bank(estimator, bank.keep(all_rows[:0]))
@@ -493,13 +493,12 @@ class ShardedNeighbors:
         most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
         for each in self._embedded(X, folder):
             for rows in spans(len(each[0]), most):
-                embeddings, *others = (v if v is None else v[rows] for v in each)
-                assert embeddings is not None
-                yield ShardQuery(*of_all, embeddings, *others)
+                others = (v if v is None else v[rows] for v in each[1:])
+                yield ShardQuery(*of_all, each[0][rows], *others)
 
     def _embedded(
         self, X, folder: Folder
-    ) -> Iterator[tuple[Tensor | None, ...]]:
+    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]]:
         """Embeddings, ids and limits of queries, variances that are added to theirs, the trend."""
         if X is not None:
             for queries in query_blocks(self.estimator_, X, with_added=True):
@@ -517,9 +516,9 @@ class ShardedNeighbors:
                 held.append(bank.neighbors[rows])
                 ids.append(bank.ids[rows])
                 if entry == folder.shards[-1] or sum(map(len, held)) >= QUERY_BLOCK:
-                    queries = reduce(Neighbors.join, held)
-                    offset = None if queries.offset is None else queries.offset.values
-                    yield queries.embeddings, torch.cat(ids), queries.times, None, offset
+                    rows_held = reduce(Neighbors.join, held)
+                    offset = None if rows_held.offset is None else rows_held.offset.values
+                    yield rows_held.embeddings, torch.cat(ids), rows_held.times, None, offset
                     held, ids = [], []
 
     # -- edits ---------------------------------------------------------------------------

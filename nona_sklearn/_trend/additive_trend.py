@@ -129,7 +129,7 @@ class AdditiveTrend(CrossFittedTrend):
             found.append((function, center + values * unit))
         function = found[-1][0]
         found[-1] = function, function(all_rows).numpy()
-        numbered = [tuple(some[each] for each in part) for part in parts]
+        numbered = [(some[fitted], some[predicted]) for fitted, predicted in parts]
         return cls.joined(ids, [*numbered, (some, some)], found, rows.times)
 
     @property
@@ -220,13 +220,17 @@ def _cross_fit(
     for fitted, others in parts:
         if not len(fitted):
             own = np.average(y[others], axis=0, weights=rows.weights[others])
-            found.append(((np.zeros((X.shape[1], y.shape[1])), own), np.tile(own, (len(others), 1))))
+            found.append(
+                ((np.zeros((X.shape[1], y.shape[1])), own), np.tile(own, (len(others), 1)))
+            )
             continue
         ridge = Ridge(whole.alpha_).fit(X[fitted], y[fitted], rows.weights[fitted])
         coefficients, constant = _coefficients(ridge, y)
         if rows.times is None:
             # The mean of the other rows is low where the targets of these are high.
-            constant = constant + mean - np.average(y[fitted], axis=0, weights=rows.weights[fitted])
+            constant = (
+                constant + mean - np.average(y[fitted], axis=0, weights=rows.weights[fitted])
+            )
         found.append(((coefficients, constant), X[others] @ coefficients + constant))
     coefficients, constant = _coefficients(whole, y)
     return [*found, ((coefficients, constant), X @ coefficients + constant)]

@@ -121,9 +121,7 @@ class CrossFittedTrend:
         return replace(self, ids=self.ids[kept], values=self.values[kept], own=self.own[kept])
 
 
-def parts_of(
-    n_rows: int, groups: np.ndarray | None, times: np.ndarray | None
-) -> Iterator[Part]:
+def parts_of(n_rows: int, groups: np.ndarray | None, times: np.ndarray | None) -> Iterator[Part]:
     """Rows to fit and rows to predict: of other folds, of other groups, or earlier and later ones.
 
     There are none to fit before the earliest block of times, nor beside a single group.

@@ -29,9 +29,9 @@ from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.training_data import Sample
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._trend.additive_trend import AdditiveTrend
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
+from nona_sklearn._trend.additive_trend import AdditiveTrend
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.weighting import Softmax, Uniform
 
