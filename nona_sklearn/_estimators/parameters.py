@@ -98,7 +98,9 @@ NONA_CONSTRAINTS: dict = {
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
 }
-TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"kernel"}), None]}
+TREND_CONSTRAINTS: dict = {
+    "trend": [StrOptions({"kernel"}), HasMethods(["fit", "predict", "get_params"]), None]
+}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "softstep": [StrOptions(STEPS.keys())],

@@ -14,7 +14,7 @@ from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.times import TimeKind
-from .._trend.kernel_trend import KernelTrend
+from .._trend.trend import Trend
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
@@ -69,7 +69,7 @@ class NeighborBank:
         What an unknown level of each category adds to the variance of each output; (): nothing.
     most_added : tuple of float, default=()
         What several of them add together at most, unless one adds more; (): any sum.
-    trend : KernelTrend, optional
+    trend : Trend, optional
         The function whose values at the rows are their offsets.
     """
 
@@ -87,7 +87,7 @@ class NeighborBank:
     levels: Tensor | None = None
     variances_of_unknown: tuple[tuple[float, ...], ...] = ()
     most_added: tuple[float, ...] = ()
-    trend: KernelTrend | None = None
+    trend: Trend | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -154,7 +154,7 @@ class NeighborBank:
             head, self.neighbors, self.embeddings, exclusion, offset=offset, left_out=left_out
         )
 
-    def trend_at(self, rows: np.ndarray, inputs: Tensor | None) -> Tensor | None:
+    def trend_at(self, rows: np.ndarray, inputs: Any) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
         if self.trend is None or self.neighbors.offset is None:
             return None
@@ -199,13 +199,13 @@ class NeighborBank:
         labels: np.ndarray | None = None,
         groups: np.ndarray | None = None,
         levels: np.ndarray | None = None,
-        inputs: Tensor | None = None,
+        inputs: Any = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
         Each is a group by itself, unless it is in one of `groups`, (n,). Without `levels`,
-        (n, n_categories), theirs are not known. A trend needs their `inputs`, (n, n_features); it
-        is not fitted to them.
+        (n, n_categories), theirs are not known. A trend needs their `inputs`; it is not fitted to
+        them.
         """
         new = self.next_id + torch.arange(len(neighbors))
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
@@ -224,9 +224,9 @@ class NeighborBank:
         trend, offset = self.trend, self.neighbors.offset
         if trend is not None and offset is not None:
             assert inputs is not None
-            values = trend(inputs).to(offset.values)
+            trend = trend.with_rows(new.numpy(), inputs)
+            values = torch.from_numpy(trend.of_rows(new.numpy())).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
-            trend = trend.with_rows(new.numpy(), inputs.cpu().numpy())
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
@@ -242,7 +242,7 @@ class NeighborBank:
     def keep(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in their present order.
 
-        The trend is fitted anew without the others.
+        A trend in closed form is fitted anew without the others.
         """
         kept = self.in_order(np.sort(positions))
         offset = kept.neighbors.offset
