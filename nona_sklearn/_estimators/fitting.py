@@ -27,7 +27,7 @@ from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
-from .._trend.kernel_trend import KernelTrend
+from .._trend.class_trend import Trend
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -53,7 +53,7 @@ class Fitted(NamedTuple):
     data: TrainingData
     splits: list[Split]
     validation: ValidationSet | None
-    trend: KernelTrend | None
+    trend: Trend | None
     at_random: bool
 
 

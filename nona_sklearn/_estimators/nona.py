@@ -15,7 +15,6 @@ from .parameters import (
     CLASSIFIER_CONSTRAINTS,
     NONA_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
-    TREND_CONSTRAINTS,
     ASSoftmax,
 )
 from .regression import NeighborRegressor
@@ -366,7 +365,7 @@ class NONARegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS | TREND_CONSTRAINTS
+    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
     _measure = measure_importances
 
@@ -485,6 +484,7 @@ class NONAClassifier(NeighborClassifier):
     n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
+    trend: str | None = None
     neighbor_pool: str = "auto"
     pool_size: int | str = "auto"
     n_estimators: int | str = "auto"

@@ -97,8 +97,8 @@ NONA_CONSTRAINTS: dict = {
     "callbacks": [list, tuple, None],
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
+    "trend": [StrOptions({"kernel"}), None],
 }
-TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"kernel"}), None]}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "softstep": [StrOptions(STEPS.keys())],

@@ -14,6 +14,7 @@ from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.times import TimeKind
+from .._trend.class_trend import Trend
 from .._trend.kernel_trend import KernelTrend
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
@@ -69,7 +70,7 @@ class NeighborBank:
         What an unknown level of each category adds to the variance of each output; (): nothing.
     most_added : tuple of float, default=()
         What several of them add together at most, unless one adds more; (): any sum.
-    trend : KernelTrend, optional
+    trend : KernelTrend or ClassTrend, optional
         The function whose values at the rows are their offsets.
     """
 
@@ -87,7 +88,7 @@ class NeighborBank:
     levels: Tensor | None = None
     variances_of_unknown: tuple[tuple[float, ...], ...] = ()
     most_added: tuple[float, ...] = ()
-    trend: KernelTrend | None = None
+    trend: Trend | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -148,8 +149,9 @@ class NeighborBank:
         offset, left_out = None, None
         if self.trend is not None and self.neighbors.offset is not None:
             offset = self.neighbors.offset.values
-            if leave_out == "itself" and self.trend.leaves_out_single_rows:
-                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
+            numbers = self.trend if isinstance(self.trend, KernelTrend) else None
+            if leave_out == "itself" and numbers is not None and numbers.leaves_out_single_rows:
+                left_out = LeftOutQueries(numbers, self.neighbors, self.ids, self.ids)
         return Evaluation(
             head, self.neighbors, self.embeddings, exclusion, offset=offset, left_out=left_out
         )
@@ -159,8 +161,8 @@ class NeighborBank:
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert inputs is not None
-        values = self.neighbors.offset.values
-        return values[rows] + self.trend.moves(self.ids[rows].cpu().numpy(), inputs).to(values)
+        moved = self.trend.moved(self.ids[rows].cpu().numpy(), inputs)
+        return moved.to(self.neighbors.offset.values)
 
     def _trend_at(self, queries: Embedded) -> Tensor | None:
         """The trend at queries, (q, n_outputs), of earlier rows if they have times."""

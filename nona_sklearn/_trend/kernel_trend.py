@@ -211,10 +211,14 @@ class KernelTrend:
         """Values at some of its rows, each fitted to other rows, (len(ids), n_outputs)."""
         return self._at(ids, self.errors)
 
-    def moves(self, ids: np.ndarray, X: Tensor) -> Tensor:
-        """By how much values at some of its rows change with other features, (len(ids), c)."""
+    def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), n_outputs).
+
+        They change as the function that is fitted to all rows does.
+        """
         residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
-        return self(X) - torch.from_numpy(self._at(ids, residuals)).to(X.device)
+        apart = self.of_rows(ids) - self._at(ids, residuals)
+        return self(X) + torch.from_numpy(apart).to(X.device)
 
     def _at(self, ids: np.ndarray, residuals: np.ndarray) -> np.ndarray:
         """Values at some of its rows, (len(ids), n_outputs), from residuals of the fitted ones."""
