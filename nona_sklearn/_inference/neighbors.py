@@ -159,6 +159,12 @@ class Neighbors:
         vars(others)["cache"] = self.cache  # in which an index stays that is built later
         return others
 
+    def without_offset(self) -> Neighbors:
+        """The same neighbours without a trend; the cache stays valid."""
+        others = replace(self, offset=None)
+        vars(others)["cache"] = self.cache
+        return others
+
     def after(self, limits: Tensor | None) -> Exclusion | None:
         """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""
         if self.times is None or limits is None or len(limits) == 0:

@@ -134,4 +134,5 @@ def _least_log_loss(
         pooled = replace(offset, share=share).pool(of_networks, log_of_trend)
         return float(counts @ log_loss(of_classes.normalized(pooled), truth).mean(dim=1))
 
-    return minimize_scalar(loss, bounds=(0, 1), method="bounded").x
+    found = minimize_scalar(loss, bounds=(0, 1), method="bounded")
+    return float(found.x)

@@ -171,7 +171,9 @@ class KernelTrend:
                 errors = rows.errors(inverse, duals)
                 coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
         of_rows = ids, X, is_fitted, y, rows
-        return cls(*of_rows, kernel, center, unit, duals, errors, coefficients)
+        # In the order of memory that files have, on which last digits of products depend.
+        solution = map(np.ascontiguousarray, (duals, errors, coefficients))
+        return cls(*of_rows, kernel, center, unit, *solution)
 
     @cached_property
     def function(self) -> KernelFunction:

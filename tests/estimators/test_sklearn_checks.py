@@ -82,7 +82,10 @@ SETTINGS_OF_SOFTSTEP = [
 OF_CLASSIFIERS = [{"class_weight": "balanced"}, {"loss": ASSoftmax(margin=0.2)}]
 OTHERS = [
     *(NONARegressor(**QUICK | each) for each in [*SETTINGS_OF_NONA, {"trend": "kernel"}]),
-    *(NONAClassifier(**QUICK | each) for each in SETTINGS_OF_NONA + OF_CLASSIFIERS),
+    *(
+        NONAClassifier(**QUICK | each)
+        for each in [*SETTINGS_OF_NONA, *OF_CLASSIFIERS, {"trend": "kernel"}]
+    ),
     *(SoftStepKNeighborsRegressor(max_iter=2, **each) for each in SETTINGS_OF_SOFTSTEP),
     *(
         SoftStepKNeighborsClassifier(max_iter=2, **each)
