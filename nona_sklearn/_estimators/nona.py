@@ -417,7 +417,7 @@ class NONAClassifier(NeighborClassifier):
         Several networks are joined with F one by one, then averaged. 'kernel' is kernel ridge
         regression on one-hot rows, as of :class:`NONARegressor`. A logistic regression turns its
         values into probabilities; it is fitted to those at the training rows, each of the
-        function which is fitted to the other rows. The share is near 0.5, unless many validation
+        function which is fitted to the other rows. The share is near 0.6, unless many validation
         rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the function, but
         not the logistic regression; rows that are added change neither. Shards and a
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,28 +18,16 @@ from .bank import NeighborBank
 from .held_out import predict_held_out, sample_weight_of
 from .neighbors import KEPT, Offset
 
-
-@dataclass(frozen=True)
-class Prior:
-    """The share that suits most tables, and the number of rows whose evidence counts as much."""
-
-    share: float
-    n_rows: int
-
-    def drawn(self, found: float, n_rows: int) -> float:
-        """A share that suits some rows best, drawn to that of most tables."""
-        share = (self.n_rows * self.share + n_rows * found) / (self.n_rows + n_rows)
-        return min(max(share, 0.0), 1.0)
-
-
-OF_NUMBERS, OF_CLASSES = Prior(0.7, 400), Prior(0.5, 400)
+#: The share that suits most tables, and the number of rows whose evidence counts as much.
+SHARE_OF_NUMBERS, SHARE_OF_CLASSES, PRIOR_ROWS = 0.7, 0.6, 400
 
 
 def start_offset(trend: Trend, ids: np.ndarray, device: torch.device) -> Offset:
     """The offset of a trend at its rows, with the share that suits most tables."""
-    of_classes = isinstance(trend, ClassTrend)
     values = torch.from_numpy(trend.of_rows(ids)).to(device)
-    return Offset(values, _prior_of(trend).share, 0.0 if of_classes else KEPT)
+    if isinstance(trend, ClassTrend):
+        return Offset(values, SHARE_OF_CLASSES, kept=0.0)
+    return Offset(values, SHARE_OF_NUMBERS, KEPT)
 
 
 def fit_share_by_held_out(
@@ -85,10 +73,6 @@ def _alone(bank: NeighborBank) -> tuple[NeighborBank, NeighborBank]:
     return with_share(bank, 0.0), with_share(bank, 1.0)
 
 
-def _prior_of(trend: Trend | None) -> Prior:
-    return OF_CLASSES if isinstance(trend, ClassTrend) else OF_NUMBERS
-
-
 def _with_best_share(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
@@ -97,22 +81,23 @@ def _with_best_share(
     truth: Tensor,
     sample_weight: Tensor | None,
 ) -> NeighborBank:
-    """A bank with the share of the least loss for some rows, drawn to that of most tables.
+    """A bank with the share of the least loss for some rows, drawn as by PRIOR_ROWS others.
 
     Predictions and truth are (q, n_outputs). The networks' best epochs were chosen by the same
     rows, which favours them.
     """
-    prior = _prior_of(bank.trend)
     counts = truth.new_ones(len(truth)) if sample_weight is None else sample_weight
     if isinstance(bank.trend, ClassTrend):
+        prior = SHARE_OF_CLASSES
         found = _least_log_loss(head, bank, of_networks, log(of_trend), truth, counts)
     else:
-        unit = bank.neighbors.spread
+        prior, unit = SHARE_OF_NUMBERS, bank.neighbors.spread
         difference, lacking = (of_trend - of_networks) / unit, (truth - of_networks) / unit
         squares = float(counts @ difference.square().sum(dim=1))
         products = float(counts @ (difference * lacking).sum(dim=1))
-        found = products / squares if squares else prior.share
-    return with_share(bank, prior.drawn(found, len(truth)))
+        found = products / squares if squares else prior
+    share = (PRIOR_ROWS * prior + len(truth) * found) / (PRIOR_ROWS + len(truth))
+    return with_share(bank, min(max(share, 0.0), 1.0))
 
 
 def _least_log_loss(

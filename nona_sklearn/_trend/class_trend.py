@@ -16,7 +16,7 @@ from .._utils.threads import cached_property, one_blas_thread
 from .kernel import LeftOut
 from .kernel_trend import KernelTrend
 
-C = 1.0  # inverse strength of the calibration's penalty
+C = 10.0  # inverse strength of the calibration's penalty
 MAX_ITER = 1000  # of the calibration
 
 

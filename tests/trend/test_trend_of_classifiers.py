@@ -255,24 +255,22 @@ def test_a_warm_start_fits_the_trend_anew():
 
 
 def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
-    assert abs(offset_of(fitted).share - trend_share.OF_CLASSES.share) < 0.1
+    assert abs(offset_of(fitted).share - trend_share.SHARE_OF_CLASSES) < 0.1
     unvalidated = nona(early_stopping=False).fit(X, Y)
-    assert offset_of(unvalidated).share == trend_share.OF_CLASSES.share
+    assert offset_of(unvalidated).share == trend_share.SHARE_OF_CLASSES
 
 
 @pytest.mark.parametrize("wrong", ["the trend", "the networks"])
-def test_the_share_is_that_of_the_least_log_loss_of_validation_rows(wrong, monkeypatch):
-    """Rows whose classes one of both knows, and the other takes for others."""
-    monkeypatch.setattr(trend_share, "OF_CLASSES", trend_share.Prior(0.5, 10))
-    model = nona(n_estimators=1, trend="kernel").fit(
-        X[:, :2], SCORE > 0, X_val=NEW[:, :2], y_val=SCORE[:20] > 0
-    )
-    right = torch.eye(2, dtype=torch.float64)[torch.arange(100) % 2] * 0.8 + 0.1
+def test_the_share_is_drawn_to_that_of_the_least_log_loss(wrong):
+    """Of 400 rows, whose classes one of both knows, and the other takes for others."""
+    model = nona(n_estimators=1).fit(X, SCORE > 0)
+    right = torch.eye(2, dtype=torch.float64)[torch.arange(400) % 2] * 0.8 + 0.1
     pair = [right, 1 - right] if wrong == "the trend" else [1 - right, right]
-    truth, bank = (right > 0.5).double(), model.bank_
-    found = trend_share._with_best_share(model.network_.head, bank, *pair, truth, None)
-    share = found.neighbors.offset.share
-    assert share == pytest.approx(5 / 110 if wrong == "the trend" else 105 / 110, abs=1e-3)
+    truth = (right > 0.5).double()
+    found = trend_share._with_best_share(model.network_.head, model.bank_, *pair, truth, None)
+    best = 0.0 if wrong == "the trend" else 1.0
+    expected = (trend_share.SHARE_OF_CLASSES + best) / 2
+    assert found.neighbors.offset.share == pytest.approx(expected, abs=1e-3)
 
 
 # -- where it cannot be, and few rows ------------------------------------------------------
