@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from .._utils.threads import cached_property, one_blas_thread
 from .kernel import (
     CONSTANT,
     METRIC_ROWS,
+    PEAKS,
     Inverse,
     Kernel,
     LeftOut,
@@ -133,6 +135,7 @@ class KernelTrend:
         rows: LeftOut,
         center: np.ndarray,
         unit: np.ndarray,
+        peaks: Sequence[float] = PEAKS,
     ) -> KernelTrend:
         """Choose a kernel by some of the rows, and fit the function to as many as MAX_ROWS.
 
@@ -142,7 +145,7 @@ class KernelTrend:
         order = np.random.RandomState(0).permutation(len(X))
         some = order[:METRIC_ROWS]
         with one_blas_thread():
-            kernel = choose_kernel(X[some].astype(float), y[some], rows[some])
+            kernel = choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
         is_fitted = np.zeros(len(X), dtype=bool)
         is_fitted[order[: MAX_ROWS if rows.times is None else MAX_TIMED_ROWS]] = True
         return cls._solved(ids, X, is_fitted, y[is_fitted], rows[is_fitted], kernel, center, unit)
