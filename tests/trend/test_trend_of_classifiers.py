@@ -90,7 +90,7 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     left_out = np.concatenate(
         [trend.trend.without(np.array([i]))(encoded(model, X[[i]])).numpy() for i in range(150)]
     )
-    regression = LogisticRegression(C=class_trend.C, max_iter=1000)
+    regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
     regression.fit(left_out, labels, weights / weights.mean())
     order = np.argsort(model.classes_)  # sorted already
     of_rows = np.exp(trend.of_rows(np.arange(150)))[:, order]
