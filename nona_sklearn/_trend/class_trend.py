@@ -11,13 +11,13 @@ from scipy.linalg import block_diag
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from .._utils.chunks import spans_of
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
 from .kernel import LeftOut
 from .kernel_trend import KernelTrend
 
-C = 10.0  # inverse strength of the calibration's penalty
-MAX_ITER = 1000  # of the calibration
+INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the calibration
 PEAKS_OF_CLASSES = (0.0,)  # others raise the log loss of most tables
 
 
@@ -57,8 +57,8 @@ class ClassTrend:
 
     A :class:`~nona_sklearn._trend.kernel_trend.KernelTrend` of one-hot rows has a value for each
     class. A logistic regression on the values at the training rows, each of the function that is
-    fitted to other rows, turns them into probabilities. That at one of its own rows is of such a
-    value, too.
+    fitted to other rows, turns them into probabilities. The result at one of its own rows is of
+    such a value, too.
 
     Parameters
     ----------
@@ -88,13 +88,9 @@ class ClassTrend:
         """Fit the function to one-hot rows `y`, (n, C), and calibrate its left-out values."""
         center, unit = np.zeros(y.shape[1]), np.ones(y.shape[1])
         trend = KernelTrend.fit(ids, X, y, rows, center, unit, PEAKS_OF_CLASSES)
-        ends = np.cumsum(sizes)[:-1]
-        pairs = zip(
-            *(np.split(each, ends, axis=1) for each in (trend.of_rows(ids), y)), strict=True
-        )
-        slopes, intercepts = zip(
-            *(_logistic(values, labels, rows.weights) for values, labels in pairs), strict=True
-        )
+        values = trend.of_rows(ids)
+        each = [_logistic(values[:, own], y[:, own], rows.weights) for own in spans_of(sizes)]
+        slopes, intercepts = zip(*each, strict=True)
         return cls(trend, block_diag(*slopes), np.concatenate(intercepts), tuple(sizes))
 
     @cached_property
@@ -153,7 +149,7 @@ def _logistic(
     n_classes = one_hot.shape[1]
     if n_classes == 1:
         return np.zeros((1, 1)), np.zeros(1)
-    regression = LogisticRegression(C=C, max_iter=MAX_ITER)
+    regression = LogisticRegression(C=INVERSE_PENALTY, max_iter=MAX_ITER)
     with one_blas_thread():
         regression.fit(values, one_hot.argmax(axis=1), weights)
     slopes, intercepts = regression.coef_, regression.intercept_

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from torch import nn
 
-from nona_sklearn import NeighborsDisplay, NONAClassifier, load, save, save_shards
+from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save, save_shards
 from nona_sklearn._inference import trend_share
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.trend_share import with_share
@@ -89,7 +90,7 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     left_out = np.concatenate(
         [trend.trend.without(np.array([i]))(encoded(model, X[[i]])).numpy() for i in range(150)]
     )
-    regression = LogisticRegression(C=class_trend.C, max_iter=1000)
+    regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
     regression.fit(left_out, labels, weights / weights.mean())
     order = np.argsort(model.classes_)  # sorted already
     of_rows = np.exp(trend.of_rows(np.arange(150)))[:, order]
@@ -177,6 +178,11 @@ def test_the_display_draws_both(fitted):
     assert labels[-2:] == ["network", "trend"]
 
 
+def test_a_report_tells_that_both_add(fitted):
+    page = NeighborsReport(fitted, NEW[:1])._repr_html_()
+    assert "added by the network and trend" in page
+
+
 @pytest.mark.parametrize("adjust", [True, False])
 def test_influence_is_the_change_without_a_row_by_the_same_trend(adjust):
     model = nona(n_neighbors=None, adjust=adjust).fit(X, TWO)
@@ -258,6 +264,26 @@ def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
     assert abs(offset_of(fitted).share - trend_share.SHARE_OF_CLASSES) < 0.1
     unvalidated = nona(early_stopping=False).fit(X, Y)
     assert offset_of(unvalidated).share == trend_share.SHARE_OF_CLASSES
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_share_is_chosen_by_rows_that_trained_no_network(given):
+    """By X_val, or by the validation rows, each without itself, against a grid of shares."""
+    if given:
+        model = nona(n_estimators=1).fit(X, Y, X_val=NEW, y_val=Y[:20])
+        rows, labels = NEW, Y[:20]
+    else:
+        model = nona(n_estimators=1, validation_fraction=0.4).fit(X, Y)
+        (rows,) = model.validation_indices_
+        labels = Y[rows]
+    losses = {}
+    for share in np.linspace(0, 1, 101):
+        other = shared(model, share)
+        found = other.predict_proba(rows) if given else other.predict_proba(None)[rows]
+        losses[share] = log_loss(labels, found)
+    best, n_rows = min(losses, key=losses.get), len(labels)
+    expected = (400 * trend_share.SHARE_OF_CLASSES + n_rows * best) / (400 + n_rows)
+    assert offset_of(model).share == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("wrong", ["the trend", "the networks"])
