@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .._utils.storable import storable
 from .._utils.threads import cached_property
 
 METRIC_ROWS = 1000  # by which features are weighted
-CHOICE_ROWS = 800  # by which the ridge and the other variances are chosen
+CHOICE_ROWS = 600  # by which the ridge and the other variances are chosen
 GRADIENT_ROWS = 300  # at which gradients are taken
 N_ROUNDS = 3  # of weights of features, each from the gradients of the function before
 LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
@@ -254,9 +254,9 @@ def choose_kernel(
 def _choose_variances(
     kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float]
 ) -> Kernel:
-    """The kernel with the ridge, slope and peak of the least error, one after the other."""
+    """The kernel with a ridge, slope and peak of low error, one climbed after the other."""
     laplace = kernel.laplace(X, X)
-    candidates = {
+    candidates: dict[str, Sequence[float]] = {
         "ridge": RIDGES,
         "slope": [slope / X.shape[1] for slope in SLOPES],
         "peak": peaks,
@@ -268,9 +268,22 @@ def _choose_variances(
         return rows.loss(rows.solve(changed.whole(laplace, X, X), y, ridge)[1])
 
     chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
+
+    def changed(name: str, value: float) -> float:
+        return loss(**chosen | {name: value})
+
     for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
-        chosen[name] = min(candidates[name], key=lambda each: loss(**chosen | {name: each}))
+        chosen[name] = _climb(candidates[name], chosen[name], partial(changed, name))
     return replace(kernel, **chosen)
+
+
+def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], float]) -> float:
+    """The candidate from which neither neighbour has a lower loss."""
+    i = candidates.index(start)
+    for step in (1, -1):
+        while 0 <= i + step < len(candidates) and loss(candidates[i + step]) < loss(candidates[i]):
+            i += step
+    return candidates[i]
 
 
 def _squared_gradients(
