@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from .._data.class_targets import ClassTargets
 from .._data.sample_weight import normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
@@ -32,6 +33,7 @@ from .._network.trend import WithTrend, fit_trend
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
+from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
 from .._trend.model_trend import ModelTrend, check_model
@@ -224,7 +226,7 @@ class Architecture:
             int(self.estimator.verbose),
         )
 
-    def _fit_kernel(self, data: TrainingData, targets: Any) -> KernelTrend:
+    def _fit_kernel(self, data: TrainingData, targets: Any) -> KernelTrend | ClassTrend:
         sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
         rows = LeftOut(
@@ -233,10 +235,12 @@ class Architecture:
             None if sample.times is None else sample.times.numpy(),
         )
         y = sample.y.reshape(len(data), -1).double()
+        table = np.asarray(data.selection.numbers), sample.X.numpy(), y.numpy(), rows
+        if isinstance(targets, ClassTargets):
+            return ClassTrend.fit(*table, targets.sizes)
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
-        numbers = np.asarray(data.selection.numbers)
-        return KernelTrend.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
+        return KernelTrend.fit(*table, *of_targets)
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""

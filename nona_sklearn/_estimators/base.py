@@ -16,8 +16,12 @@ from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
-from .._inference.neighbors import KEPT, Neighbors, Offset
-from .._inference.trend_share import PRIOR_SHARE
+from .._inference.neighbors import Neighbors
+from .._inference.trend_share import (
+    fit_share_by_held_out,
+    fit_share_by_rows,
+    start_offset,
+)
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -83,11 +87,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Measure what a fit to these rows depends on."""
 
     def _fit_shrinkage(self, bank, splits=None, validation=None):
-        """Shrink predictions, by rows that were not in a network's training.
-
-        Returns the bank with the share of its trend.
-        """
-        return bank
+        """Shrink predictions, by rows that were not in a network's training."""
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
@@ -200,8 +200,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         groups, times = data.sample.groups, data.sample.times
         offset = None
         if trend is not None:
-            values = torch.from_numpy(trend.of_rows(selection.numbers)).to(device)
-            offset = Offset(values, PRIOR_SHARE, KEPT)
+            offset = start_offset(trend, np.asarray(selection.numbers), device)
         bank = NeighborBank(
             Neighbors(
                 embeddings,
@@ -230,7 +229,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
-        self.bank_ = bank = self._fit_shrinkage(bank, splits, validation)
+        self.bank_ = bank = self._with_share(bank, splits, validation)
+        self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
         variances = variances_of_unknown(self, data, splits)
         most = tuple(bank.neighbors.variance.tolist()) if variances else ()
@@ -239,6 +239,21 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
             self.bank_ = addition(self, *rows)(self.bank_)
+
+    def _with_share(self, bank, splits, validation):
+        """A bank with the share of its trend, by rows that were not in a network's training."""
+        head = self.network_.head
+        if bank.trend is not None and validation is not None:
+            return fit_share_by_rows(head, bank, *self._validation_rows(validation))
+        if bank.trend is not None and bank.n_units >= 2 and splits[0].valid is not None:
+            return fit_share_by_held_out(head, bank, splits)
+        return bank
+
+    def _validation_rows(self, validation):
+        """A validation set embedded, its targets and weights."""
+        queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
+        truth = checked_values(self, validation.y, len(queries))
+        return queries, truth, validation.weights(truth.device)
 
     @property
     def n_estimators_(self) -> int:

@@ -432,6 +432,17 @@ class NONAClassifier(NeighborClassifier):
         probability is a sum of the rows' weights, and may be 0. 'auto': True, unless a
         `feature_extractor` is given.
 
+    trend : {'kernel'} or None, default=None
+        A second model of the table, whose probabilities F have a share b in the logarithms of
+        the odds: ``P(c) ~ votes_c^(1 - b) F(c)^b``, where the votes are those of `adjust`.
+        Several networks are joined with F one by one, then averaged. 'kernel' is kernel ridge
+        regression on one-hot rows, as of :class:`NONARegressor`. A logistic regression turns its
+        values into probabilities; it is fitted to those at the training rows, each of the
+        function which is fitted to the other rows. The share is near 0.6, unless many validation
+        rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the function, but
+        not the logistic regression; rows that are added change neither. Shards and a
+        `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
+
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays
@@ -505,6 +516,7 @@ class NONAClassifier(NeighborClassifier):
     n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
+    trend: str | None = None
     neighbor_pool: str = "auto"
     pool_size: int | str = "auto"
     n_estimators: int | str = "auto"

@@ -97,6 +97,7 @@ NONA_CONSTRAINTS: dict = {
     "callbacks": [list, tuple, None],
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
+    "trend": [StrOptions({"kernel"}), None],
 }
 TREND_CONSTRAINTS: dict = {
     "trend": [StrOptions({"kernel"}), HasMethods(["fit", "predict", "get_params"]), None]

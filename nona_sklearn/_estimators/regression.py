@@ -23,7 +23,6 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
-from .._inference.trend_share import fit_share_by_held_out, fit_share_by_rows
 from .._utils.bases import RegressorMixin
 from .._utils.validation import (
     check_integer,
@@ -466,18 +465,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         learned = torch.from_numpy(self.targets_.without_outliers(columns)).to(bank.targets)
         if validation is not None:
             rows = self._validation_rows(validation)
-            bank = fit_share_by_rows(head, bank, *rows)
             limit_by_rows(head, bank, trained, learned, *rows)
         elif bank.n_units >= 2 and splits is not None and splits[0][1] is not None:
-            bank = fit_share_by_held_out(head, bank, splits)
             limit_by_held_out(head, bank, splits, trained, learned)
-        return bank
-
-    def _validation_rows(self, validation):
-        """A validation set embedded, its targets and weights."""
-        queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
-        truth = checked_values(self, validation.y, len(queries))
-        return queries, truth, validation.weights(truth.device)
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Return a bank with the calibration of its predictive distributions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -203,7 +204,9 @@ class LeftOut:
         return float(np.average(np.square(errors).mean(axis=1), weights=self.weights))
 
 
-def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+def choose_kernel(
+    X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
+) -> Kernel:
     """Weigh the features by gradients, then choose the ridge, the linear part and the peak.
 
     The weights of the features are mean gradients of the function itself, in a few rounds, as in
@@ -217,6 +220,8 @@ def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
         Targets, standardised.
     rows : LeftOut
         How much each row counts, and which are left out together.
+    peaks : sequence of float, default=PEAKS
+        Variances of the peak to choose from.
 
     Returns
     -------
@@ -242,16 +247,19 @@ def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
         weights = np.sqrt(squares / squares.max())
         weights[weights < LEAST_WEIGHT] = 0.0
     best = min(found, key=lambda each: each[0])[1]
-    return _choose_variances(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
+    some = slice(CHOICE_ROWS)
+    return _choose_variances(best, X[some], y[some], rows[some], peaks)
 
 
-def _choose_variances(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+def _choose_variances(
+    kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float]
+) -> Kernel:
     """The kernel with the ridge, slope and peak of the least error, one after the other."""
     laplace = kernel.laplace(X, X)
     candidates = {
         "ridge": RIDGES,
         "slope": [slope / X.shape[1] for slope in SLOPES],
-        "peak": PEAKS,
+        "peak": peaks,
     }
 
     @cache

@@ -108,9 +108,14 @@ class ModelTrend:
         """Values at some of its rows, each from rows of other folds, (len(ids), n_outputs)."""
         return self.values[np.searchsorted(self.ids, ids)]
 
-    def moves(self, ids: np.ndarray, inputs: Any) -> Tensor:
-        """By how much values at some of its rows change with other features, (len(ids), c)."""
-        return self(inputs) - torch.from_numpy(self.own[np.searchsorted(self.ids, ids)])
+    def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), n_outputs).
+
+        They change as the function that is fitted to all rows does.
+        """
+        positions = np.searchsorted(self.ids, ids)
+        apart = self.values[positions] - self.own[positions]
+        return self(inputs) + torch.from_numpy(apart)
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray

@@ -39,8 +39,8 @@ class Trend(Protocol):
     def of_rows(self, ids: np.ndarray) -> np.ndarray:
         """Values at some of its rows, each of a function fitted to others, (len(ids), c)."""
 
-    def moves(self, ids: np.ndarray, inputs: Any, /) -> Tensor:
-        """By how much values at some of its rows change with other features, (len(ids), c)."""
+    def moved(self, ids: np.ndarray, inputs: Any, /) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), n_outputs)."""
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray

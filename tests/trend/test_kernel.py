@@ -168,9 +168,9 @@ def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
 
 
 def test_values_move_with_features():
-    """From those of the function at the rows, which have a closed form."""
+    """From those of other rows, as the function does, whose values there have a closed form."""
     found, other = trend(), X[::-1].astype(np.float32)
-    moved = found.moves(IDS, torch.tensor(other.copy())).numpy()
+    moved = found.moved(IDS, torch.tensor(other.copy())).numpy() - found.of_rows(IDS)
     np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)
 
 
