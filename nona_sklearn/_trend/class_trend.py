@@ -112,9 +112,12 @@ class ClassTrend:
         """Values at queries, each of the function fitted to rows before a limit, (q,)."""
         return self.calibrated.to(X.device)(self.trend.from_earlier(X, limits))
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each fitted to other rows, (len(ids), C)."""
-        return self.calibrated.cpu()(torch.from_numpy(self.trend.of_rows(ids))).numpy()
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), C), each fitted to other rows.
+
+        With limits, (len(ids),), it is fitted to rows before the limit.
+        """
+        return self.calibrated.cpu()(torch.from_numpy(self.trend.of_rows(ids, limits))).numpy()
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """Values at some of its rows if they had other features, (len(ids), C)."""

@@ -104,8 +104,11 @@ class ModelTrend:
             values[rows] = predict(self.models[number], some, values.shape[1])
         return torch.from_numpy(values).to(limits.device)
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each from rows of other folds, (len(ids), n_outputs)."""
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, each from rows of other folds, (len(ids), n_outputs).
+
+        With times they are from earlier blocks, and no limits are as exact.
+        """
         return self.values[np.searchsorted(self.ids, ids)]
 
     def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
