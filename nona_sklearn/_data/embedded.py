@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
+from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
 
@@ -19,23 +20,15 @@ class Embedded:
     ids: Tensor | None = None  # (n_queries,), of rows of the bank, each predicted without itself
     times: Tensor | None = None  # (n_queries,), before which neighbours are
     added: Tensor | None = None  # (n_queries, n_outputs), variances that unknown levels add
-    inputs: Tensor | None = None  # (n_queries, n_features), encoded, if there is a trend of them
+    inputs: Any = None  # of a trend, if there is one: encoded features, or rows of the table
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def __getitem__(self, rows: np.ndarray) -> Embedded:
         """Select some of the queries."""
-        names = "embeddings", "labels", "ids", "times", "added", "inputs"
+        names = "embeddings", "labels", "ids", "times", "added"
         parts = {name: getattr(self, name) for name in names}
-        return replace(self, **{k: part[rows] for k, part in parts.items() if part is not None})
-
-    @classmethod
-    def concatenate(cls, blocks: list[Embedded]) -> Embedded:
-        """Join blocks of queries that have nothing but embeddings and inputs."""
-        inputs = [block.inputs for block in blocks if block.inputs is not None]
-        return cls(
-            torch.cat([block.embeddings for block in blocks]),
-            blocks[0].network,
-            inputs=torch.cat(inputs) if inputs else None,
-        )
+        some = {name: part[rows] for name, part in parts.items() if part is not None}
+        inputs = None if self.inputs is None else _safe_indexing(self.inputs, rows)
+        return replace(self, **some, inputs=inputs)

@@ -7,9 +7,11 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import csr_array, issparse
+import torch
+from scipy.sparse import csr_array, issparse, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
+from torch import Tensor
 
 from .._utils.validation import is_missing
 from .names import refuse_repeated
@@ -230,13 +232,17 @@ def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
     return frame[:, [places[name] for name in names]]
 
 
-def stack_rows(above: Any, below: Any) -> Any:
-    """The rows of two tables of the same columns, in the order of the first."""
-    if isinstance(above, np.ndarray):
-        return np.concatenate([above, below])
-    frames = [nw.from_native(X, eager_only=True) for X in (above, below)]
-    types = zip(*(frame.schema.items() for frame in frames), strict=True)
-    unlike = [name for (name, first), (_, second) in types if first != second]
+def stack_rows(*tables: Any) -> Any:
+    """The rows of tables of the same columns, in the order of the first."""
+    if isinstance(tables[0], Tensor):
+        return torch.cat(tables)
+    if issparse(tables[0]):
+        return vstack(tables, format="csr")
+    if isinstance(tables[0], np.ndarray):
+        return np.concatenate(tables)
+    frames = [nw.from_native(X, eager_only=True) for X in tables]
+    first, *others = (frame.schema for frame in frames)
+    unlike = [name for name in first if any(first[name] != each[name] for each in others)]
     if numbers := [n for n in unlike if all(f.schema[n].is_numeric() for f in frames)]:
         frames = [
             frame.with_columns(*(frame.get_column(n).cast(nw.Float64) for n in numbers))
@@ -247,6 +253,8 @@ def stack_rows(above: Any, below: Any) -> Any:
 
 def gather_cells(X: Any, rows: np.ndarray) -> Any:
     """A table (m, d) whose cell in column j is that of row ``rows[i, j]`` of a table (n, d)."""
+    if issparse(X):
+        return type(X)(gather_cells(X.toarray(), rows))
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
@@ -259,3 +267,10 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
         for chosen, names in together.items()
     ]
     return _select(nw.concat(parts, how="horizontal"), all_names).to_native()
+
+
+def exchange_column(X: Any, rows: np.ndarray, column: int, others: np.ndarray) -> Any:
+    """Rows (m,) of a table, with a column's cells of other rows, (m,)."""
+    cells = np.repeat(rows[:, None], X.shape[1], axis=1)
+    cells[:, column] = others
+    return gather_cells(X, cells)

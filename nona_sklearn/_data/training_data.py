@@ -135,6 +135,8 @@ class TrainingData:
         Names of the groups, by their numbers.
     levels : int32 ndarray of shape (n, n_categories), optional
         Which level of each category they have.
+    table : array, sparse matrix, DataFrame or Rows
+        Their features as they were given.
     """
 
     sample: Sample
@@ -145,6 +147,7 @@ class TrainingData:
     time: TimeKind | None = None
     group_names: np.ndarray | None = None
     levels: np.ndarray | None = None
+    table: Any = None
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -234,7 +237,7 @@ class TrainingData:
         )
         names = names[selection.numbers]
         levels = source.levels(table)
-        return cls(sample, values, selection, names, factors, time, group_names, levels)
+        return cls(sample, values, selection, names, factors, time, group_names, levels, table)
 
     def splits(
         self,

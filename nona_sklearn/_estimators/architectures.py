@@ -33,9 +33,11 @@ from .._network.trend import WithTrend, fit_trend
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
-from .._trend.class_trend import ClassTrend, Trend
+from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
+from .._trend.model_trend import ModelTrend, check_model
+from .._trend.trend import Trend
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting
@@ -201,10 +203,30 @@ class Architecture:
         """Append to training rows what makes their trend one that their targets are no part of."""
         return sample
 
-    def fit_trend(self, data: TrainingData, targets: Any) -> Trend | None:
+    def fit_trend(
+        self, data: TrainingData, targets: Any, random_state: np.random.RandomState
+    ) -> Trend | None:
         """Fit the trend beside the networks, if the estimator has one."""
-        if getattr(self.estimator, "trend", None) is None:
+        trend = getattr(self.estimator, "trend", None)
+        if trend is None:
             return None
+        if isinstance(trend, str):
+            return self._fit_kernel(data, targets)
+        y, prior, times = data.values, data.log_prior, data.sample.times
+        return ModelTrend.fit(
+            trend,
+            np.asarray(data.selection.numbers),
+            data.table,
+            y.reshape(len(data), -1).numpy(),
+            None if prior is None else data.selection.unit * prior.double().exp().numpy(),
+            data.groups,
+            None if times is None else times.numpy(),
+            random_state.randint(2**31),
+            self.estimator.n_jobs,
+            int(self.estimator.verbose),
+        )
+
+    def _fit_kernel(self, data: TrainingData, targets: Any) -> Trend:
         sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
         rows = LeftOut(
@@ -286,6 +308,8 @@ class NONAArchitecture(Architecture):
                 f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
                 "the columns of a table"
             )
+        if trend is not None and not isinstance(trend, str):
+            check_model(trend)
         if self.estimator.hidden_layer_sizes is None:
             if self.extractor is None:
                 raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")

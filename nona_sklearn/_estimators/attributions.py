@@ -13,11 +13,12 @@ from torch import Tensor
 
 from .._data.names import free_name
 from .._data.table_encoder import TableEncoder
-from .._data.tables import labels_of_fit
-from .._inference.attribution import integrated_gradients
+from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
+from .._inference.attribution import exchange_in_turn, integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
 from .._utils.frames import table
+from .._utils.threads import cached_property
 from .inputs import TableInput
 from .queries import evaluate, explanation_of
 from .side_by_side import checked_table, rows_of_bank
@@ -63,6 +64,8 @@ class _Pairs:
         The pairs, a line for each.
     start, end : Tensor of shape (p, d)
         The neighbours, and the queries.
+    ends : tuple of (table, int ndarray of shape (p,))
+        Tables with them as they were given, and their rows in it.
     """
 
     fitted: Any
@@ -70,6 +73,7 @@ class _Pairs:
     found: Explanation
     start: Tensor
     end: Tensor
+    ends: tuple[tuple[Any, np.ndarray], tuple[Any, np.ndarray]]
 
     @classmethod
     def of(cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> _Pairs:
@@ -85,9 +89,9 @@ class _Pairs:
         queries = places if X is None else np.arange(len(evaluation))
         rows = features if X is None else checked_table("X", X)
         found = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
-        start = _encode_some(fitted, features, places[found.positions])
-        end = _encode_some(fitted, rows, queries[found.of_query])
-        return cls(fitted, evaluation, found, start, end)
+        ends = (features, places[found.positions]), (rows, queries[found.of_query])
+        start, end = (_encode_some(fitted, *some) for some in ends)
+        return cls(fitted, evaluation, found, start, end, ends)
 
     @property
     def names(self) -> list[str]:
@@ -121,11 +125,33 @@ class _Pairs:
         def adjustment(x: Tensor, pairs: Tensor) -> Tensor:
             own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
             moved = (factors[pairs] * torch.stack(own, dim=1)).sum(dim=1)
-            if offset is not None:
+            if offset is not None and not trend.takes_table:
                 moved = moved + offset.share * of_trend[pairs] * trend(x)[:, output]
             return moved
 
-        return self._attribute(adjustment)
+        moves = self._attribute(adjustment)
+        if offset is not None and trend.takes_table:
+            shares = (offset.share * of_trend).cpu().numpy()
+            moves += shares[:, None] * self._moves_of_model[..., output]
+        return moves
+
+    @cached_property
+    def _moves_of_model(self) -> np.ndarray:
+        """How much each column moves a trend that takes a table, (p, n_columns, n_outputs)."""
+        if not len(self.end):
+            return np.zeros((0, self.fitted.n_features_in_, self.found.targets.shape[1]))
+        tables = [_safe_indexing(read_again(self.fitted, X), rows) for X, rows in self.ends]
+        both, trend, numbers = (
+            stack_rows(*tables),
+            self.fitted.bank_.trend,
+            np.arange(len(self.end)),
+        )
+
+        def values(is_of_end: np.ndarray) -> np.ndarray:
+            cells = numbers[:, None] + len(numbers) * is_of_end
+            return trend(gather_cells(both, cells)).numpy()
+
+        return exchange_in_turn(values, both.shape[1])
 
     def shares_of_distances(self) -> np.ndarray:
         """Share of each column in the squared distances, (p, n_columns), mean over networks."""

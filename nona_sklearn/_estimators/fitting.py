@@ -18,7 +18,7 @@ from .._data.embedded import Embedded
 from .._data.names import Names, names_of_new
 from .._data.rows import Rows
 from .._data.splits import Split
-from .._data.tables import column_named, labels_of_fit
+from .._data.tables import column_named, exchange_column, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
 from .._inference.relations import unknown_variances
@@ -27,7 +27,7 @@ from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
-from .._trend.class_trend import Trend
+from .._trend.trend import Trend
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -97,7 +97,7 @@ def fit_networks(
         fraction = fraction.split(*source.accept(X, y), groups)
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
-    trend = architecture.fit_trend(data, targets)
+    trend = architecture.fit_trend(data, targets, random_state)
     networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
     sample = architecture.with_trend_of_others(data.sample, networks, splits)
     data = replace(data, sample=sample)
@@ -261,16 +261,21 @@ def embed_unknown(
     column: int,
     rows: slice | np.ndarray = slice(None),
     rare: np.ndarray | None = None,
+    table: Any = None,
 ) -> Embedded:
     """Embed some rows of a table, encoded and scaled, as if a column's levels were unknown.
 
-    `rare` are the numbers of the rows with a rare level, which others are encoded as.
+    `rare` are the numbers of the rows with a rare level, which others are encoded as. In the
+    `table`, they have the level of another row: a model may refuse one that it does not know.
     """
     of_column = torch.from_numpy(estimator.features_.source_ == column)
     unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
-    inputs = torch.where(unknown, typical, X[rows])
-    return Embedded(embed(estimator.network_, inputs), estimator.network_, inputs=inputs)
+    encoded = inputs = torch.where(unknown, typical, X[rows])
+    if table is not None:
+        others = np.random.RandomState(0).permutation(len(X))
+        inputs = exchange_column(table, np.arange(len(X))[rows], column, others[rows])
+    return Embedded(embed(estimator.network_, encoded), estimator.network_, inputs=inputs)
 
 
 def variances_of_unknown(
@@ -281,23 +286,26 @@ def variances_of_unknown(
         return ()
     assert isinstance(data.sample.X, Tensor)  # a table
     X, levels, columns = data.sample.X, data.levels, estimator.features_.categories
+    trend = estimator.bank_.trend
+    table = data.table if trend is not None and trend.takes_table else None
 
     def embed_rows(j: int, rows: np.ndarray) -> Embedded:
         rare = np.flatnonzero(levels[:, j] < 0)
-        return embed_unknown(estimator, X, columns[j], rows, rare)
+        return embed_unknown(estimator, X, columns[j], rows, rare, table)
 
     return unknown_variances(estimator.network_.head, estimator.bank_, splits, levels, embed_rows)
 
 
-def embed_queries(fitted: Any, X: Tensor | Rows) -> Embedded:
+def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
     """Embed as :func:`embed`, and refuse rows too far away to be compared."""
-    embeddings = embed(fitted.network_, X)
+    embeddings = embed(fitted.network_, encoded)
     largest = embeddings.abs().amax() if len(embeddings) else 0.0
     if not largest <= largest_entry(embeddings):
         raise ValueError(
             "Input X contains a value too large for float32, or training diverged: distances "
             f"between embeddings with entries of {float(largest):g} overflow"
         )
-    has_trend = hasattr(fitted, "bank_") and fitted.bank_.trend is not None
-    inputs = X if has_trend and isinstance(X, Tensor) else None
+    trend, inputs = fitted.bank_.trend if hasattr(fitted, "bank_") else None, None
+    if trend is not None:
+        inputs = given if trend.takes_table else encoded
     return Embedded(embeddings, fitted.network_, inputs=inputs)

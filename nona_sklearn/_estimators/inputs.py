@@ -113,7 +113,7 @@ class TableInput:
 
     def encode(self, X: Any) -> Tensor:
         """Validate other rows, and encode and scale them: (n, n_features)."""
-        return torch.cat([*self.blocks(X)])
+        return torch.cat([encoded for _, encoded in self.blocks(X)])
 
     def levels(self, X: Any) -> np.ndarray | None:
         """Which level of each category valid rows have, int32 (n, n_categories); or None."""
@@ -129,12 +129,13 @@ class TableInput:
             return None
         return encoder.unknown_levels(read_again(self.estimator, X))
 
-    def blocks(self, X: Any) -> Iterator[Tensor]:
-        """Validate queries, and encode and scale some of them at a time."""
+    def blocks(self, X: Any) -> Iterator[tuple[Any, Tensor]]:
+        """Validate queries; yield some of them at a time, as given, and encoded and scaled."""
         X = check_table(self.estimator, X, reset=False, accept_sparse=True)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
-            block = self.estimator.features_.transform_validated(rows_of(X, rows))
-            yield to_tensor(block, self.estimator.scaler_, rows.start)
+            given = rows_of(X, rows)
+            encoded = self.estimator.features_.transform_validated(given)
+            yield given, to_tensor(encoded, self.estimator.scaler_, rows.start)
 
 
 class RowsInput:
@@ -182,10 +183,11 @@ class RowsInput:
         """Rows of no table have no categories."""
         return
 
-    def blocks(self, X: Any) -> Iterator[Rows]:
-        """Take some queries at a time."""
+    def blocks(self, X: Any) -> Iterator[tuple[Rows, Rows]]:
+        """Yield some queries at a time, twice: they are not encoded."""
         X = self.encode(X)
-        return (X[rows] for rows in spans(len(X), EMBED_BLOCK))
+        blocks = (X[rows] for rows in spans(len(X), EMBED_BLOCK))
+        return ((block, block) for block in blocks)
 
     def _as_rows(self, X: Any) -> Rows:
         return X if isinstance(X, Rows) else Rows(X, self.collate_fn)

@@ -13,6 +13,7 @@ from .classification import NeighborClassifier
 from .importances import measure_importances
 from .parameters import (
     CLASSIFIER_CONSTRAINTS,
+    MODEL_CONSTRAINTS,
     NONA_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
     ASSoftmax,
@@ -120,16 +121,27 @@ class NONARegressor(NeighborRegressor):
         the adjustment fades. False is the papers' estimator, ``weights @ y``. 'auto': True,
         unless a `feature_extractor` is given (g would overfit its few training rows).
 
-    trend : {'kernel'} or None, default=None
+    trend : {'kernel'}, regressor or None, default=None
         A second model f of the table, whose share in predictions is a: a neighbour's adjusted
         target is ``(1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j)))``, where f(j) is that
-        of the function which is fitted to the other rows. 'kernel' is kernel ridge regression
-        with a Laplace kernel of weighted features (a recursive feature machine [4]_) and a linear
-        one. It is fitted to at most 10,000 rows, of more than 3,000 by 1,000 landmarks; to 6,000
-        rows with times. It has no seed. The share is near 0.7, unless many
-        validation rows show otherwise. A row that :meth:`remove_neighbors` removes leaves f as
-        well; rows that are added do not change f. Shards and a `feature_extractor` cannot have
-        it, and `max_time` does not limit it. None: no such model.
+        of the function which is fitted to the other rows. The share is near 0.7, unless many
+        validation rows show otherwise. Rows that are added do not change f. Shards and a
+        `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
+
+        'kernel' is kernel ridge regression with a Laplace kernel of weighted features (a recursive
+        feature machine [4]_) and a linear one. It is fitted to at most 10,000 rows, of more than
+        3,000 by 1,000 landmarks; to 6,000 rows with times. It has no seed. A row that
+        :meth:`remove_neighbors` removes leaves f as well.
+
+        A regressor of scikit-learn's interface, such as ``CatBoostRegressor(verbose=0)``, is
+        cloned. It takes the columns of `X` as they are given to fit, the targets in their units,
+        and weights of rows if there are any. f is fitted to all rows, f(j) to those of four other
+        fifths, which are the same for every `random_state`; to other `groups`; or to earlier
+        blocks of `times`, where the first sixth of the rows has its mean target. So
+        ``predict(None)`` is not exactly leave-one-out. The clones' `random_state` follows the
+        estimator's where it is None, and `n_jobs` of them are fitted at a time. A row that is
+        removed stays known to f. :func:`save` and :func:`export_onnx` refuse such a model; pickle
+        and skops hold it.
 
     bounds : {'positive', 'count', 'unit'}, tuple or None, default=None
         The least and the largest possible target, such as ``(0, 100)``; one of them may be None
@@ -220,7 +232,7 @@ class NONARegressor(NeighborRegressor):
         1: a progress line on the standard error stream shows the network in training, its epoch,
         its best loss, and an upper bound of the remaining time. Networks in separate processes
         are counted when they finish. 2: a table by skorch with a line for each epoch. Both show
-        the progress of more than 4,096 predictions.
+        the progress of more than 4,096 predictions, and joblib's of a regressor as `trend`.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation splits, the batches and the pools. An int
@@ -330,6 +342,15 @@ class NONARegressor(NeighborRegressor):
     ['query', 'neighbor', 'weight', 'target', 'adjusted_target', 'contribution']
     >>> round(float(table["weight"].sum()), 3)
     1.0
+
+    A model that you have takes part in predictions, which then have such rows, too:
+
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from nona_sklearn import TableEncoder
+    >>> reg = reg.set_params(trend=make_pipeline(TableEncoder(), Ridge()))
+    >>> round(reg.fit(X[:600], y[:600]).score(X[600:1200], y[600:1200]), 1)
+    0.9
     """
 
     feature_extractor: Any = field(default=None, kw_only=False)
@@ -345,7 +366,7 @@ class NONARegressor(NeighborRegressor):
     n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
-    trend: str | None = None
+    trend: Any = None
     bounds: Any = None
     neighbor_pool: str = "auto"
     pool_size: int | str = "auto"
@@ -365,7 +386,7 @@ class NONARegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
+    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS | MODEL_CONSTRAINTS
 
     _measure = measure_importances
 

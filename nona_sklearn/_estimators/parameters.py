@@ -99,6 +99,10 @@ NONA_CONSTRAINTS: dict = {
     "softstep": [StrOptions(STEPS.keys()), dict, None],
     "trend": [StrOptions({"kernel"}), None],
 }
+#: A regressor may have a model as its trend.
+MODEL_CONSTRAINTS: dict = {
+    "trend": [*NONA_CONSTRAINTS["trend"], HasMethods(["fit", "predict", "get_params"])]
+}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "softstep": [StrOptions(STEPS.keys())],

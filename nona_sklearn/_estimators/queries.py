@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .._data.embedded import Embedded
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.rows import Rows
-from .._data.tables import labels_of_fit
+from .._data.tables import labels_of_fit, stack_rows
 from .._data.times import read_further_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
@@ -53,8 +53,8 @@ def stored_embeddings(fitted: Any) -> Tensor:
     return stored.embeddings
 
 
-def input_blocks(fitted: Any, X: Any) -> Iterator[Tensor | Rows]:
-    """Validate queries: blocks of the input of the network."""
+def input_blocks(fitted: Any, X: Any) -> Iterator[tuple[Any, Tensor | Rows]]:
+    """Validate queries: blocks of them as they are given, and as the network takes them."""
     return _fitted_input(fitted).blocks(X)
 
 
@@ -73,11 +73,22 @@ def _fitted_input(fitted: Any) -> TableInput | RowsInput:
 def embedded(fitted: Any, X: Any) -> Embedded:
     """Validate and embed queries, unless they are embedded by this network."""
     if not isinstance(X, Embedded):
-        blocks = input_blocks(fitted, X)
-        return Embedded.concatenate([embed_queries(fitted, block) for block in blocks])
+        return _join([embed_queries(fitted, *block) for block in input_blocks(fitted, X)])
     if X.network is not fitted.network_:
         raise ValueError("X must be embedded by this estimator as it is fitted now")
     return X
+
+
+def _join(blocks: list[Embedded]) -> Embedded:
+    """Join blocks of queries that have nothing but embeddings and inputs."""
+    first, inputs = blocks[0], [block.inputs for block in blocks]
+    if len(blocks) == 1:
+        return first
+    return replace(
+        first,
+        embeddings=torch.cat([block.embeddings for block in blocks]),
+        inputs=None if first.inputs is None else stack_rows(*inputs),
+    )
 
 
 def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
@@ -91,13 +102,13 @@ def query_blocks(fitted: Any, X: Any, with_added: bool) -> Iterator[Embedded]:
     The variances are for distributions alone, since levels are read for them.
     """
     times, added, start = None, None, 0
-    for block in input_blocks(fitted, X):
+    for given, encoded in input_blocks(fitted, X):
         if start == 0:  # X is valid
             times = times_of(fitted, X)
             added = added_variances(fitted, X) if with_added else None
-        rows = slice(start, start + len(block))
+        rows = slice(start, start + len(encoded))
         yield replace(
-            embed_queries(fitted, block),
+            embed_queries(fitted, given, encoded),
             times=None if times is None else times[rows],
             added=None if added is None else added[rows],
         )

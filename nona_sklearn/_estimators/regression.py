@@ -205,7 +205,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         These are an appraiser's adjustments, item by item: 12 square metres less, another
         district. They are integrated gradients [1]_ of the network's own estimate of the target,
-        along the line from neighbour to query.
+        along the line from neighbour to query. A regressor as `trend` has no gradients: its part
+        is the change of its prediction when cells of one row are exchanged for those of the other
+        in turn, the mean of two orders of the columns.
 
         Parameters
         ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,3 +69,40 @@ def _mean_gradient(
         values = function(points, pairs.repeat_interleave(N_STEPS))
         (gradient,) = torch.autograd.grad(values.sum(), points)
     return gradient.unflatten(0, (-1, N_STEPS)).mean(dim=1)
+
+
+def exchange_in_turn(values: Callable[[np.ndarray], np.ndarray], n_columns: int) -> np.ndarray:
+    """Attribute the change of a function without gradients between rows to their columns.
+
+    Cells of the start are exchanged for those of the end one after another, in the order of the
+    columns and in the reverse; a column has the mean of the two changes. Of two columns, this is
+    the Shapley value.
+
+    Parameters
+    ----------
+    values : callable
+        Takes which columns are of the end, bool (n_columns,), and returns values of p pairs of
+        rows, (p, n_outputs).
+    n_columns : int
+        Number of columns.
+
+    Returns
+    -------
+    ndarray of shape (p, n_columns, n_outputs)
+        The sum over columns is the change from start to end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nona_sklearn._inference.attribution import exchange_in_turn
+    >>> start, end = np.zeros((1, 3)), np.array([[1.0, 2.0, 0.0]])
+    >>> def function(is_of_end):
+    ...     x = np.where(is_of_end, end, start)
+    ...     return x[:, [0]] * x[:, [1]] + x[:, [2]]
+    >>> exchange_in_turn(function, 3)[..., 0]
+    array([[1., 1., 0.]])
+    """
+    columns = np.arange(n_columns)
+    upwards = np.stack([values(columns < k) for k in range(n_columns + 1)], axis=1)
+    downwards = np.stack([values(columns >= k) for k in range(n_columns + 1)], axis=1)
+    return (np.diff(upwards, axis=1) - np.diff(downwards, axis=1)) / 2

@@ -14,8 +14,7 @@ from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.times import TimeKind
-from .._trend.class_trend import Trend
-from .._trend.kernel_trend import KernelTrend
+from .._trend.trend import Trend
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
@@ -70,7 +69,7 @@ class NeighborBank:
         What an unknown level of each category adds to the variance of each output; (): nothing.
     most_added : tuple of float, default=()
         What several of them add together at most, unless one adds more; (): any sum.
-    trend : KernelTrend or ClassTrend, optional
+    trend : Trend, optional
         The function whose values at the rows are their offsets.
     """
 
@@ -149,14 +148,13 @@ class NeighborBank:
         offset, left_out = None, None
         if self.trend is not None and self.neighbors.offset is not None:
             offset = self.neighbors.offset.values
-            numbers = self.trend if isinstance(self.trend, KernelTrend) else None
-            if leave_out == "itself" and numbers is not None and numbers.leaves_out_single_rows:
-                left_out = LeftOutQueries(numbers, self.neighbors, self.ids, self.ids)
+            if leave_out == "itself" and self.trend.leaves_out_single_rows:
+                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
         return Evaluation(
             head, self.neighbors, self.embeddings, exclusion, offset=offset, left_out=left_out
         )
 
-    def trend_at(self, rows: np.ndarray, inputs: Tensor | None) -> Tensor | None:
+    def trend_at(self, rows: np.ndarray, inputs: Any) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
         if self.trend is None or self.neighbors.offset is None:
             return None
@@ -201,13 +199,13 @@ class NeighborBank:
         labels: np.ndarray | None = None,
         groups: np.ndarray | None = None,
         levels: np.ndarray | None = None,
-        inputs: Tensor | None = None,
+        inputs: Any = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
         Each is a group by itself, unless it is in one of `groups`, (n,). Without `levels`,
-        (n, n_categories), theirs are not known. A trend needs their `inputs`, (n, n_features); it
-        is not fitted to them.
+        (n, n_categories), theirs are not known. A trend needs their `inputs`; it is not fitted to
+        them.
         """
         new = self.next_id + torch.arange(len(neighbors))
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
@@ -226,9 +224,9 @@ class NeighborBank:
         trend, offset = self.trend, self.neighbors.offset
         if trend is not None and offset is not None:
             assert inputs is not None
-            values = trend(inputs).to(offset.values)
+            trend = trend.with_rows(new.numpy(), inputs)
+            values = torch.from_numpy(trend.of_rows(new.numpy())).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
-            trend = trend.with_rows(new.numpy(), inputs.cpu().numpy())
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
@@ -244,7 +242,7 @@ class NeighborBank:
     def keep(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in their present order.
 
-        The trend is fitted anew without the others.
+        A trend in closed form is fitted anew without the others.
         """
         kept = self.in_order(np.sort(positions))
         offset = kept.neighbors.offset

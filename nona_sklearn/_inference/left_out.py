@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .._trend.kernel_trend import KernelTrend
+from .._trend.trend import Trend
 from .._utils.threads import cached_property
 from .neighbors import Neighbors
 
@@ -18,7 +18,7 @@ class LeftOutQueries:
 
     Parameters
     ----------
-    trend : KernelTrend
+    trend : Trend
         The trend, which is fitted to them.
     neighbors : Neighbors
         The bank's rows.
@@ -28,7 +28,7 @@ class LeftOutQueries:
         Ids of the queries.
     """
 
-    trend: KernelTrend
+    trend: Trend
     neighbors: Neighbors
     ids: Tensor
     queries: Tensor

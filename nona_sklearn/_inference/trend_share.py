@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .._data.embedded import Embedded
 from .._data.splits import Split
-from .._trend.class_trend import ClassTrend, Trend
+from .._trend.class_trend import ClassTrend
+from .._trend.trend import Trend
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..losses import LogLoss, log
 from .bank import NeighborBank

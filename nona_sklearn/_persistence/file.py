@@ -24,7 +24,7 @@ from .._version import __version__
 from .decoder import Decoder, MismatchError
 from .earlier import of_this_version
 from .encoder import Encoder, UnknownError
-from .models import holds_model, is_model, read_model, write_model
+from .models import holds_model, is_model, read_model, refuse_model_inside, write_model
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
@@ -104,6 +104,7 @@ def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
         raise TypeError(
             f"estimator must be one of {names}, or a model of scikit-learn, got {estimator!r:.100}"
         )
+    refuse_model_inside(estimator, "a file without code", "use pickle or skops, or trend='kernel'")
     write(estimator, destination(path, overwrite))
 
 

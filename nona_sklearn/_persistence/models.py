@@ -1,4 +1,4 @@
-"""Models of scikit-learn around an estimator of this package, as files of skops."""
+"""Models around an estimator of this package, as files of skops, and models inside of one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ MADE_OF = "estimator must be made of parts of scikit-learn and of this package"
 def is_model(thing: Any) -> bool:
     """Whether it is an estimator of scikit-learn, fitted or not."""
     return isinstance(thing, BaseEstimator) and type(thing).__module__.startswith("sklearn.")
+
+
+def refuse_model_inside(estimator: Any, place: str, remedy: str) -> None:
+    """Refuse an estimator whose trend is a model, for a place that holds numbers alone."""
+    trend = estimator.bank_.trend if hasattr(estimator, "bank_") else None
+    if trend is not None and not trend.is_data:
+        model = f"{estimator.trend!r:.100}"
+        raise TypeError(f"trend must be no model for {place}, got {model}: {remedy}")
 
 
 def holds_model(path: Path) -> bool:

@@ -39,6 +39,7 @@ from ..softstep import STEPS, SoftStep
 from ..weighting import Sigmoid, Softplus, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
+from .models import refuse_model_inside
 from .onnx_table import Encoding, exportable_snapshot
 
 MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
@@ -523,7 +524,8 @@ def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
 
 
 def _check_exportable(estimator: Any) -> None:
-    """Refuse what needs more of a query's row of pairs than sums."""
+    """Refuse what needs more of a query's row of pairs than sums, and models of others."""
+    refuse_model_inside(estimator, "an ONNX graph", "use trend='kernel' or None")
     z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
     heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]
     if not all(head.weighting.one_by_one for head in heads):

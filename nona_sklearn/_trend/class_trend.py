@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -77,6 +77,10 @@ class ClassTrend:
     intercepts: np.ndarray
     sizes: tuple[int, ...]
 
+    takes_table: ClassVar[bool] = False
+    is_data: ClassVar[bool] = True
+    leaves_out_single_rows: ClassVar[bool] = False  # predictions have no residuals of neighbours
+
     @classmethod
     def fit(
         cls, ids: np.ndarray, X: np.ndarray, y: np.ndarray, rows: LeftOut, sizes: tuple[int, ...]
@@ -116,7 +120,13 @@ class ClassTrend:
         """Values at some of its rows if they had other features, (len(ids), C)."""
         return self.calibrated.to(X.device)(self.trend.moved(ids, X))
 
-    def with_rows(self, ids: np.ndarray, X: np.ndarray) -> ClassTrend:
+    def residuals_without(
+        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
+    ) -> np.ndarray:
+        """Refuse what classes do not have."""
+        raise NotImplementedError("classes have no residuals")
+
+    def with_rows(self, ids: np.ndarray, X: Tensor) -> ClassTrend:
         """With further rows, to which the function is not fitted."""
         return replace(self, trend=self.trend.with_rows(ids, X))
 
@@ -130,9 +140,6 @@ class ClassTrend:
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
-
-
-Trend = KernelTrend | ClassTrend
 
 
 def _logistic(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -125,6 +125,9 @@ class KernelTrend:
     duals: np.ndarray
     errors: np.ndarray
     coefficients: np.ndarray
+
+    takes_table: ClassVar[bool] = False
+    is_data: ClassVar[bool] = True
 
     @classmethod
     def fit(
@@ -272,12 +275,12 @@ class KernelTrend:
                 return Inverse.of_matrix(self.kernel(X, X), D)
             return Inverse.of_features(_features(X, self.kernel)[0], D)
 
-    def with_rows(self, ids: np.ndarray, X: np.ndarray) -> KernelTrend:
+    def with_rows(self, ids: np.ndarray, X: Tensor) -> KernelTrend:
         """With further rows, to which the function is not fitted."""
         return replace(
             self,
             ids=np.concatenate([self.ids, ids]),
-            X=np.concatenate([self.X, X]),
+            X=np.concatenate([self.X, X.cpu().numpy()]),
             is_fitted=np.concatenate([self.is_fitted, np.zeros(len(ids), dtype=bool)]),
         )
 

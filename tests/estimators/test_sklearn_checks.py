@@ -7,7 +7,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import BaggingRegressor, StackingRegressor
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -79,13 +79,11 @@ SETTINGS_OF_SOFTSTEP = [
     {"max_time": 60, "learning_rate_init": 0.1},
     {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
 ]
+TRENDS = [{"trend": "kernel"}, {"trend": make_pipeline(TableEncoder(), Ridge())}]
 OF_CLASSIFIERS = [{"class_weight": "balanced"}, {"loss": ASSoftmax(margin=0.2)}]
 OTHERS = [
-    *(NONARegressor(**QUICK | each) for each in [*SETTINGS_OF_NONA, {"trend": "kernel"}]),
-    *(
-        NONAClassifier(**QUICK | each)
-        for each in [*SETTINGS_OF_NONA, *OF_CLASSIFIERS, {"trend": "kernel"}]
-    ),
+    *(NONARegressor(**QUICK | each) for each in SETTINGS_OF_NONA + TRENDS),
+    *(NONAClassifier(**QUICK | each) for each in [*SETTINGS_OF_NONA, *OF_CLASSIFIERS, TRENDS[0]]),
     *(SoftStepKNeighborsRegressor(max_iter=2, **each) for each in SETTINGS_OF_SOFTSTEP),
     *(
         SoftStepKNeighborsClassifier(max_iter=2, **each)

@@ -137,7 +137,7 @@ def test_a_row_that_is_removed_was_never_there():
 
 def test_a_row_that_is_added_does_not_change_the_function():
     new = np.zeros((1, 3), dtype=np.float32)
-    found = trend().with_rows(np.array([1000]), new)
+    found = trend().with_rows(np.array([1000]), torch.from_numpy(new))
     np.testing.assert_array_equal(values(found, X), values(trend(), X))
     np.testing.assert_allclose(found.of_rows(np.array([1000])), values(found, new))
     again = found.without(np.array([1000]))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from torch import nn
 
@@ -313,9 +313,11 @@ def test_shards_have_none(fitted, tmp_path):
         save_shards(fitted, tmp_path / "shards", 2)
 
 
-def test_it_is_a_parameter():
-    with pytest.raises(ValueError, match=r"'trend' parameter of NONAClassifier .*'linear'"):
-        nona(trend="linear").fit(X, Y)
+@pytest.mark.parametrize("wrong", ["linear", Ridge()])
+def test_it_is_a_parameter(wrong):
+    message = f"'trend' parameter of NONAClassifier must be a str .*{wrong!r}"
+    with pytest.raises(ValueError, match=message.replace("()", r"\(\)")):
+        nona(trend=wrong).fit(X, Y)
 
 
 def test_other_losses_have_the_same_trend(fitted):

@@ -1,0 +1,55 @@
+"""What a trend can do, whatever function it is."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+
+class Trend(Protocol):
+    """A function f of the features in units of the targets, with the rows of a bank.
+
+    Of classes, it is the logarithm of their probabilities. Its value at one of its rows is that
+    of a function which is fitted to other rows. Its inputs are encoded features, or rows of a
+    table.
+    """
+
+    @property
+    def takes_table(self) -> bool:
+        """Whether its inputs are rows of the table as they were given.
+
+        Otherwise they are encoded, and values have gradients with respect to them.
+        """
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it consists of numbers alone, which files and graphs hold."""
+
+    @property
+    def leaves_out_single_rows(self) -> bool:
+        """Whether :meth:`residuals_without` one row is known."""
+
+    def __call__(self, inputs: Any, /) -> Tensor:
+        """Values at queries, (q, n_outputs), in float64."""
+
+    def from_earlier(self, inputs: Any, /, limits: Tensor) -> Tensor:
+        """Values at queries, each of a function fitted to rows before a limit, (q,)."""
+
+    def of_rows(self, ids: np.ndarray) -> np.ndarray:
+        """Values at some of its rows, each of a function fitted to others, (len(ids), c)."""
+
+    def moved(self, ids: np.ndarray, inputs: Any, /) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), c)."""
+
+    def residuals_without(
+        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
+    ) -> np.ndarray:
+        """Residuals of some of its rows without each query, too, (q, len(ids), n_outputs)."""
+
+    def with_rows(self, ids: np.ndarray, inputs: Any, /) -> Trend:
+        """With further rows, to which the function is not fitted."""
+
+    def without(self, ids: np.ndarray) -> Trend:
+        """With fewer rows."""
