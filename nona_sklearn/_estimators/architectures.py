@@ -226,7 +226,7 @@ class Architecture:
             int(self.estimator.verbose),
         )
 
-    def _fit_kernel(self, data: TrainingData, targets: Any) -> Trend:
+    def _fit_kernel(self, data: TrainingData, targets: Any) -> KernelTrend | ClassTrend:
         sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
         rows = LeftOut(

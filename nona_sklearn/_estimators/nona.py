@@ -13,9 +13,9 @@ from .classification import NeighborClassifier
 from .importances import measure_importances
 from .parameters import (
     CLASSIFIER_CONSTRAINTS,
-    MODEL_CONSTRAINTS,
     NONA_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
+    TREND_CONSTRAINTS,
     ASSoftmax,
 )
 from .regression import NeighborRegressor
@@ -386,7 +386,7 @@ class NONARegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS | MODEL_CONSTRAINTS
+    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS | TREND_CONSTRAINTS
 
     _measure = measure_importances
 

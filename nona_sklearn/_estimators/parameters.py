@@ -99,9 +99,8 @@ NONA_CONSTRAINTS: dict = {
     "softstep": [StrOptions(STEPS.keys()), dict, None],
     "trend": [StrOptions({"kernel"}), None],
 }
-#: A regressor may have a model as its trend.
-MODEL_CONSTRAINTS: dict = {
-    "trend": [*NONA_CONSTRAINTS["trend"], HasMethods(["fit", "predict", "get_params"])]
+TREND_CONSTRAINTS: dict = {
+    "trend": [StrOptions({"kernel"}), HasMethods(["fit", "predict", "get_params"]), None]
 }
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,

@@ -79,7 +79,7 @@ class ClassTrend:
 
     takes_table: ClassVar[bool] = False
     is_data: ClassVar[bool] = True
-    leaves_out_single_rows: ClassVar[bool] = False  # predictions have no residuals of neighbours
+    leaves_out_single_rows: ClassVar[bool] = False  # votes have no residuals
 
     @classmethod
     def fit(
@@ -112,9 +112,12 @@ class ClassTrend:
         """Values at queries, each of the function fitted to rows before a limit, (q,)."""
         return self.calibrated.to(X.device)(self.trend.from_earlier(X, limits))
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each fitted to other rows, (len(ids), C)."""
-        return self.calibrated.cpu()(torch.from_numpy(self.trend.of_rows(ids))).numpy()
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), C), each fitted to other rows.
+
+        With limits, (len(ids),), it is fitted to rows before the limit.
+        """
+        return self.calibrated.cpu()(torch.from_numpy(self.trend.of_rows(ids, limits))).numpy()
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """Values at some of its rows if they had other features, (len(ids), C)."""
@@ -123,7 +126,7 @@ class ClassTrend:
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
     ) -> np.ndarray:
-        """Refuse what classes do not have."""
+        """Refuse what predictions of classes do not need."""
         raise NotImplementedError("classes have no residuals")
 
     def with_rows(self, ids: np.ndarray, X: Tensor) -> ClassTrend:

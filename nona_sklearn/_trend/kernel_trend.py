@@ -215,9 +215,15 @@ class KernelTrend:
             values = (before * solve_triangular(factor, near, lower=True)).T @ half
         return torch.from_numpy(self.center + self.unit * values).to(X.device)
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each fitted to other rows, (len(ids), n_outputs)."""
-        return self._at(ids, self.errors)
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), n_outputs), each fitted to other rows.
+
+        With limits, (len(ids),), it is fitted to rows before the limit.
+        """
+        if limits is None:
+            return self._at(ids, self.errors)
+        X = torch.from_numpy(self.X[np.searchsorted(self.ids, ids)])
+        return self.from_earlier(X, limits.cpu()).numpy()
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """Values at some of its rows if they had other features, (len(ids), n_outputs).

@@ -104,14 +104,21 @@ class ModelTrend:
             values[rows] = predict(self.models[number], some, values.shape[1])
         return torch.from_numpy(values).to(limits.device)
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each from rows of other folds, (len(ids), n_outputs)."""
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, each from rows of other folds, (len(ids), n_outputs).
+
+        With times they are from earlier blocks, and no limits are as exact.
+        """
         return self.values[np.searchsorted(self.ids, ids)]
 
     def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
-        """Values at some of its rows if they had other features, (len(ids), n_outputs)."""
-        places = np.searchsorted(self.ids, ids)
-        return self(inputs) + torch.from_numpy(self.values[places] - self.own[places])
+        """Values at some of its rows if they had other features, (len(ids), n_outputs).
+
+        They change as the function that is fitted to all rows does.
+        """
+        positions = np.searchsorted(self.ids, ids)
+        apart = self.values[positions] - self.own[positions]
+        return self(inputs) + torch.from_numpy(apart)
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray

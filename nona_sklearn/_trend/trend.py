@@ -37,11 +37,14 @@ class Trend(Protocol):
     def from_earlier(self, inputs: Any, /, limits: Tensor) -> Tensor:
         """Values at queries, each of a function fitted to rows before a limit, (q,)."""
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each of a function fitted to others, (len(ids), c)."""
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), n_outputs), each of a function fitted to others.
+
+        With times and limits, (len(ids),), it is fitted to rows before the limit.
+        """
 
     def moved(self, ids: np.ndarray, inputs: Any, /) -> Tensor:
-        """Values at some of its rows if they had other features, (len(ids), c)."""
+        """Values at some of its rows if they had other features, (len(ids), n_outputs)."""
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray

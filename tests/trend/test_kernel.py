@@ -156,6 +156,12 @@ def test_a_query_has_the_trend_of_earlier_rows():
         np.testing.assert_allclose(value, CENTER + UNIT * expected, atol=1e-8)
 
 
+def test_a_row_with_a_limit_has_the_trend_of_rows_before_it():
+    found, limits = trend(times=TIMES), torch.tensor([2.0, 4.0, 7.0])
+    expected = found.from_earlier(torch.tensor(X[:3], dtype=torch.float32), limits).numpy()
+    np.testing.assert_allclose(found.of_rows(IDS[:3], limits), expected)
+
+
 def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
     """The others have the values of the function, which does not know their targets."""
     monkeypatch.setattr(kernel_trend, "MAX_ROWS", 25)
