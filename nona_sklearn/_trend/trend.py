@@ -11,8 +11,9 @@ from torch import Tensor
 class Trend(Protocol):
     """A function f of the features in units of the targets, with the rows of a bank.
 
-    Its value at one of its rows is that of a function which is fitted to other rows. Its inputs
-    are encoded features, or rows of a table.
+    Of classes, it is the logarithm of their probabilities. Its value at one of its rows is that
+    of a function which is fitted to other rows. Its inputs are encoded features, or rows of a
+    table.
     """
 
     @property

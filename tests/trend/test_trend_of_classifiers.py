@@ -2,13 +2,14 @@
 
 import copy
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from torch import nn
 
@@ -313,9 +314,12 @@ def test_shards_have_none(fitted, tmp_path):
         save_shards(fitted, tmp_path / "shards", 2)
 
 
-def test_it_is_a_parameter():
-    with pytest.raises(ValueError, match=r"'trend' parameter of NONAClassifier .*'linear'"):
-        nona(trend="linear").fit(X, Y)
+@pytest.mark.parametrize("wrong", ["linear", Ridge()])
+def test_it_is_a_parameter(wrong):
+    """And no model: a regressor has no probabilities."""
+    message = rf"'trend' parameter of NONAClassifier must be a str .*{re.escape(repr(wrong))}"
+    with pytest.raises(ValueError, match=message):
+        nona(trend=wrong).fit(X, Y)
 
 
 def test_other_losses_have_the_same_trend(fitted):
