@@ -43,8 +43,10 @@ from ..softstep import SoftStep
 from ..weighting import make_weighting
 from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
 from .parameters import (
+    BESIDE_TREND,
     LEAST_ROWS,
     N_NEIGHBORS,
+    N_NETWORKS_BESIDE_TREND,
     OF_CLASSES,
     OF_EXTRACTORS,
     OF_LARGE_TABLES,
@@ -303,7 +305,7 @@ class NONAArchitecture(Architecture):
     def validate(self):
         super().validate()
         trend = getattr(self.estimator, "trend", None)
-        if trend is not None and self.extractor is not None:
+        if self.has_trend and self.extractor is not None:
             raise ValueError(
                 f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
                 "the columns of a table"
@@ -335,7 +337,13 @@ class NONAArchitecture(Architecture):
         """What 'auto' means."""
         if self.extractor is not None:
             return OF_EXTRACTORS
-        return OF_CLASSES if is_classifier(self.estimator) else OF_TABLES
+        automatic = OF_CLASSES if is_classifier(self.estimator) else OF_TABLES
+        return automatic | BESIDE_TREND if self.has_trend else automatic
+
+    @property
+    def has_trend(self) -> bool:
+        """Whether there is a trend beside the networks."""
+        return getattr(self.estimator, "trend", None) is not None  # none of a dense head
 
     @property
     def device(self):
@@ -368,6 +376,8 @@ class NONAArchitecture(Architecture):
             return self.n_networks_set
         estimator = self.estimator
         n_networks = count_networks(n_rows) if self.extractor is None else 1
+        if self.has_trend:
+            n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
         most = estimator.n_neighbors
         return n_networks if most in (None, "auto") else min(n_networks, int(most))
 

@@ -167,8 +167,8 @@ class NONARegressor(NeighborRegressor):
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it. 'auto': 5 for up to 2,000 training rows, 4 for up to 2,500, and 3 for
-        more; 1 for more than 65,536 rows and with a `feature_extractor`; at most `n_neighbors`;
-        and fewer if `max_time` is too short for 20 epochs of each.
+        more; 2 with a `trend`; 1 for more than 65,536 rows and with a `feature_extractor`; at most
+        `n_neighbors`; and fewer if `max_time` is too short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
         Number of queries in each step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
@@ -205,8 +205,8 @@ class NONARegressor(NeighborRegressor):
         ``early_stopping=False``, and if fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Stop after this many epochs without improvement. 'auto': 9; 24 for a table with more than
-        65,536 rows; 10 with a `feature_extractor`.
+        Stop after this many epochs without improvement. 'auto': 9; 3 with a `trend`; 24 for a
+        table with more than 65,536 rows; 10 with a `feature_extractor`.
 
     callbacks : list of skorch callbacks or None, default=None
         Further callbacks for training, such as :class:`skorch.callbacks.LRScheduler`,
