@@ -30,16 +30,17 @@ def loaded_peak():
 def run(args):
     """Measure, print, check the claims."""
     n_bank, n_queries, repeats = (400, 20, 1) if args.quick else (N_BANK, N_QUERIES, 3)
+    n_workers = 1 if args.quick else N_WORKERS
     model = fit_quickly(*make_rows(n_bank, 0), n_estimators=1)
     queries = make_rows(n_queries, 1)[0]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Dask's, of busy ports and slow workers
         place = Path(folder, "bank")
-        save_shards(model, place, N_WORKERS)
+        save_shards(model, place, n_workers)
         sharded = ShardedNeighbors(place, n_jobs=-1)
         with (
             LocalCluster(
-                n_workers=N_WORKERS, threads_per_worker=1, dashboard_address=":0"
+                n_workers=n_workers, threads_per_worker=1, dashboard_address=":0"
             ) as cluster,
             Client(cluster) as client,
         ):
@@ -57,9 +58,9 @@ def run(args):
             after = client.run(loaded_peak)
     distributed, alone = np.median(ratios, axis=0)
     difference = np.abs(predicted - expected).max() / np.abs(expected).max()
-    share = model.bank_.embeddings.numel() * 4 / N_WORKERS / 2**20
+    share = model.bank_.embeddings.numel() * 4 / n_workers / 2**20
     grown = max(after[worker] - before[worker] for worker in before)
-    print(f"{n_bank:,} rows in {N_WORKERS} shards, {n_queries:,} queries")
+    print(f"{n_bank:,} rows in {n_workers} shards, {n_queries:,} queries")
     print(f"difference {difference:.1e} of the largest prediction")
     print(f"{distributed:.2f} s; one process {alone:.2f} s: {distributed / alone:.2f} ×")
     print(f"a worker grows by at most {grown:.0f} MB; its share is {share:.0f} MB")

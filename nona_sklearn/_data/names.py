@@ -10,6 +10,7 @@ from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from .._utils.validation import is_missing
 from .embedded import Embedded
@@ -99,7 +100,9 @@ def are_row_numbers(labels: np.ndarray) -> bool:
 
 
 def target_names_of(y: Any) -> tuple[str, ...] | None:
-    """Names of a Series or a DataFrame's columns; None, unless all are strings.
+    """Names of a Series or a DataFrame's columns, as strings.
+
+    None: they have none, or are numbered from 0 on, or a single one is no string.
 
     Raises
     ------
@@ -111,7 +114,16 @@ def target_names_of(y: Any) -> tuple[str, ...] | None:
     if not all(isinstance(name, Hashable) for name in names):  # of a table of Arrow
         return None
     refuse_repeated(names, "y")
-    return names if names and all(isinstance(name, str) and name for name in names) else None
+    if names and all(isinstance(name, str) and name for name in names):
+        return names
+    written = tuple(map(str, names))
+    counts = written == _numbered(len(written))
+    return None if counts or len({*written}) < 2 else written
+
+
+def _numbered(n_outputs: int) -> tuple[str, ...]:
+    """Names of columns that have none."""
+    return tuple(map(str, range(n_outputs)))
 
 
 def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
@@ -125,13 +137,17 @@ def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
 
 
 def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:
-    """Targets with their columns in the order of these names, where both have names."""
-    names = target_names_of(y)
-    if not (target_names and names) or names == target_names or len(names) == 1:
+    """Targets with their columns in the order of these names, where both have names.
+
+    Columns without names are numbered.
+    """
+    own, n_columns = target_names_of(y), len(getattr(y, "columns", ()))
+    names, wanted = own or _numbered(n_columns), target_names or _numbered(n_columns)
+    if n_columns > 1 and {*names} == {*wanted}:
+        return _safe_indexing(y, [names.index(name) for name in wanted], axis=1)
+    if own is None or target_names is None or len(own) == 1:
         return y
-    if set(names) != set(target_names):
-        raise ValueError(f"y must have the columns {[*target_names]}, got {[*names]}")
-    return y[list(target_names)]
+    raise ValueError(f"y must have the columns {[*wanted]}, got {[*names]}")
 
 
 def names_of_new(

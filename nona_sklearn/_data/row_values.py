@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import narwhals as nw
 import numpy as np
@@ -25,9 +26,11 @@ def row_values(name: str, values: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If it is a structured array.
+        If it is a structured array, or a column of structs.
     """
     series = _as_series(values)
+    if series is not None and isinstance(series.dtype, nw.Struct):
+        _refuse_several(name, "a column of structs", [each.name for each in series.dtype.fields])
     if series is not None and series.dtype in (nw.Categorical, nw.Enum):
         array = object_array(series.to_list())
         array[series.is_null().to_numpy()] = None
@@ -55,12 +58,15 @@ def row_numbers(name: str, values: Any) -> np.ndarray:
 def refuse_fields(name: str, array: np.ndarray) -> None:
     """Refuse a structured array, each of whose entries are several values."""
     if array.dtype.names is not None:
-        fields = ", ".join(map(repr, array.dtype.names))
-        raise ValueError(
-            f"{name} must not be a structured array, got one with the fields {fields}: select a "
-            f"field, such as {name}[{array.dtype.names[-1]!r}], or make a column of each by "
-            f"pandas.DataFrame({name})"
-        )
+        _refuse_several(name, "a structured array", array.dtype.names)
+
+
+def _refuse_several(name: str, kind: str, fields: Sequence[str]) -> NoReturn:
+    raise ValueError(
+        f"{name} must not be {kind}, got one with the fields {', '.join(map(repr, fields))}: "
+        f"select a field, such as {name}[{fields[-1]!r}], or make a column of each by "
+        f"pandas.DataFrame({name})"
+    )
 
 
 def orders_of(y: Any) -> list[tuple | None]:
@@ -70,6 +76,8 @@ def orders_of(y: Any) -> list[tuple | None]:
         return [_order_of(series) for series in frame.iter_columns()]
     if getattr(y, "ordered", False) and hasattr(y, "categories"):  # pandas.Categorical
         return [tuple(y.categories)]
+    if getattr(getattr(y, "type", None), "ordered", False) and hasattr(y, "dictionary"):
+        return [tuple(y.dictionary.to_pylist())]  # pyarrow.DictionaryArray
     return [_order_of(frame) if isinstance(frame, nw.Series) else None]
 
 

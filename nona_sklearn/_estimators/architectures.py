@@ -11,13 +11,13 @@ from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from .._data.class_targets import ClassTargets
 from .._data.sample_weight import normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import check_algorithm, most_found, refuse_too_few
-from .._inference.neighbors import Offset
-from .._inference.trend_share import KEPT, SHARE, Blend
+from .._inference.trend_share import KEPT, SHARE, SHARE_OF_CLASSES, Blend
 from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -30,6 +30,7 @@ from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
 from .._trend.additive_trend import AdditiveTrend
+from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
 from .._trend.model_trend import ModelTrend, check_model
@@ -40,8 +41,10 @@ from ..softstep import SoftStep
 from ..weighting import make_weighting
 from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
 from .parameters import (
+    BESIDE_TREND,
     LEAST_ROWS,
     N_NEIGHBORS,
+    N_NETWORKS_BESIDE_TREND,
     OF_CLASSES,
     OF_EXTRACTORS,
     OF_LARGE_TABLES,
@@ -63,7 +66,6 @@ SOFTSTEP_OPTIONS = {"step", "params", "on"}
 FURTHER_ROWS = 2
 #: Trends of the encoded features, by their names.
 TRENDS: dict[str, Any] = {"additive": AdditiveTrend, "kernel": KernelTrend}
-KEPT_BESIDE_NETWORKS = 0.2  # of the residuals of a trend, beside networks that adjust targets
 LEAST_OF_TREND = 10  # rows, in SoftStep k-NN
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
@@ -80,7 +82,6 @@ class Architecture:
     extractor: FeatureExtractor | None = None
     #: Whether networks learn what a trend leaves, rather than the targets beside it.
     learns_residuals: ClassVar[bool] = False
-    blend: ClassVar[Blend] = SHARE
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -92,6 +93,8 @@ class Architecture:
     def validate(self) -> None:
         """Validate the parameters of parameters, and what they mean together."""
         check_algorithm(self.estimator.algorithm, self.estimator.similarity)
+        if self.trend is not None and not isinstance(self.trend, str):
+            check_model(self.trend)
         if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
             loss.validate()
         if self.extractor is not None:
@@ -110,6 +113,16 @@ class Architecture:
                 f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
+
+    @property
+    def trend(self) -> Any:
+        """The parameter of a trend; None of an estimator without one."""
+        return getattr(self.estimator, "trend", None)
+
+    @property
+    def blend(self) -> Blend:
+        """How much the trend counts."""
+        return SHARE_OF_CLASSES if is_classifier(self.estimator) else SHARE
 
     @property
     def device(self) -> torch.device:
@@ -205,7 +218,7 @@ class Architecture:
         self, data: TrainingData, targets: Any, random_state: np.random.RandomState
     ) -> Trend | None:
         """Fit the trend beside the networks, if the estimator has one."""
-        trend = getattr(self.estimator, "trend", None)
+        trend = self.trend
         if trend is None:
             return None
         if isinstance(trend, str):
@@ -239,20 +252,12 @@ class Architecture:
             None if sample.times is None else sample.times.numpy(),
         )
         y = sample.y.reshape(len(data), -1).double()
+        table = np.asarray(data.selection.numbers), sample.X.numpy(), y.numpy(), rows
+        if isinstance(targets, ClassTargets):
+            return ClassTrend.fit(*table, targets.sizes)
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
-        numbers = np.asarray(data.selection.numbers)
-        return kind.fit(numbers, sample.X.numpy(), y.numpy(), rows, *of_targets)
-
-    def check_trend(self) -> None:
-        """Refuse a trend that is no regressor."""
-        trend = getattr(self.estimator, "trend", None)
-        if trend is not None and not isinstance(trend, str):
-            check_model(trend)
-
-    def offset(self, values: Tensor) -> Offset:
-        """The trend at the rows of a bank, (n, n_outputs), until its numbers are chosen."""
-        return Offset(values, SHARE.prior, KEPT_BESIDE_NETWORKS)
+        return kind.fit(*table, *of_targets)
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
@@ -314,13 +319,11 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
-        trend = getattr(self.estimator, "trend", None)
-        if trend is not None and self.extractor is not None:
+        if self.trend is not None and self.extractor is not None:
             raise ValueError(
-                f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
-                "the columns of a table"
+                f"trend must be None with a feature_extractor, got {self.trend!r}: it is a "
+                "function of the columns of a table"
             )
-        self.check_trend()
         if self.estimator.hidden_layer_sizes is None:
             if self.extractor is None:
                 raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
@@ -346,7 +349,8 @@ class NONAArchitecture(Architecture):
         """What 'auto' means."""
         if self.extractor is not None:
             return OF_EXTRACTORS
-        return OF_CLASSES if is_classifier(self.estimator) else OF_TABLES
+        automatic = OF_CLASSES if is_classifier(self.estimator) else OF_TABLES
+        return automatic if self.trend is None else automatic | BESIDE_TREND
 
     @property
     def device(self):
@@ -379,6 +383,8 @@ class NONAArchitecture(Architecture):
             return self.n_networks_set
         estimator = self.estimator
         n_networks = count_networks(n_rows) if self.extractor is None else 1
+        if self.trend is not None:
+            n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
         most = estimator.n_neighbors
         return n_networks if most in (None, "auto") else min(n_networks, int(most))
 
@@ -553,10 +559,6 @@ class SoftStepArchitecture(Architecture):
     def step(self):
         return self.estimator.softstep
 
-    def validate(self):
-        super().validate()
-        self.check_trend()
-
     def fit_trend(self, data, targets, random_state):
         if len(data) < LEAST_OF_TREND:
             return None
@@ -567,9 +569,6 @@ class SoftStepArchitecture(Architecture):
             return trend
         # One that can follow single rows has residuals at near rows that contradict each other.
         return self._fit_encoded(AdditiveTrend, data, targets)
-
-    def offset(self, values):
-        return Offset(values, 1.0, KEPT.prior)
 
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any

@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
+from .._data.splits import Split
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
+from .._inference.trend_share import fit_by_held_out, fit_by_rows, fit_trust_radius
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -82,11 +84,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Measure what a fit to these rows depends on."""
 
     def _fit_shrinkage(self, bank, splits=None, validation=None):
-        """Shrink predictions, by rows that were not in a network's training.
-
-        Returns the bank with the share of its trend.
-        """
-        return bank
+        """Shrink predictions, by rows that were not in a network's training."""
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Calibrate the distributions of a bank, by rows that were not in a network's training."""
@@ -199,8 +197,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         groups, times = data.sample.groups, data.sample.times
         offset = None
         if trend is not None:
-            values = torch.from_numpy(trend.of_rows(selection.numbers)).to(device)
-            offset = self._architecture().offset(values)
+            values = torch.from_numpy(trend.of_rows(np.asarray(selection.numbers))).to(device)
+            offset = self._architecture().blend.start(values)
         bank = NeighborBank(
             Neighbors(
                 embeddings,
@@ -229,7 +227,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
-        self.bank_ = bank = self._fit_shrinkage(bank, splits, validation)
+        self.bank_ = bank = self._with_share(bank, splits, validation)
+        self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
         variances = variances_of_unknown(self, data, splits)
         most = tuple(bank.neighbors.variance.tolist()) if variances else ()
@@ -238,6 +237,33 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
             self.bank_ = addition(self, *rows)(self.bank_)
+
+    def _with_share(self, bank, splits, validation):
+        """A bank whose trend counts as rows show that were not in a network's training.
+
+        Without any, SoftStep k-NN takes those of the bank, each predicted without itself.
+        """
+        if bank.trend is None:
+            return bank
+        head, architecture = self.network_.head, self._architecture()
+        blend, alone = architecture.blend, architecture.learns_residuals
+        if alone and bank.n_units >= 2:
+            bank = fit_trust_radius(head, bank)
+        if validation is not None:
+            return fit_by_rows(blend, head, bank, *self._validation_rows(validation))
+        if bank.n_units >= 2 and splits[0].valid is not None:
+            return fit_by_held_out(blend, head, bank, splits)
+        if bank.n_units >= 2 and alone:
+            rows = np.random.RandomState(0).permutation(len(bank))  # some are taken of many
+            leave_out = "itself" if bank.groups is None else "group"
+            return fit_by_held_out(blend, head, bank, [Split(rows, rows)], leave_out)
+        return bank
+
+    def _validation_rows(self, validation):
+        """A validation set embedded, its targets and weights."""
+        queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
+        truth = checked_values(self, validation.y, len(queries))
+        return queries, truth, validation.weights(truth.device)
 
     @property
     def n_estimators_(self) -> int:

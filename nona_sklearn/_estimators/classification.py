@@ -192,8 +192,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         """Table of the rows behind each prediction, with their contributions to each class.
 
         Each row votes for its class with its weight. The line "network" is the contribution of
-        the network itself, which may be negative. The contributions of a query to a class sum to
-        the probability of the class.
+        the network itself, which may be negative, and the line "trend" that of a trend beside it.
+        The contributions of a query to a class sum to the probability of the class.
 
         Parameters
         ----------
@@ -223,13 +223,14 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
               neighbour differs most from the query, and a column for each feature. A line
               "query" then precedes the neighbours of each query.
 
-            The last line of a query is "network", if the probabilities are not the votes alone.
+            The last line of a query is "network", if the probabilities are not the votes alone,
+            or "trend", if there is one.
             With several outputs, columns are ``target_<output>`` and
             ``contribution_<output>_<class>``, with the names of the columns of `y` or their
             numbers. If two such names are equal, outputs are in quotes:
-            ``contribution_'<output>'_<class>``. If a row is itself named "others", "network" or
-            "query", an apostrophe follows the line's name; a feature is renamed likewise if its
-            name is that of another column.
+            ``contribution_'<output>'_<class>``. If a row is itself named "others", "network",
+            "trend" or "query", an apostrophe follows the line's name; a feature is renamed
+            likewise if its name is that of another column.
 
         Raises
         ------
@@ -240,7 +241,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Notes
         -----
         The network contributes its odds for the classes, with `adjust`, and smoothing. With
-        several networks, the line "network" is their mean.
+        several networks, the line "network" is their mean. The line "trend" is the difference
+        between the probabilities and those that the networks would have without it.
 
         For ``differs``, differences of numbers are divided by their interquartile range in the
         bank, or by their standard deviation if that is 0. Two categories, or a value and a

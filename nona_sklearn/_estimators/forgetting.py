@@ -21,9 +21,9 @@ from .._utils.snapshots import EDITING
 STAYS = (
     "the weights of the networks, the scaling of columns, with their medians, which may be the "
     "value of a row, the shares and mean targets of levels, the weights that a trend gives to "
-    "features, a regressor that is the trend, the calibration, with ranks of errors, the "
-    "vocabulary of texts and the labels of classes, to which the rows have contributed; and the "
-    "ids of the rows, as numbers"
+    "features, its calibration to probabilities, a regressor that is the trend, the calibration "
+    "of distributions, with ranks of errors, the vocabulary of texts and the labels of classes, "
+    "to which the rows have contributed; and the ids of the rows, as numbers"
 )
 
 

@@ -167,8 +167,8 @@ class NONARegressor(NeighborRegressor):
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
         memory grow with it. 'auto': 5 for up to 2,000 training rows, 4 for up to 2,500, and 3 for
-        more; 1 for more than 65,536 rows and with a `feature_extractor`; at most `n_neighbors`;
-        and fewer if `max_time` is too short for 20 epochs of each.
+        more; 2 with a `trend`; 1 for more than 65,536 rows and with a `feature_extractor`; at most
+        `n_neighbors`; and fewer if `max_time` is too short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
         Number of queries in each step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
@@ -205,8 +205,8 @@ class NONARegressor(NeighborRegressor):
         ``early_stopping=False``, and if fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Stop after this many epochs without improvement. 'auto': 9; 24 for a table with more than
-        65,536 rows; 10 with a `feature_extractor`.
+        Stop after this many epochs without improvement. 'auto': 9; 3 with a `trend`; 24 for a
+        table with more than 65,536 rows; 10 with a `feature_extractor`.
 
     callbacks : list of skorch callbacks or None, default=None
         Further callbacks for training, such as :class:`skorch.callbacks.LRScheduler`,
@@ -432,6 +432,17 @@ class NONAClassifier(NeighborClassifier):
         probability is a sum of the rows' weights, and may be 0. 'auto': True, unless a
         `feature_extractor` is given.
 
+    trend : {'kernel'} or None, default=None
+        A second model of the table, whose probabilities F have a share b in the logarithms of
+        the odds: ``P(c) ~ votes_c^(1 - b) F(c)^b``, where the votes are those of `adjust`.
+        Several networks are joined with F one by one, then averaged. 'kernel' is kernel ridge
+        regression on one-hot rows, as of :class:`NONARegressor`. A logistic regression turns its
+        values into probabilities; it is fitted to those at the training rows, each of the
+        function which is fitted to the other rows. The share is near 0.6, unless many validation
+        rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the function, but
+        not the logistic regression; rows that are added change neither. Shards and a
+        `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
+
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays
@@ -505,6 +516,7 @@ class NONAClassifier(NeighborClassifier):
     n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
+    trend: str | None = None
     neighbor_pool: str = "auto"
     pool_size: int | str = "auto"
     n_estimators: int | str = "auto"

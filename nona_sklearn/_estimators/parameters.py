@@ -97,6 +97,7 @@ NONA_CONSTRAINTS: dict = {
     "callbacks": [list, tuple, None],
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
+    "trend": [StrOptions({"kernel"}), None],
 }
 MODEL_OR_NONE = HasMethods(["fit", "predict", "get_params"]), None
 TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"kernel"}), *MODEL_OR_NONE]}
@@ -213,6 +214,8 @@ OF_TABLES = {
 #: stay the same for long before they fall.
 OF_LARGE_TABLES = {"learning_rate_init": 0.01, "n_iter_no_change": 24, "pool_size": 4096}
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner memorised
+#: Instead, beside a trend: its share of predictions needs neither many networks nor late epochs.
+BESIDE_TREND, N_NETWORKS_BESIDE_TREND = {"n_iter_no_change": 3}, 2
 OF_EXTRACTORS = {
     "adjust": False,
     "average": False,

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from .._data.bounds import are_whole, bounds_of
 from .._data.names import warn_of_other_order
 from .._data.regression_targets import RegressionTargets
-from .._data.splits import Split
 from .._inference.calibration import (
     calibrate_on_bank,
     calibrate_on_held_out,
@@ -24,7 +23,6 @@ from .._inference.calibration import (
 from .._inference.credibility import limit_by_held_out, limit_by_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
-from .._inference.trend_share import fit_by_held_out, fit_by_rows, fit_trust_radius
 from .._utils.bases import RegressorMixin
 from .._utils.validation import (
     check_integer,
@@ -465,28 +463,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         head, trained = self.network_.head, _judged(self.history_)
         columns = bank.neighbors.columns.cpu().numpy()
         learned = torch.from_numpy(self.targets_.without_outliers(columns)).to(bank.targets)
-        architecture = self._architecture()
-        blend, alone = architecture.blend, architecture.learns_residuals
-        if alone and bank.n_units >= 2:
-            bank = fit_trust_radius(head, bank)
         if validation is not None:
             rows = self._validation_rows(validation)
-            bank = fit_by_rows(blend, head, bank, *rows)
             limit_by_rows(head, bank, trained, learned, *rows)
-        elif bank.n_units >= 2 and splits is not None and splits[0].valid is not None:
-            bank = fit_by_held_out(blend, head, bank, splits)
+        elif bank.n_units >= 2 and splits is not None and splits[0][1] is not None:
             limit_by_held_out(head, bank, splits, trained, learned)
-        elif bank.n_units >= 2 and alone:
-            rows = np.random.RandomState(0).permutation(len(bank))  # some are taken of many
-            leave_out = "itself" if bank.groups is None else "group"
-            bank = fit_by_held_out(blend, head, bank, [Split(rows, rows)], leave_out)
-        return bank
-
-    def _validation_rows(self, validation):
-        """A validation set embedded, its targets and weights."""
-        queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
-        truth = checked_values(self, validation.y, len(queries))
-        return queries, truth, validation.weights(truth.device)
 
     def _calibrate(self, bank, splits=None, validation=None):
         """Return a bank with the calibration of its predictive distributions."""

@@ -30,7 +30,7 @@ def stored_rows(
     bank, positions = fitted.bank_, np.full(len(evaluation), -1)
     lines = np.flatnonzero(found.of_rows)
     same = _equal(evaluation, bank, found.of_query[lines], found.positions[lines])
-    if labels is not None and not _only_count(labels, bank):
+    if labels is not None and _are_alike(labels, bank.names_of(slice(None)).tolist()):
         names = bank.names_of(found.positions[lines])
         own = labels[found.of_query[lines]]
         named = np.array([a == b for a, b in zip(names, own, strict=True)], dtype=bool)
@@ -56,11 +56,10 @@ def _equal(
     return same
 
 
-def _only_count(labels: np.ndarray, bank: NeighborBank) -> bool:
-    """Whether labels are numbers of rows, where the bank's rows have other names."""
-    if not all(isinstance(label, Number) for label in labels):
-        return False
-    return not any(isinstance(name, Number) for name in bank.names_of(slice(None)).tolist())
+def _are_alike(labels: np.ndarray, names: list) -> bool:
+    """Whether labels of queries may be names of rows: not if only one of them counts rows."""
+    own, theirs = ([isinstance(each, Number) for each in some] for some in (labels, names))
+    return any(theirs) if all(own) else not all(theirs)
 
 
 def _is_cross_fitted(fitted: Any) -> bool:

@@ -161,8 +161,8 @@ class NeighborBank:
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert inputs is not None
-        values = self.neighbors.offset.values
-        return values[rows] + self.trend.moves(self.ids[rows].cpu().numpy(), inputs).to(values)
+        moved = self.trend.moved(self.ids[rows].cpu().numpy(), inputs)
+        return moved.to(self.neighbors.offset.values)
 
     def trend_of(self, queries: Embedded) -> Tensor | None:
         """The trend at queries, (q, n_outputs), of earlier rows if they have times."""

@@ -145,6 +145,11 @@ class Evaluation:
         )
         return self[known], *kept
 
+    def without_trend(self) -> Evaluation:
+        """The same by the networks alone."""
+        neighbors, found = self.neighbors.without_offset(), self.search()
+        return replace(self, neighbors=neighbors, candidates=found, offset=None, left_out=None)
+
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
         return self._average(NetworkRows.plain_mean)

@@ -13,7 +13,8 @@ from torch import Tensor
 from .._data.names import free_name
 from .evaluation import Evaluation
 
-OTHERS, NETWORK, TRANSFORMATION, QUERY = "others", "network", "transformation", "query"
+OTHERS, NETWORK, TREND = "others", "network", "trend"
+TRANSFORMATION, QUERY = "transformation", "query"
 LINES = "of_query", "positions", "names", "weights", "targets", "adjusted", "contributions"
 NEGLIGIBLE = 1e-6  # share of a prediction that is only rounding
 
@@ -23,7 +24,7 @@ class Explanation:
     """What some predictions consist of, in lines: query by query, the heaviest neighbours first.
 
     After its neighbours, a query has a line for all others together, if they have any weight,
-    and a line for the rest of its prediction, if there is any.
+    and lines for the rest of its prediction, if there is any.
 
     Parameters
     ----------
@@ -76,8 +77,9 @@ class Explanation:
     ) -> Explanation:
         """Explain predictions by at most k neighbours each; None: by all that have weight.
 
-        With `votes`, a neighbour contributes its weight to its own class, and the line "network"
-        is the difference between the prediction and all votes. `names` are those of all rows.
+        With `votes`, a neighbour contributes its weight to its own class, the line "network" is
+        the difference between the networks' prediction and all votes, and the line "trend" that
+        between the prediction and the networks'. `names` are those of all rows.
         """
         if k is None:
             k = max(evaluation.support_sizes().tolist(), default=1)
@@ -99,7 +101,7 @@ class Explanation:
             taken=taken,
             target_names=target_names,
         )._with_others(evaluation, _array(left), votes)
-        return found._with_network(evaluation) if votes else found
+        return found._with_rest(evaluation) if votes else found
 
     def _with_others(self, evaluation: Evaluation, left: np.ndarray, votes: bool) -> Explanation:
         """Add a line for all others of each query that leaves them some weight, (q,)."""
@@ -119,11 +121,16 @@ class Explanation:
             adjusted=adjusted.numpy(),
         )
 
-    def _with_network(self, evaluation: Evaluation) -> Explanation:
-        """Add a line for what the probabilities of each query hold beside its votes."""
-        added = _array(evaluation.mean()) - self.totals(self.contributions)
-        some = np.flatnonzero((abs(added) > NEGLIGIBLE).any(axis=1))
-        return self._with_lines(NETWORK, some, added[some])
+    def _with_rest(self, evaluation: Evaluation) -> Explanation:
+        """Add lines for what the probabilities of each query hold beside its votes."""
+        found, steps = self, {NETWORK: evaluation}
+        if evaluation.offset is not None:
+            steps = {NETWORK: evaluation.without_trend(), TREND: evaluation}
+        for name, each in steps.items():
+            added = _array(each.mean()) - found.totals(found.contributions)
+            some = np.flatnonzero((abs(added) > NEGLIGIBLE).any(axis=1))
+            found = found._with_lines(name, some, added[some])
+        return found
 
     def of_single_rows(self) -> Explanation:
         """The same without the lines that are no single row."""

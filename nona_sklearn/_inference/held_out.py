@@ -85,7 +85,11 @@ def evaluate_rows(
         return found
     assert found.exclusion is not None
     before = torch.as_tensor(limits, device=bank.embeddings.device)
-    return replace(found, exclusion=replace(found.exclusion, limits=before))
+    exclusion, offset = replace(found.exclusion, limits=before), found.offset
+    if bank.trend is not None and offset is not None:
+        ids = bank.ids[rows].cpu().numpy()
+        offset = torch.from_numpy(bank.trend.of_rows(ids, before)).to(offset)
+    return replace(found, exclusion=exclusion, offset=offset)
 
 
 def sample_weight_of(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:

@@ -22,16 +22,18 @@ class Offset:
     """What a trend f makes of neighbours and of a prediction.
 
     A neighbour's target, as a network has adjusted it, becomes ``(1 - share) target + share
-    (f(q) + kept (y_j - f(j)))``, and so does their weighted mean.
+    (f(q) + kept (y_j - f(j)))``, and so does their weighted mean. Of classes, f is the logarithm
+    of their probabilities, and their votes become ``votes^(1 - share) exp(f(q))^share``.
 
     Parameters
     ----------
     values : float64 Tensor of shape (n, n_outputs)
-        The trend f(j) at the neighbours, each of other rows, in units of the targets.
+        The trend f(j) at the neighbours, each of other rows, in units of the targets; of classes
+        a logarithm.
     share : float
         The trend's share of a prediction.
     kept : float
-        The share of the neighbours' residuals in it.
+        The share of the neighbours' residuals in it. Classes have none.
     trust_radius : float, default=inf
         How far a query may be from its nearest neighbour before the trend's share fades.
     """
@@ -67,6 +69,10 @@ class Offset:
         """
         of_trend = total * of_query + self.kept * residuals
         return (1 - share) * of_network + share * of_trend
+
+    def pool(self, votes: Tensor, of_query: Tensor) -> Tensor:
+        """Votes for classes, multiplied by the trend's odds: a share of both logarithms."""
+        return votes ** (1 - self.share) * (self.share * of_query).exp()
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +173,12 @@ class Neighbors:
             return self
         others = replace(self, algorithm=algorithm)
         vars(others)["cache"] = self.cache  # in which an index stays that is built later
+        return others
+
+    def without_offset(self) -> Neighbors:
+        """The same neighbours without a trend; the cache stays valid."""
+        others = replace(self, offset=None)
+        vars(others)["cache"] = self.cache
         return others
 
     def after(self, limits: Tensor | None) -> Exclusion | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -333,13 +335,26 @@ class NetworkClassRows(NetworkRows):
     @cached_property
     def odds(self) -> Tensor:
         """Factor of the weight of each class, (q, C)."""
-        if not self.adjusts:
+        if self.adjustment_scale is None:
             return torch.ones_like(self.masses)
         return self.head.odds(self.query_adjustments, self.attenuation)
 
+    @cached_property
+    def votes(self) -> Tensor:
+        """Votes for each class, (q, C)."""
+        return self.head.votes(self.masses, self.smoothing, self.odds)
+
+    def _pooled(self, votes: Tensor, place: Any = slice(None)) -> Tensor:
+        """Votes pooled with the trend, if there is one: with what `place` selects of it."""
+        if self.neighbors.offset is None:
+            return votes
+        assert self.offset is not None
+        return self.neighbors.offset.pool(votes, self.offset[place])
+
     def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """Probabilities, (q, C)."""
-        return self.head.probabilities(means, self.smoothing, self.odds[queries])
+        votes = self.head.votes(means, self.smoothing, self.odds[queries])
+        return self.head.normalized(self._pooled(votes, queries))
 
     @property
     def moves_values(self) -> bool:
@@ -347,23 +362,28 @@ class NetworkClassRows(NetworkRows):
 
     def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
         """What a unit of weight of some rows adds to each probability, (q, b, C)."""
-        total = self.head.totals(self.head.smoothed(self.masses, self.smoothing) * self.odds)
-        scale = (1 - self.smoothing) * self.odds / total
+        pooled = self._pooled(self.votes)
+        factor = torch.where(self.votes > 0, pooled / self.votes, 1.0)
+        scale = (1 - self.smoothing) * self.odds * factor / self.head.totals(pooled)
         return self.neighbors.columns[rows] * scale[queries, None]
 
     def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
         columns, kept = self.neighbors.columns[self.rows], 1 - self.smoothing
         columns = columns.reshape(-1, *columns.shape[-2:])  # (q, m, C), or (1, n, C)
-        votes = self.head.smoothed(self.masses, self.smoothing) * self.odds
         of_rows = kept * self.masses * self.odds
+
+        def left(c: int) -> Tensor:
+            """Votes for a class without each row: the others' weights grow by its share."""
+            place = slice(None), c, None
+            own = kept * self.odds[place] * columns[..., c]
+            still = self.votes[place] + share * (of_rows[place] - own)
+            return self._pooled(still.clamp_min(0.0), place)  # less than 0 by rounding
+
         for output in spans_of(self.head.sizes):
-            labels, cast, theirs = columns[..., output], votes[:, output], of_rows[:, output]
-            own = kept * (self.odds[:, None, output] * labels).sum(dim=2)  # of each row by itself
-            # Without the row, the others' weights grow by its share.
-            left = cast.sum(dim=1, keepdim=True) + share * (theirs.sum(dim=1, keepdim=True) - own)
-            for c in range(labels.shape[2]):
-                still = cast[:, c, None] + share * (theirs[:, c, None] - own * labels[..., c])
-                yield still / left - mean[:, output][:, c, None]
+            classes = range(output.start, output.stop)
+            total = reduce(torch.add, map(left, classes))
+            for c in classes:
+                yield left(c) / total - mean[:, c, None]
 
 
 def _average(weights: Tensor, values: Tensor) -> Tensor:

@@ -7,44 +7,56 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from .._data.embedded import Embedded
 from .._data.splits import Split
-from ..attention import AverageHead, NONAHead
+from .._trend.class_trend import ClassTrend
+from ..attention import AverageHead, ClassHead, NONAHead
 from ..attention.head import trust_radius_of
+from ..losses import LogLoss, log
 from .bank import NeighborBank
 from .held_out import evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
+from .neighbors import Offset
 
 RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared
 
 
 @dataclass(frozen=True)
 class Blend:
-    """A number of an `Offset` that is chosen: predictions are linear in it.
+    """The numbers of an `Offset` that suit most tables, one of which is chosen by rows.
 
     Parameters
     ----------
     name : str
-        Its name.
-    prior : float
-        The number that suits most tables.
+        Which is chosen.
     n_rows : int
-        The number of rows whose evidence counts as much.
+        The number of rows whose evidence counts as much as the number that suits most tables.
+    share, kept : float
+        These numbers.
     """
 
     name: str
-    prior: float
     n_rows: int
+    share: float
+    kept: float
 
-    def of(self, bank: NeighborBank, value: float) -> NeighborBank:
-        """A bank in whose predictions it has another value."""
-        return with_numbers(bank, **{self.name: value})
+    @property
+    def prior(self) -> float:
+        """The one that is chosen, before any rows are known."""
+        return getattr(self, self.name)
+
+    def start(self, values: Tensor) -> Offset:
+        """The offset of a trend with these values at its rows, (n, n_outputs)."""
+        return Offset(values, self.share, self.kept)
 
 
-#: The share of a trend beside networks whose neighbours are adjusted, and the share of the
-#: residuals that is kept where networks have learned what the trend leaves.
-SHARE, KEPT = Blend("share", 0.7, 400), Blend("kept", 0.7, 100)
+#: Beside networks that adjust their neighbours or predict classes, the share of the trend is
+#: chosen; where networks have learned what the trend leaves, how much of the residuals is kept.
+SHARE = Blend("share", 400, share=0.7, kept=0.2)
+SHARE_OF_CLASSES = Blend("share", 400, share=0.6, kept=0.0)
+KEPT = Blend("kept", 100, share=1.0, kept=0.7)
 
 
 def fit_by_held_out(
@@ -54,21 +66,15 @@ def fit_by_held_out(
     splits: list[Split],
     leave_out: str = "group",
 ) -> NeighborBank:
-    """Return a bank with the number of least squares, by the validation rows of the networks.
-
-    Without a trend it is the bank.
-    """
-    if bank.trend is None:
-        return bank
+    """Return a bank with the number of least loss, by the validation rows of the networks."""
     found = [
-        predict_held_out(head, blend.of(bank, value), splits, leave_out) for value in (0.0, 1.0)
+        predict_held_out(head, each, splits, leave_out) for each in _without_and_with(blend, bank)
     ]
     none, whole = (torch.cat([part.predictions for part in each]) for each in found)
     rows = np.concatenate([part.rows for part in found[0]])
     truth = torch.cat([part.truth for part in found[0]])
     weights = sample_weight_of(bank.neighbors.log_prior, rows)
-    value = _least_squares(blend, none, whole, truth, bank.neighbors.spread, weights)
-    return blend.of(bank, value)
+    return _with_best(blend, head, bank, none, whole, truth, weights)
 
 
 def fit_by_rows(
@@ -80,28 +86,18 @@ def fit_by_rows(
     sample_weight: Tensor | None = None,
 ) -> NeighborBank:
     """The same by rows that trained no network, and their targets."""
-    if bank.trend is None:
-        return bank
     found = bank.evaluate(head, queries).without_isolated(truth, sample_weight)
     evaluation, truth, weights = found
     shape = len(truth), bank.neighbors.columns.shape[1]
     none, whole = (
-        replace(evaluation, neighbors=blend.of(bank, value).neighbors).mean().reshape(shape)
-        for value in (0.0, 1.0)
+        replace(evaluation, neighbors=each.neighbors).mean().reshape(shape)
+        for each in _without_and_with(blend, bank)
     )
-    truth = truth.reshape(shape)
-    return blend.of(
-        bank, _least_squares(blend, none, whole, truth, bank.neighbors.spread, weights)
-    )
+    return _with_best(blend, head, bank, none, whole, truth.reshape(shape), weights)
 
 
 def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> NeighborBank:
-    """Return a bank whose trend is trusted as far as rows are from their nearest neighbour.
-
-    Without a trend it is the bank.
-    """
-    if bank.trend is None:
-        return bank
+    """Return a bank whose trend is trusted as far as rows are from their nearest neighbour."""
     some = np.random.RandomState(0).permutation(len(bank))[: n_rows_for(len(bank), RADIUS_PAIRS)]
     distances = evaluate_rows(head, bank, some).distances()
     return with_numbers(bank, trust_radius=trust_radius_of(distances))
@@ -114,26 +110,56 @@ def with_numbers(bank: NeighborBank, **numbers: Any) -> NeighborBank:
     return replace(bank, neighbors=replace(neighbors, offset=replace(neighbors.offset, **numbers)))
 
 
-def _least_squares(
+def _without_and_with(blend: Blend, bank: NeighborBank) -> tuple[NeighborBank, NeighborBank]:
+    """Banks in whose predictions the number is 0 and 1."""
+    return with_numbers(bank, **{blend.name: 0.0}), with_numbers(bank, **{blend.name: 1.0})
+
+
+def _with_best(
     blend: Blend,
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
     none: Tensor,
     whole: Tensor,
     truth: Tensor,
-    unit: Tensor,
     sample_weight: Tensor | None,
-) -> float:
-    """The number of least squares, drawn to the prior one.
+) -> NeighborBank:
+    """A bank with the number of the least loss for some rows, drawn to the prior one.
 
-    Predictions with 0 and 1 of it, and truth, are (q, n_outputs); each output has a `unit`,
-    (n_outputs,).
-
-    The networks' best epochs were chosen by the same rows, which favours them.
+    Predictions with 0 and 1 of it, and truth, are (q, n_outputs). The networks' best epochs were
+    chosen by the same rows, which favours them.
     """
-    difference, lacking = (whole - none) / unit, (truth - none) / unit
     counts = truth.new_ones(len(truth)) if sample_weight is None else sample_weight
-    squares = float(counts @ difference.square().sum(dim=1))
-    if squares == 0:
-        return blend.prior
-    found = float(counts @ (difference * lacking).sum(dim=1)) / squares
+    if isinstance(bank.trend, ClassTrend):
+        found = _least_log_loss(head, bank, none, log(whole), truth, counts)
+    else:
+        unit = bank.neighbors.spread
+        difference, lacking = (whole - none) / unit, (truth - none) / unit
+        squares = float(counts @ difference.square().sum(dim=1))
+        products = float(counts @ (difference * lacking).sum(dim=1))
+        found = products / squares if squares else blend.prior
     value = (blend.n_rows * blend.prior + len(truth) * found) / (blend.n_rows + len(truth))
-    return min(max(value, 0.0), 1.0)
+    return with_numbers(bank, **{blend.name: min(max(value, 0.0), 1.0)})
+
+
+def _least_log_loss(
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    of_networks: Tensor,
+    log_of_trend: Tensor,
+    truth: Tensor,
+    counts: Tensor,
+) -> float:
+    """The share of least log loss, which is a convex function of it."""
+    (of_classes, *_), *_ = head.split_by_head(bank.embeddings[:0], bank.embeddings)
+    offset = bank.neighbors.offset
+    assert isinstance(of_classes, ClassHead)
+    assert offset is not None
+    log_loss = LogLoss(of_classes.sizes, reduction="none")
+
+    def loss(share: float) -> float:
+        pooled = replace(offset, share=share).pool(of_networks, log_of_trend)
+        return float(counts @ log_loss(of_classes.normalized(pooled), truth).mean(dim=1))
+
+    found = minimize_scalar(loss, bounds=(0, 1), method="bounded")
+    return float(found.x)

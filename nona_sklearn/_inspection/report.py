@@ -435,7 +435,8 @@ def _probabilities(case: _Case) -> Element:
     if len(rest := order[n_shown:]):
         name = f"{len(rest)} other classes"
         lines.append(_class_line(name, probabilities[rest].sum(), votes[rest].sum()))
-    head = ["class", "probability", "votes of rows", "added by the network"]
+    beside = " and ".join(map(str, case.found.names[case.found.weights == 0])) or "network"
+    head = ["class", "probability", "votes of rows", f"added by the {beside}"]
     return table(f"Probabilities of {case.target_name}", head, lines)
 
 

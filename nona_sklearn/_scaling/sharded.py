@@ -84,8 +84,8 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         )
     if bank.trend is not None and (bank.trend.is_solved or not bank.trend.is_data):
         raise ValueError(
-            "save_shards needs a trend of numbers that removed rows do not change, 'additive' or "
-            f"None, got trend={estimator.trend!r}"
+            "save_shards needs trend=None, or SoftStep k-NN's trend='additive', which removed "
+            f"rows do not change, got trend={estimator.trend!r}"
         )
     bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
     empty = with_bank(estimator, bank.keep(all_rows[:0]))

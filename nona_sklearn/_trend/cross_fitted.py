@@ -90,14 +90,20 @@ class CrossFittedTrend:
             values[rows] = self.evaluate(self.functions[number], some).cpu().numpy()
         return torch.from_numpy(values).to(limits.device)
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each from other rows, (len(ids), n_outputs)."""
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, each from other rows, (len(ids), n_outputs).
+
+        With times they are from earlier blocks, and no limits are as exact.
+        """
         return self.values[np.searchsorted(self.ids, ids)]
 
-    def moves(self, ids: np.ndarray, inputs: Any) -> Tensor:
-        """By how much values at some of its rows change with other features, (len(ids), c)."""
-        found = self(inputs)
-        return found - torch.from_numpy(self.own[np.searchsorted(self.ids, ids)]).to(found)
+    def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), n_outputs).
+
+        They change as the function that is fitted to all rows does.
+        """
+        positions, found = np.searchsorted(self.ids, ids), self(inputs)
+        return found + torch.from_numpy(self.values[positions] - self.own[positions]).to(found)
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from .._utils.storable import storable
 from .._utils.threads import cached_property
 
 METRIC_ROWS = 1000  # by which features are weighted
-CHOICE_ROWS = 800  # by which the ridge and the other variances are chosen
+CHOICE_ROWS = 600  # by which the ridge and the other variances are chosen
 GRADIENT_ROWS = 300  # at which gradients are taken
 N_ROUNDS = 3  # of weights of features, each from the gradients of the function before
 LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
@@ -203,7 +204,9 @@ class LeftOut:
         return float(np.average(np.square(errors).mean(axis=1), weights=self.weights))
 
 
-def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+def choose_kernel(
+    X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
+) -> Kernel:
     """Weigh the features by gradients, then choose the ridge, the linear part and the peak.
 
     The weights of the features are mean gradients of the function itself, in a few rounds, as in
@@ -217,6 +220,8 @@ def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
         Targets, standardised.
     rows : LeftOut
         How much each row counts, and which are left out together.
+    peaks : sequence of float, default=PEAKS
+        Variances of the peak to choose from.
 
     Returns
     -------
@@ -242,16 +247,19 @@ def choose_kernel(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
         weights = np.sqrt(squares / squares.max())
         weights[weights < LEAST_WEIGHT] = 0.0
     best = min(found, key=lambda each: each[0])[1]
-    return _choose_variances(best, X[:CHOICE_ROWS], y[:CHOICE_ROWS], rows[slice(CHOICE_ROWS)])
+    some = slice(CHOICE_ROWS)
+    return _choose_variances(best, X[some], y[some], rows[some], peaks)
 
 
-def _choose_variances(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
-    """The kernel with the ridge, slope and peak of the least error, one after the other."""
+def _choose_variances(
+    kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float]
+) -> Kernel:
+    """The kernel with a ridge, slope and peak of low error, one climbed after the other."""
     laplace = kernel.laplace(X, X)
-    candidates = {
+    candidates: dict[str, Sequence[float]] = {
         "ridge": RIDGES,
         "slope": [slope / X.shape[1] for slope in SLOPES],
-        "peak": PEAKS,
+        "peak": peaks,
     }
 
     @cache
@@ -260,9 +268,22 @@ def _choose_variances(kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOu
         return rows.loss(rows.solve(changed.whole(laplace, X, X), y, ridge)[1])
 
     chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
+
+    def changed(name: str, value: float) -> float:
+        return loss(**chosen | {name: value})
+
     for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
-        chosen[name] = min(candidates[name], key=lambda each: loss(**chosen | {name: each}))
+        chosen[name] = _climb(candidates[name], chosen[name], partial(changed, name))
     return replace(kernel, **chosen)
+
+
+def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], float]) -> float:
+    """The candidate from which neither neighbour has a lower loss."""
+    i = candidates.index(start)
+    for step in (1, -1):
+        while 0 <= i + step < len(candidates) and loss(candidates[i + step]) < loss(candidates[i]):
+            i += step
+    return candidates[i]
 
 
 def _squared_gradients(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from .._utils.threads import cached_property, one_blas_thread
 from .kernel import (
     CONSTANT,
     METRIC_ROWS,
+    PEAKS,
     Inverse,
     Kernel,
     LeftOut,
@@ -137,6 +139,7 @@ class KernelTrend:
         rows: LeftOut,
         center: np.ndarray,
         unit: np.ndarray,
+        peaks: Sequence[float] = PEAKS,
     ) -> KernelTrend:
         """Choose a kernel by some of the rows, and fit the function to as many as MAX_ROWS.
 
@@ -146,7 +149,7 @@ class KernelTrend:
         order = np.random.RandomState(0).permutation(len(X))
         some = order[:METRIC_ROWS]
         with one_blas_thread():
-            kernel = choose_kernel(X[some].astype(float), y[some], rows[some])
+            kernel = choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
         is_fitted = np.zeros(len(X), dtype=bool)
         is_fitted[order[: MAX_ROWS if rows.times is None else MAX_TIMED_ROWS]] = True
         return cls._solved(ids, X, is_fitted, y[is_fitted], rows[is_fitted], kernel, center, unit)
@@ -175,7 +178,9 @@ class KernelTrend:
                 errors = rows.errors(inverse, duals)
                 coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
         of_rows = ids, X, is_fitted, y, rows
-        return cls(*of_rows, kernel, center, unit, duals, errors, coefficients)
+        # In the order of memory that files have, on which last digits of products depend.
+        solution = map(np.ascontiguousarray, (duals, errors, coefficients))
+        return cls(*of_rows, kernel, center, unit, *solution)
 
     @cached_property
     def function(self) -> KernelFunction:
@@ -211,14 +216,24 @@ class KernelTrend:
             values = (before * solve_triangular(factor, near, lower=True)).T @ half
         return torch.from_numpy(self.center + self.unit * values).to(X.device)
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each fitted to other rows, (len(ids), n_outputs)."""
-        return self._at(ids, self.errors)
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), n_outputs), each fitted to other rows.
 
-    def moves(self, ids: np.ndarray, X: Tensor) -> Tensor:
-        """By how much values at some of its rows change with other features, (len(ids), c)."""
+        With limits, (len(ids),), it is fitted to rows before the limit.
+        """
+        if limits is None:
+            return self._at(ids, self.errors)
+        X = torch.from_numpy(self.X[np.searchsorted(self.ids, ids)])
+        return self.from_earlier(X, limits.cpu()).numpy()
+
+    def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), n_outputs).
+
+        They change as the function that is fitted to all rows does.
+        """
         residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
-        return self(X) - torch.from_numpy(self._at(ids, residuals)).to(X.device)
+        apart = self.of_rows(ids) - self._at(ids, residuals)
+        return self(X) + torch.from_numpy(apart).to(X.device)
 
     def _at(self, ids: np.ndarray, residuals: np.ndarray) -> np.ndarray:
         """Values at some of its rows, (len(ids), n_outputs), from residuals of the fitted ones."""

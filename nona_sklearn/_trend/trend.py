@@ -11,8 +11,9 @@ from torch import Tensor
 class Trend(Protocol):
     """A function f of the features in units of the targets, with the rows of a bank.
 
-    Its value at one of its rows is that of a function which is fitted to other rows. Its inputs
-    are encoded features, or rows of a table.
+    Of classes, it is the logarithm of their probabilities. Its value at one of its rows is that
+    of a function which is fitted to other rows. Its inputs are encoded features, or rows of a
+    table.
     """
 
     @property
@@ -40,11 +41,14 @@ class Trend(Protocol):
     def from_earlier(self, inputs: Any, /, limits: Tensor) -> Tensor:
         """Values at queries, each of a function fitted to rows before a limit, (q,)."""
 
-    def of_rows(self, ids: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, each of a function fitted to others, (len(ids), c)."""
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), n_outputs), each of a function fitted to others.
 
-    def moves(self, ids: np.ndarray, inputs: Any, /) -> Tensor:
-        """By how much values at some of its rows change with other features, (len(ids), c)."""
+        With times and limits, (len(ids),), it is fitted to rows before the limit.
+        """
+
+    def moved(self, ids: np.ndarray, inputs: Any, /) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), n_outputs)."""
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray

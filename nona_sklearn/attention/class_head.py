@@ -114,11 +114,14 @@ class ClassHead(NONAHead):
         # In this form, they sum to 1 to the last digits for any rounding of the share.
         return masses + smoothing * (self.prior.to(masses.dtype) - masses)
 
-    def probabilities(
+    def votes(
         self, masses: Tensor, smoothing: Tensor | float, odds: Tensor | float = 1.0
     ) -> Tensor:
-        """Turn the classes' weights into probabilities, (q, C); 0, not NaN, without votes."""
-        votes = self.smoothed(masses, smoothing) * odds
+        """Turn the classes' weights into votes, (q, C), in proportion to their probabilities."""
+        return self.smoothed(masses, smoothing) * odds
+
+    def normalized(self, votes: Tensor) -> Tensor:
+        """Turn votes into probabilities, (q, C); 0, not NaN, without votes."""
         return votes / self.totals(votes).clamp_min(torch.finfo(votes.dtype).tiny)
 
     def unknown(self, means: Tensor) -> Tensor:
@@ -160,7 +163,7 @@ class ClassHead(NONAHead):
         masses = self._attend(query, neighbors, targets, excluded, log_prior)
         smoothing = self.share_of_prior(adjustment_scale)
         if not self.n_adjusted or adjustment_scale is None:
-            return self.probabilities(masses, smoothing)
+            return self.normalized(self.votes(masses, smoothing))
         attenuation = 1.0 if self.training else self.attenuation_of(query, neighbors, excluded)
         odds = self.odds(self.adjustments(query), attenuation)
-        return self.probabilities(masses, smoothing, odds)
+        return self.normalized(self.votes(masses, smoothing, odds))

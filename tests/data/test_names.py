@@ -311,7 +311,6 @@ def series(library, values):
         pd.Series([1.0]),
         pd.Series([1.0], name=7),
         pd.DataFrame([[1.0, 2.0]]),
-        pd.DataFrame([[1.0, 2.0]], columns=pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])),
         pl.Series([1.0]),
         None,
     ],
@@ -320,6 +319,33 @@ def series(library, values):
 def test_targets_that_have_no_names_of_their_own(y):
     assert target_names_of(y) is None
     assert Names.of(np.zeros((1, 1)), y) == Names(None, None)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [0, 1],
+        [1, 0],
+        [7, 8],
+        [0.5, 1.5],
+        pd.MultiIndex.from_tuples([("a", 1), ("a", 2)]),
+        pd.to_datetime(["2020-01-01", "2020-01-02"]),
+    ],
+    ids=str,
+)
+def test_targets_in_another_order_are_the_same_whatever_their_labels(data, columns):
+    X, y, queries = data
+    both = pd.DataFrame(np.stack([y, -y], axis=1), columns=columns)
+    reg = nona().fit(X, both)
+    assert reg.score(X, both.iloc[:, ::-1]) == reg.score(X, both) == reg.score(X, both.to_numpy())
+    reg.add_neighbors(queries[:1], both.iloc[:1, ::-1])
+    np.testing.assert_array_equal(reg.bank_.targets[-1], [y[0], -y[0]])
+    alike = nona().fit(X, both, X_val=X[:9], y_val=both.iloc[:9, ::-1])
+    expected = nona().fit(X, both, X_val=X[:9], y_val=both.iloc[:9])
+    np.testing.assert_array_equal(alike.predict(queries), expected.predict(queries))
+    if columns is not None and list(both.columns) != [0, 1]:
+        with pytest.raises(ValueError, match="y must have the columns"):
+            reg.score(X, both.set_axis(["price", "rent"], axis=1))
 
 
 def test_displays_are_labelled_with_the_names_of_the_target_and_the_features(data):

@@ -191,6 +191,13 @@ def test_structured_arrays_are_refused(estimator, array):
         model.fit(array, np.arange(30) % 2)
 
 
+@pytest.mark.parametrize("estimator", [CLASSIFIER, REGRESSOR], ids=lambda e: type(e).__name__)
+def test_columns_of_structs_are_refused(estimator):
+    structs = pl.Series([{"event": i % 2, "time": float(i)} for i in range(30)])
+    with pytest.raises(ValueError, match=r"y must not be a column of structs, .* y\['time'\]"):
+        clone(estimator).fit(X, structs)
+
+
 @pytest.mark.parametrize(
     "y", [{1, 2}, (each for each in (1, 2)), {"a": [1]}, "ab"], ids=lambda y: type(y).__name__
 )
@@ -230,6 +237,7 @@ ORDERED = {
     "one column": pd.DataFrame({"y": pd.Categorical(LEVELS, ORDER, ordered=True)})["y"],
     "polars": pl.Series(LEVELS.tolist(), dtype=pl.Enum(ORDER)),
     "Arrow": dictionary(LEVELS, ordered=True),
+    "Arrow, not chunked": dictionary(LEVELS, ordered=True).combine_chunks(),
     "Arrow in pandas": arrow_series(LEVELS, ordered=True),
 }
 

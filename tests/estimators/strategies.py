@@ -430,6 +430,8 @@ def contradictory(given):
         names.add("hidden_layer_sizes")
     if "weighting" in given and make_weighting(given["weighting"]).n_neighbors is not None:
         names.add("n_neighbors")
+    if "feature_extractor" in given:
+        names.add("trend")
     if not isinstance(given.get("n_neighbors"), Integral):
         names.add("algorithm")  # trees find a number of rows
     return names

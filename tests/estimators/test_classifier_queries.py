@@ -867,7 +867,7 @@ def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
     added = table.filter(like="contribution")[table["neighbor"] == "network"].to_numpy()[0]
     table = table[:6]
     np.testing.assert_array_equal(display.weights, table["weight"])
-    assert display.network == dict(zip(KINDS, added, strict=True))
+    assert display.added["network"] == dict(zip(KINDS, added, strict=True))
     assert display.names.tolist() == table["neighbor"].tolist()
     assert display.targets.tolist() == table["target"].tolist()
     assert display.prediction == model.predict(query)[0]
@@ -909,7 +909,7 @@ def test_one_of_several_outputs_is_drawn(all_fitted, animals, ax, output):
     )
     table = model.explain(query, 10)
     added = table.filter(like="contribution_long")[table["neighbor"] == "network"]
-    assert [*display.network.values()] == added.to_numpy()[0].tolist()
+    assert [*display.added["network"].values()] == added.to_numpy()[0].tolist()
     table = table[~table["neighbor"].isin(["network", "others"])]
     assert display.targets.tolist() == table["target_long"].tolist()
     assert display.prediction == model.predict(query)[0, 1]

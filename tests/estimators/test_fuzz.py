@@ -71,6 +71,7 @@ REFUSALS = re.compile(
     r"|validation_fraction=\S+ of n_(samples|groups)=\d+ leaves fewer than 2 training"
     r"|micro_batch_size=1 leaves no"
     r"|hidden_layer_sizes must not be None without"
+    r"|trend must be None with a feature_extractor"
     r"|adjust must be False with hidden_layer_sizes=None"
     r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
     r"|algorithm='(kd|ball)_tree' needs"

@@ -83,7 +83,7 @@ TRENDS = [{"trend": "kernel"}, {"trend": make_pipeline(TableEncoder(), Ridge())}
 OF_CLASSIFIERS = [{"class_weight": "balanced"}, {"loss": ASSoftmax(margin=0.2)}]
 OTHERS = [
     *(NONARegressor(**QUICK | each) for each in SETTINGS_OF_NONA + TRENDS),
-    *(NONAClassifier(**QUICK | each) for each in SETTINGS_OF_NONA + OF_CLASSIFIERS),
+    *(NONAClassifier(**QUICK | each) for each in SETTINGS_OF_NONA + OF_CLASSIFIERS + TRENDS[:1]),
     *(SoftStepKNeighborsRegressor(max_iter=2, **each) for each in SETTINGS_OF_SOFTSTEP),
     *(
         SoftStepKNeighborsClassifier(max_iter=2, **each)

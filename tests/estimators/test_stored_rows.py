@@ -95,6 +95,9 @@ def test_rows_without_names_are_told_by_their_features(rows, model):
             "X[1] has the features of the stored row 5" in told(fitted.explain, array[[70, 5]])[0]
         )
         assert told(fitted.explain, array[60:]) == []
+        named = pd.DataFrame(array[5:6], index=["house"])  # where the bank's rows have no names
+        if not hasattr(fitted, "feature_names_in_"):
+            assert "'house' has the features of the stored row 5" in told(fitted.explain, named)[0]
 
 
 def test_other_rows_are_not_told(rows, model):

@@ -257,10 +257,11 @@ def test_of_fewer_than_50_rows_all_predictions_stay_credible(n_rows, expected):
     assert head.credibility == (expected,)
 
 
-def test_validation_rows_are_predicted_from_what_is_before_their_limits():
+@pytest.mark.parametrize("trend", [None, "kernel"])
+def test_validation_rows_are_predicted_from_what_is_before_their_limits(trend):
     """Rows between its limit and a validation row are of its block, and are no neighbours."""
     times = RNG.permutation(N)
-    reg = NONARegressor(**QUICK | {"n_estimators": 1}, max_iter=2)
+    reg = NONARegressor(**QUICK | {"n_estimators": 1}, max_iter=2, trend=trend)
     reg.fit(X, X[:, 0] + NOISE, times=times)
     rows = np.flatnonzero(times > N - 10)
     split = Split(np.arange(0), rows, np.full(len(rows), float(N // 2)))

@@ -707,7 +707,7 @@ PICTURES = {
     "votes": NeighborsDisplay(
         *(np.array([0.7, 0.3]), np.array(["x", "y"]), ["a", "b"], "x"),
         probabilities={"x": 0.65, "y": 0.35},
-        network={"x": -0.05, "y": 0.05},
+        added={"network": {"x": -0.05, "y": 0.05}},
     ),
     "embedding": EmbeddingDisplay(HELD, PREDICTED),
     "classes": EmbeddingDisplay(HELD, PREDICTED, classes=np.array([1.0, 2.0, 3.0])),

@@ -121,6 +121,10 @@ EACH = {
     "outputs": (NONARegressor(**QUICK), np.stack([Y, -Y], axis=1)),
     "as in the papers": (NONARegressor(adjust=False, **QUICK), Y),
     "trend": (NONARegressor(trend="kernel", **QUICK), np.stack([Y, -Y], axis=1)),
+    "trend of classes": (
+        NONAClassifier(trend="kernel", n_estimators=2, max_iter=2, random_state=0),
+        np.stack([Y > 100, Y // 100], axis=1).astype(int),
+    ),
     "soft classes": (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
 }
 ON_RANKS = {"step": "s1", "on": "rank"}
@@ -157,7 +161,9 @@ def test_the_file_of_a_classifier_agrees(tmp_path):
 
 
 @pytest.mark.slow  # five seconds each
-@pytest.mark.parametrize("name", ["several", "soft", "as in the papers", "trend"])
+@pytest.mark.parametrize(
+    "name", ["several", "soft", "as in the papers", "trend", "trend of classes"]
+)
 def test_each_file_agrees(name, tmp_path):
     assert_agrees(fitted(*EACH[name]), tmp_path, QUERIES[:1], QUERIES)
 

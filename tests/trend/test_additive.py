@@ -219,7 +219,7 @@ def test_rows_that_are_removed_or_added_change_no_other_value():
     np.testing.assert_array_equal(more.of_rows(np.array([300, 301])), trend(rows))
     for each in (left, more):
         np.testing.assert_array_equal(values(each, NEW), values(trend, NEW))
-    assert not more.moves(np.array([300, 301]), rows).any()
+    np.testing.assert_array_equal(more.moved(np.array([300, 301]), rows), more(rows))
 
 
 def test_the_residuals_that_are_kept_depend_on_what_they_tell():

@@ -156,6 +156,12 @@ def test_a_query_has_the_trend_of_earlier_rows():
         np.testing.assert_allclose(value, CENTER + UNIT * expected, atol=1e-8)
 
 
+def test_a_row_with_a_limit_has_the_trend_of_rows_before_it():
+    found, limits = trend(times=TIMES), torch.tensor([2.0, 4.0, 7.0])
+    expected = found.from_earlier(torch.tensor(X[:3], dtype=torch.float32), limits).numpy()
+    np.testing.assert_allclose(found.of_rows(IDS[:3], limits), expected)
+
+
 def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
     """The others have the values of the function, which does not know their targets."""
     monkeypatch.setattr(kernel_trend, "MAX_ROWS", 25)
@@ -168,9 +174,9 @@ def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
 
 
 def test_values_move_with_features():
-    """From those of the function at the rows, which have a closed form."""
+    """From those of other rows, as the function does, whose values there have a closed form."""
     found, other = trend(), X[::-1].astype(np.float32)
-    moved = found.moves(IDS, torch.tensor(other.copy())).numpy()
+    moved = found.moved(IDS, torch.tensor(other.copy())).numpy() - found.of_rows(IDS)
     np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)
 
 

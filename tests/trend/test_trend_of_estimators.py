@@ -264,3 +264,13 @@ def test_weights_of_left_out_rows_need_no_solution(fitted, monkeypatch):
 
     monkeypatch.setattr(type(fitted.bank_.trend), "residuals_without", fail)
     assert fitted.neighbor_weights(None).shape == (150, 150)
+
+
+def test_beside_a_trend_two_networks_wait_for_three_epochs():
+    model = nona(n_estimators="auto", max_iter=200).fit(X, Y)
+    assert model.n_estimators_ == 2
+    for network in range(2):
+        epochs = [epoch for epoch in model.history_ if epoch["estimator"] == network]
+        (kept,) = (epoch["epoch"] for epoch in epochs if "kept" in epoch)
+        assert epochs[-1]["stopped"] == "no change"
+        assert epochs[-1]["epoch"] - kept == 3

@@ -45,8 +45,9 @@ class NeighborsDisplay(Display):
         Name of the target.
     probabilities : dict, optional
         For classes: the probability of each label. None: targets are numbers.
-    network : dict, optional
-        For classes: what the network itself adds to the probability of each label. None: nothing.
+    added : dict, optional
+        For classes: what the network itself, and a trend beside it, add to the probability of
+        each label, by the names of their lines in :meth:`explain`. None: nothing.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class NeighborsDisplay(Display):
     adjusted_targets: np.ndarray | None = None
     target_name: str = "target"
     probabilities: dict | None = None
-    network: dict | None = None
+    added: dict[str, dict] | None = None
 
     @classmethod
     def from_estimator(
@@ -184,9 +185,11 @@ class NeighborsDisplay(Display):
         named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # as many as have room
         ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
         ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest is on top
-        if self.network is not None:
-            ax.set_yticks([*named, n_rows], [*ax.get_yticklabels(), "network"], fontsize="small")
-            ax.set_ylim(n_rows + 0.6, -0.6)
+        if self.added:
+            places = range(n_rows, n_rows + len(self.added))
+            labels = [*ax.get_yticklabels(), *self.added]
+            ax.set_yticks([*named, *places], labels, fontsize="small")
+            ax.set_ylim(places[-1] + 0.6, -0.6)
         if self.probabilities is None:
             self._write_contributions(ax, named)
         ax.set_title(self._title())
@@ -217,32 +220,35 @@ class NeighborsDisplay(Display):
         colors = dict(zip(labels, class_colors(len(labels)), strict=True))
         own = [colors[label] for label in self.targets]
         ax.barh(np.arange(len(self.weights)), self.weights, **{"color": own, **bars})
-        if self.network is not None:
-            self._draw_network(ax, [*colors.values()], bars)
+        if self.added:
+            self._draw_added(ax, [*colors.values()], bars)
         notes = [("predicted", self.prediction), ("true", self.y_true)]
         drawn = self._legend_labels()
         for label in drawn:
             texts = [f"{label}: {self.probabilities.get(label, 0):.0%}"]
             texts += [note for note, which in notes if label == which]
             ax.barh(0, 0, color=colors.get(label, "white"), label=", ".join(texts))
-        ax.set(xlabel="weight, or what the network adds", ylabel="neighbour")
+        beside = " and ".join(self.added or ["network"])
+        verb = "add" if " and " in beside else "adds"
+        ax.set(xlabel=f"weight, or what the {beside} {verb}", ylabel="neighbour")
         legend_beside(ax, len(drawn), self.target_name)  # inside, it would cover bars
 
-    def _draw_network(self, ax, colors, bars):
-        """A bar under the neighbours: classes side by side, those that lose to the left of 0."""
-        added, place = np.array([*self.network.values()]), np.full(len(colors), len(self.weights))
-        for sign in (1, -1):
-            lengths = np.maximum(sign * added, 0)
-            starts = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
-            ax.barh(place, sign * lengths, left=sign * starts, **{"color": colors, **bars})
+    def _draw_added(self, ax, colors, bars):
+        """Bars under the neighbours: classes side by side, those that lose to the left of 0."""
+        for place, added in enumerate(self.added.values(), len(self.weights)):
+            for sign in (1, -1):
+                lengths = np.maximum(sign * np.array([*added.values()]), 0)
+                starts = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
+                own = {"left": sign * starts, "color": colors, **bars}
+                ax.barh(np.full(len(colors), place), sign * lengths, **own)
         ax.axvline(0, color="0.2", linewidth=0.8)
 
     def _legend_labels(self):
         """The classes that are drawn, predicted or true, the most probable first."""
         shown = dict.fromkeys([*self.targets, self.prediction])
-        added = self.network or {}
-        longest = max(self.weights.max(), *map(abs, added.values()), 0)
-        shown |= dict.fromkeys(c for c in added if abs(added[c]) > LEAST_SHOWN * longest)
+        added = [pair for each in (self.added or {}).values() for pair in each.items()]
+        longest = max(self.weights.max(), *(abs(size) for _, size in added), 0)
+        shown |= dict.fromkeys(c for c, size in added if abs(size) > LEAST_SHOWN * longest)
         if self.y_true is not None:
             shown[self.y_true] = None
         return sorted(shown, key=lambda label: -self.probabilities.get(label, 0))
@@ -305,11 +311,12 @@ def _class_data(model, X, found, number):
     probabilities = model.predict_proba(X)
     own = probabilities[number] if targets.several else probabilities
     labels = classes.tolist()
-    network = found.contributions[found.weights == 0, columns]  # one line, or none
+    beside = found.weights == 0
+    lines = zip(found.names[beside], found.contributions[beside, columns], strict=True)
     return {
         "targets": classes[found.targets[found.of_rows, columns].argmax(axis=1)],
         "probabilities": dict(zip(labels, own[0], strict=True)),
-        "network": dict(zip(labels, network[0], strict=True)) if len(network) else None,
+        "added": {str(name): dict(zip(labels, each, strict=True)) for name, each in lines},
     }
 
 

@@ -1,0 +1,162 @@
+"""A trend of classes: kernel ridge regression, calibrated to logarithms of probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy.linalg import block_diag
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor, nn
+
+from .._utils.chunks import spans_of
+from .._utils.storable import storable
+from .._utils.threads import cached_property, one_blas_thread
+from .kernel import LeftOut
+from .kernel_trend import KernelTrend
+
+INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the calibration
+PEAKS_OF_CLASSES = (0.0,)  # others raise the log loss of most tables
+
+
+class LogProbabilities(nn.Module):
+    """``log softmax(values slopes + intercepts)`` of each output, in float64.
+
+    (n, C) -> (n, C), where C are the classes of all outputs side by side.
+
+    Parameters
+    ----------
+    slopes : Tensor of shape (C, C)
+        The slope of each class's logit (columns) by each value (rows).
+    intercepts : Tensor of shape (C,)
+        The logits of values of 0.
+    sizes : tuple of int
+        Number of classes of each output.
+    """
+
+    slopes: Tensor
+    intercepts: Tensor
+
+    def __init__(self, slopes: Tensor, intercepts: Tensor, sizes: tuple[int, ...]):
+        super().__init__()
+        self.register_buffer("slopes", slopes)
+        self.register_buffer("intercepts", intercepts)
+        self.sizes = sizes
+
+    def forward(self, values: Tensor) -> Tensor:
+        blocks = (values @ self.slopes + self.intercepts).split(self.sizes, dim=1)
+        return torch.cat([logits.log_softmax(dim=1) for logits in blocks], dim=1)
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class ClassTrend:
+    """Logarithms of the probabilities of classes, as a function of the features.
+
+    A :class:`~nona_sklearn._trend.kernel_trend.KernelTrend` of one-hot rows has a value for each
+    class. A logistic regression on the values at the training rows, each of the function that is
+    fitted to other rows, turns them into probabilities. The result at one of its own rows is of
+    such a value, too.
+
+    Parameters
+    ----------
+    trend : KernelTrend
+        The function whose values are calibrated.
+    slopes : ndarray of shape (C, C)
+        Slopes of the logits by the values; 0 between different outputs.
+    intercepts : ndarray of shape (C,)
+        The logits of values of 0.
+    sizes : tuple of int
+        Number of classes of each output.
+    """
+
+    trend: KernelTrend
+    slopes: np.ndarray
+    intercepts: np.ndarray
+    sizes: tuple[int, ...]
+
+    takes_table: ClassVar[bool] = False
+    is_data: ClassVar[bool] = True
+    is_solved: ClassVar[bool] = True
+    leaves_out_single_rows: ClassVar[bool] = False  # votes have no residuals
+
+    @classmethod
+    def fit(
+        cls, ids: np.ndarray, X: np.ndarray, y: np.ndarray, rows: LeftOut, sizes: tuple[int, ...]
+    ) -> ClassTrend:
+        """Fit the function to one-hot rows `y`, (n, C), and calibrate its left-out values."""
+        center, unit = np.zeros(y.shape[1]), np.ones(y.shape[1])
+        trend = KernelTrend.fit(ids, X, y, rows, center, unit, PEAKS_OF_CLASSES)
+        values = trend.of_rows(ids)
+        each = [_logistic(values[:, own], y[:, own], rows.weights) for own in spans_of(sizes)]
+        slopes, intercepts = zip(*each, strict=True)
+        return cls(trend, block_diag(*slopes), np.concatenate(intercepts), tuple(sizes))
+
+    @cached_property
+    def calibrated(self) -> LogProbabilities:
+        """From values of the function to logarithms of probabilities."""
+        slopes, intercepts = map(torch.from_numpy, (self.slopes, self.intercepts))
+        return LogProbabilities(slopes, intercepts, self.sizes)
+
+    @cached_property
+    def function(self) -> nn.Module:
+        """The function of a block of queries."""
+        return nn.Sequential(self.trend.function, self.calibrated)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Values at queries (q, n_features), (q, C) in float64, with gradients."""
+        return self.calibrated.to(X.device)(self.trend(X))
+
+    def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
+        """Values at queries, each of the function fitted to rows before a limit, (q,)."""
+        return self.calibrated.to(X.device)(self.trend.from_earlier(X, limits))
+
+    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+        """Values at some of its rows, (len(ids), C), each fitted to other rows.
+
+        With limits, (len(ids),), it is fitted to rows before the limit.
+        """
+        return self.calibrated.cpu()(torch.from_numpy(self.trend.of_rows(ids, limits))).numpy()
+
+    def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
+        """Values at some of its rows if they had other features, (len(ids), C)."""
+        return self.calibrated.to(X.device)(self.trend.moved(ids, X))
+
+    def residuals_without(
+        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
+    ) -> np.ndarray:
+        """Refuse what predictions of classes do not need."""
+        raise NotImplementedError("classes have no residuals")
+
+    def with_rows(self, ids: np.ndarray, X: Tensor) -> ClassTrend:
+        """With further rows, to which the function is not fitted."""
+        return replace(self, trend=self.trend.with_rows(ids, X))
+
+    def without(self, ids: np.ndarray) -> ClassTrend:
+        """With the same kernel, fitted anew to the rows that are left, and the same calibration.
+
+        So the value at a row that is removed is what it was while the row was left out.
+        """
+        return replace(self, trend=self.trend.without(ids))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is computed from it."""
+        return {field.name: vars(self)[field.name] for field in fields(self)}
+
+
+def _logistic(
+    values: np.ndarray, one_hot: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes (c, c) and intercepts (c,) of a logistic regression of an output's classes."""
+    n_classes = one_hot.shape[1]
+    if n_classes == 1:
+        return np.zeros((1, 1)), np.zeros(1)
+    regression = LogisticRegression(C=INVERSE_PENALTY, max_iter=MAX_ITER)
+    with one_blas_thread():
+        regression.fit(values, one_hot.argmax(axis=1), weights)
+    slopes, intercepts = regression.coef_, regression.intercept_
+    if n_classes == 2:  # the logit of the second class alone
+        slopes, intercepts = (np.concatenate([0 * each, each]) for each in (slopes, intercepts))
+    return slopes.T, intercepts
