@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,8 +80,6 @@ class Architecture:
     """
 
     extractor: FeatureExtractor | None = None
-    #: Whether networks learn what a trend leaves, rather than the targets beside it.
-    learns_residuals: ClassVar[bool] = False
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -532,7 +530,6 @@ class NONAArchitecture(Architecture):
 class SoftStepArchitecture(Architecture):
     """SoftStep k-NN in the space of the features, or in one that is learned."""
 
-    learns_residuals = True
     blend = KEPT
 
     @property

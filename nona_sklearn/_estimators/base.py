@@ -18,7 +18,7 @@ from .._data.splits import Split
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
-from .._inference.trend_share import fit_by_held_out, fit_by_rows, fit_trust_radius
+from .._inference.trend_share import KEPT, fit_by_held_out, fit_by_rows, fit_trust_radius
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -245,19 +245,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         if bank.trend is None:
             return bank
-        head, architecture = self.network_.head, self._architecture()
-        blend, alone = architecture.blend, architecture.learns_residuals
-        if alone and bank.n_units >= 2:
+        head, blend = self.network_.head, self._architecture().blend
+        if blend is KEPT and bank.n_units >= 2:
             bank = fit_trust_radius(head, bank)
         if validation is not None:
             return fit_by_rows(blend, head, bank, *self._validation_rows(validation))
-        if bank.n_units >= 2 and splits[0].valid is not None:
-            return fit_by_held_out(blend, head, bank, splits)
-        if bank.n_units >= 2 and alone:
+        if blend is KEPT and splits[0].valid is None:
             rows = np.random.RandomState(0).permutation(len(bank))  # some are taken of many
-            leave_out = "itself" if bank.groups is None else "group"
-            return fit_by_held_out(blend, head, bank, [Split(rows, rows)], leave_out)
-        return bank
+            splits = [Split(rows, rows)]
+        if bank.n_units < 2 or splits[0].valid is None:
+            return bank
+        return fit_by_held_out(blend, head, bank, splits)
 
     def _validation_rows(self, validation):
         """A validation set embedded, its targets and weights."""

@@ -64,9 +64,10 @@ def fit_by_held_out(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[Split],
-    leave_out: str = "group",
 ) -> NeighborBank:
     """Return a bank with the number of least loss, by the validation rows of the networks."""
+    # What is kept of residuals has to be told by those that are without the row, too.
+    leave_out = "itself" if blend is KEPT and bank.groups is None else "group"
     found = [
         predict_held_out(head, each, splits, leave_out) for each in _without_and_with(blend, bank)
     ]

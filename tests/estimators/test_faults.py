@@ -887,7 +887,7 @@ def test_a_query_of_shards_whose_distances_overflow_is_refused(plane, tmp_path):
     X, _, y, _ = plane
     reg = softstep_knn(softstep_on="similarity").fit(X, y)
     with torch.no_grad():
-        reg.network_.embedding.embedding.log_weight.fill_(np.log(1e30))
+        reg.network_.embedding.log_weight.fill_(np.log(1e30))
     save_shards(reg, tmp_path / "shards", 2)
     with pytest.raises(ValueError, match="overflow"):
         ShardedNeighbors(tmp_path / "shards").predict([[1e9, 1e9]])
@@ -919,7 +919,7 @@ def test_an_embedding_whose_distances_overflow_is_refused(plane):
     X, _, y, _ = plane
     reg = softstep_knn().fit(X, y)
     with torch.no_grad():
-        reg.network_.embedding.embedding.log_weight.fill_(np.log(1e30))
+        reg.network_.embedding.log_weight.fill_(np.log(1e30))
     with pytest.raises(ValueError, match=r"embeddings with entries of .* overflow"):
         reg.predict([[1e9, 1e9]])
     with pytest.raises(ValueError, match="overflow"):
