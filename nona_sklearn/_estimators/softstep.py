@@ -132,7 +132,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         an appraiser adjusts comparable sales. An adjusted target is ``f(query) + kept (y_j -
         f(j))``, where f(j) is that of a function which is fitted to other rows. The share of the
         residuals that is kept is chosen by the validation rows or, without them, by
-        leave-one-out; it is near 0.8 if there are few rows. The neighbourhood is learned for the
+        leave-one-out; it is near 0.7 if there are few rows. The neighbourhood is learned for the
         residuals. Predictions may leave the range of the training targets, but not `bounds`. Far
         from all training rows, f fades. Rows that are added do not change it. There is no trend
         for fewer than 10 rows. None is the paper's estimator, ``weights @ targets``.

@@ -123,14 +123,13 @@ class AdditiveTrend(CrossFittedTrend):
             return None
         with one_blas_thread():
             fits = _cross_fit(design(all_rows[some]), y[some], chosen, parts)
-        found: list[tuple[Any, np.ndarray]] = []
-        for (coefficients, constant), values in fits:
-            function = design.function(coefficients * unit, center + constant * unit)
-            found.append((function, center + values * unit))
-        function = found[-1][0]
-        found[-1] = function, function(all_rows).numpy()
         numbered = [(some[fitted], some[predicted]) for fitted, predicted in parts]
-        return cls.joined(ids, [*numbered, (some, some)], found, rows.times)
+        numbered.append((some, np.arange(len(X))))
+        found = []
+        for (coefficients, constant), (_, predicted) in zip(fits, numbered, strict=True):
+            function = design.function(coefficients * unit, center + constant * unit)
+            found.append((function, function(all_rows[predicted]).numpy()))
+        return cls.joined(ids, numbered, found, rows.times)
 
     @property
     def function(self) -> AdditiveFunction:
@@ -205,8 +204,8 @@ def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _cross_fit(
     X: np.ndarray, y: np.ndarray, rows: LeftOut, parts: Sequence[Part]
-) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray]]:
-    """Coefficients and constant of each part, with its values at others; at last of all rows.
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Coefficients and constants of a regression on the rows of each part, at last on all rows.
 
     Rows that are related are left out together where the penalty is chosen, others one by one,
     which takes one decomposition.
@@ -216,24 +215,22 @@ def _cross_fit(
         folds = [part for part in parts if len(part[0])]
         options = {"cv": folds, "scoring": "neg_mean_squared_error"}
     whole = RidgeCV(PENALTIES * len(X), **options).fit(X, y, rows.weights)
-    mean, found = np.average(y, axis=0, weights=rows.weights), []
+
+    def mean(some: Any) -> np.ndarray:
+        return np.average(y[some], axis=0, weights=rows.weights[some])
+
+    found = []
     for fitted, others in parts:
         if not len(fitted):
-            own = np.average(y[others], axis=0, weights=rows.weights[others])
-            found.append(
-                ((np.zeros((X.shape[1], y.shape[1])), own), np.tile(own, (len(others), 1)))
-            )
+            found.append((np.zeros((X.shape[1], y.shape[1])), mean(others)))
             continue
         ridge = Ridge(whole.alpha_).fit(X[fitted], y[fitted], rows.weights[fitted])
         coefficients, constant = _coefficients(ridge, y)
         if rows.times is None:
             # The mean of the other rows is low where the targets of these are high.
-            constant = (
-                constant + mean - np.average(y[fitted], axis=0, weights=rows.weights[fitted])
-            )
-        found.append(((coefficients, constant), X[others] @ coefficients + constant))
-    coefficients, constant = _coefficients(whole, y)
-    return [*found, ((coefficients, constant), X @ coefficients + constant)]
+            constant = constant + mean(slice(None)) - mean(fitted)
+        found.append((coefficients, constant))
+    return [*found, _coefficients(whole, y)]
 
 
 def _coefficients(ridge: Ridge | RidgeCV, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,7 @@
 """The additive trend, and SoftStep k-NN whose neighbours it adjusts."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from nona_sklearn import SoftStepKNeighborsRegressor
 from nona_sklearn._estimators.architectures import LEAST_OF_TREND
+from nona_sklearn._inference.trend_share import with_numbers
 from nona_sklearn._trend.additive_trend import (
     MAX_BINS,
     MAX_CODES,
@@ -339,6 +342,23 @@ def test_validation_rows_choose_what_is_kept():
     for set_aside in ({}, {"X_val": NEW, "y_val": random.randn(200)}):
         reg = knn(early_stopping=True).fit(X, Y + 3 * noise, **set_aside)
         assert reg.bank_.neighbors.offset.kept < 0.7
+
+
+@pytest.mark.parametrize("set_aside", [True, False])
+def test_what_is_kept_of_residuals_is_that_of_leave_one_out(set_aside):
+    """The kernel leaves the row out of its neighbours' residuals, too, as predictions do."""
+    rows, targets = X[:200], Y[:200] + np.random.RandomState(0).randn(200)
+    reg = knn(trend="kernel", early_stopping=set_aside).fit(rows, targets)
+    (valid,) = reg.validation_indices_ if set_aside else [np.arange(200)]
+    found = []
+    for kept in (0.0, 1.0):
+        changed = copy.deepcopy(reg)
+        changed.bank_ = with_numbers(reg.bank_, kept=kept)
+        found.append(changed.predict(None)[valid])
+    none, whole = found
+    best = (whole - none) @ (targets[valid] - none) / np.square(whole - none).sum()
+    expected = np.clip((100 * 0.7 + len(valid) * best) / (100 + len(valid)), 0, 1)
+    assert reg.bank_.neighbors.offset.kept == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("trend", ["additive", "kernel", Ridge()])
