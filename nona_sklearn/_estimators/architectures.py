@@ -66,7 +66,8 @@ SOFTSTEP_OPTIONS = {"step", "params", "on"}
 FURTHER_ROWS = 2
 #: Trends of the encoded features, by their names.
 TRENDS: dict[str, Any] = {"additive": AdditiveTrend, "kernel": KernelTrend}
-LEAST_OF_TREND = 10  # rows, in SoftStep k-NN
+LEAST_OF_TREND = 10  # rows, of SoftStep k-NN and of trend='auto'
+MOST_OF_TREND = 2**10  # encoded columns with trend='auto': distances take as long as training
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
@@ -91,8 +92,9 @@ class Architecture:
     def validate(self) -> None:
         """Validate the parameters of parameters, and what they mean together."""
         check_algorithm(self.estimator.algorithm, self.estimator.similarity)
-        if self.trend is not None and not isinstance(self.trend, str):
-            check_model(self.trend)
+        trend = getattr(self.estimator, "trend", None)
+        if trend is not None and not isinstance(trend, str):
+            check_model(trend)
         if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
             loss.validate()
         if self.extractor is not None:
@@ -116,6 +118,9 @@ class Architecture:
     def trend(self) -> Any:
         """The parameter of a trend; None of an estimator without one."""
         return getattr(self.estimator, "trend", None)
+
+    def choose_trend(self, data: TrainingData) -> None:
+        """Choose what trend='auto' means for these rows."""
 
     @property
     def blend(self) -> Blend:
@@ -308,6 +313,26 @@ class NONAArchitecture(Architecture):
         super().__init__(estimator)
         self.extractor = FeatureExtractor.of(estimator.feature_extractor)
 
+    @property
+    def trend(self):
+        """The trend that was chosen for the rows of the present fit, or of the last one."""
+        return self.estimator.trend_
+
+    def choose_trend(self, data):
+        trend = self.estimator.trend
+        is_automatic = isinstance(trend, str) and trend == "auto"
+        self.estimator.trend_ = self._automatic_trend(data) if is_automatic else trend
+
+    def _automatic_trend(self, data: TrainingData) -> str | None:
+        """What trend='auto' means: 'kernel' for most tables."""
+        if self.extractor is not None or not self.adjusts:
+            return None
+        is_wide_sparse = isinstance(self.estimator.features_, SparseEncoder)
+        X: Any = data.sample.X
+        n_rows, n_columns = X.shape
+        suits = n_rows >= LEAST_OF_TREND and n_columns <= MOST_OF_TREND and not is_wide_sparse
+        return "kernel" if suits else None
+
     def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")
         if value != "auto":
@@ -317,9 +342,11 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
-        if self.trend is not None and self.extractor is not None:
+        trend = self.estimator.trend
+        is_automatic = isinstance(trend, str) and trend == "auto"
+        if self.extractor is not None and not (trend is None or is_automatic):
             raise ValueError(
-                f"trend must be None with a feature_extractor, got {self.trend!r}: it is a "
+                f"trend must be 'auto' or None with a feature_extractor, got {trend!r}: it is a "
                 "function of the columns of a table"
             )
         if self.estimator.hidden_layer_sizes is None:

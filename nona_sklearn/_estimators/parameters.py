@@ -97,10 +97,10 @@ NONA_CONSTRAINTS: dict = {
     "callbacks": [list, tuple, None],
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
-    "trend": [StrOptions({"kernel"}), None],
+    "trend": [StrOptions({"auto", "kernel"}), None],
 }
 MODEL_OR_NONE = HasMethods(["fit", "predict", "get_params"]), None
-TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"kernel"}), *MODEL_OR_NONE]}
+TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"auto", "kernel"}), *MODEL_OR_NONE]}
 ANY_TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"additive", "kernel"}), *MODEL_OR_NONE]}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,

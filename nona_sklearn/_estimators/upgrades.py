@@ -25,6 +25,7 @@ def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
     options = {new: parameters[old] for old, new in OF_EXTRACTOR.items() if old in parameters}
     new = upgrade_softstep({k: v for k, v in parameters.items() if k not in OF_EXTRACTOR})
     new.setdefault("n_neighbors", None)  # of 0.2.0, which had none
+    new.setdefault("trend", None)  # of the same
     if options and new.get("feature_extractor") is not None:
         new["feature_extractor"] = FeatureExtractor(new["feature_extractor"], **options)
     if not parameters.get("learn_temperature", True) and new.get("weighting") == "softmax":
