@@ -792,7 +792,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -----
         Without row j, a network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where
         y_j is the adjusted target, if the other rows share its weight in proportion. The scale of
-        a step, and the fading of adjustments far from the bank, are kept fixed. With `n_neighbors`
+        a step, the fading of adjustments far from the bank, and a `trend` are kept fixed. With `n_neighbors`
         and the weightings 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' and
         'preconditioned', other rows replace the row, so its queries are predicted again without
         it. The time grows with the number k of contributing rows, up to k predictions.

@@ -104,7 +104,8 @@ def test_columns_and_shrinkage_sum_to_the_adjustment(fitted, flats):
 
 def test_columns_move_a_target_by_the_difference_of_the_networks_predictions(flats):
     X, y, queries = flats
-    reg = NONARegressor(max_iter=8, n_estimators=1, n_neighbors=5, random_state=0).fit(X, y)
+    params = {"max_iter": 8, "n_estimators": 1, "n_neighbors": 5, "random_state": 0}
+    reg = NONARegressor(trend=None, **params).fit(X, y)
     head = reg.network_.head
     head.shrinkage, head.credibility, head.bounds = 0.0, (1.0,), None
     found = reg.attribute_adjustments(queries, X)
@@ -193,7 +194,7 @@ def test_columns_explain_all_of_what_several_networks_adjust(flats):
     X, y, queries = flats
     Y = np.column_stack([y, 1000 - X.area])
     params = {"max_iter": 2, "hidden_layer_sizes": (16,), "n_neighbors": 20}
-    reg = NONARegressor(n_estimators=2, random_state=0, **params).fit(X, Y)
+    reg = NONARegressor(n_estimators=2, random_state=0, trend=None, **params).fit(X, Y)
     for head in reg.network_.head.heads:
         head.shrinkage, head.credibility, head.bounds = 0.0, (1.0, 1.0), None
     found = reg.attribute_adjustments(queries, X)

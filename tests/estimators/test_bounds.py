@@ -87,9 +87,32 @@ def test_answers_are_inside(reg):
     np.testing.assert_allclose(sums, mean, rtol=0, atol=1e-12)
 
 
-def test_the_mean_is_the_definition_s(reg):
+@pytest.mark.parametrize("params", WAYS, ids=str)
+def test_the_mean_is_the_definition_s(params):
+    """Of networks alone, which the definition has; with a trend see the next test."""
+    reg = nona(bounds="unit", trend=None, **params).fit(X, Y)
     _, evaluation = evaluate(reg, QUERIES)
     np.testing.assert_allclose(evaluation.attend(), reg.predict(QUERIES), rtol=0, atol=1e-5)
+
+
+def test_bounds_hold_for_each_target_that_a_trend_adjusts(reg):
+    """sum_j w_j clip((1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j))))."""
+    z, bank = reg.embed(QUERIES).embeddings, reg.bank_
+    unit, offset = float(bank.neighbors.adjustment_scale), bank.neighbors.offset
+    f, residuals = bank.trend_of(reg.embed(QUERIES)).numpy(), Y - offset.values.numpy()[:, 0]
+    parts, expected = reg.network_.head.split_by_head(z, bank.embeddings), 0
+    for head, own, theirs in parts:
+        weights = head.neighbor_weights(own, theirs).double().numpy()
+        weights /= weights.sum(axis=1, keepdims=True)
+        g_own, g = (unit * head.adjustments(each).double().numpy() for each in (own, theirs))
+        near = torch.cdist(head.metric_part(own), head.metric_part(theirs)).amin(1, True)
+        trusted = head.attenuation(near.double()).numpy()
+        adjusted = Y - head.shrinkage * (Y - g[:, 0] - np.array(head.mean_residual or 0))
+        adjusted = adjusted + trusted * (g_own - g.T)
+        of_trend = f + 0.2 * residuals
+        adjusted = (1 - offset.share) * adjusted + offset.share * of_trend
+        expected = expected + (weights * adjusted.clip(0, 1)).sum(axis=1) / len(parts)
+    np.testing.assert_allclose(reg.predict(QUERIES), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

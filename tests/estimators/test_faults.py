@@ -683,16 +683,20 @@ def test_calibration_on_the_bank_does_not_depend_on_the_order_of_its_rows(plane)
     reg = nona(early_stopping=False).fit(X, y)
     before, bank = reg.calibration_, reg.bank_
     order = np.random.default_rng(0).permutation(len(y))
-    reg.bank_ = NeighborBank(bank.neighbors[torch.from_numpy(order)])
+    reg.bank_ = bank.in_order(order)
     after = reg.calibrate().calibration_
     assert after.power == before.power
     np.testing.assert_allclose(after.noise, before.noise, rtol=1e-6)
 
 
 def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
-    """One network: the errors are those of its validation rows, each without itself."""
+    """One network: the errors are those of its validation rows, each without itself.
+
+    A trend at the neighbours is without the row in predictions of it alone.
+    """
     X, _, y, _ = plane
-    reg = nona(n_neighbors=10).fit(X, y)  # which the validation rows do not choose
+    # The validation rows do not choose the number of neighbours.
+    reg = nona(n_neighbors=10, trend=None).fit(X, y)
     [valid], bank, head = reg.validation_indices_, reg.bank_, reg.network_.head
     rows = np.sort(valid)
     residual = torch.from_numpy((y - reg.predict(None))[rows])

@@ -241,10 +241,12 @@ def test_contributions_sum_to_predictions(reg):
 def test_a_definition_of_predictions(reg):
     """With shrinkage: sum_j w_j (y_j + g(q) - g(j) - s (y_j - g(j) - mean residual)).
 
-    Of that a share, the credibility; the rest is the mean.
+    A share a of it is the trend's, f(q) + 0.2 sum_j w_j (y_j - f(j)). Of that a share, the
+    credibility; the rest is the mean.
     """
     X, y = data(NONARegressor, n_outputs=2)
     z, expected = torch.from_numpy(reg.embed(X).embeddings.numpy()), 0
+    offset, f = reg.bank_.neighbors.offset, reg.bank_.trend_of(reg.embed(X)).numpy()
     unit = reg.bank_.neighbors.adjustment_scale.numpy()
     parts = reg.network_.head.split_by_head(z, reg.bank_.embeddings)
     for head, own, theirs in parts:
@@ -254,6 +256,8 @@ def test_a_definition_of_predictions(reg):
         shrunk = head.shrinkage * (residuals - np.array(head.mean_residual))
         share, mean = np.array(head.credibility), np.array(head.mean_target)
         own_mean = weights @ (residuals - shrunk) + g_own
+        of_trend = f + 0.2 * weights @ (y - offset.values.numpy())
+        own_mean = (1 - offset.share) * own_mean + offset.share * of_trend
         expected = expected + (share * own_mean + (1 - share) * mean) / len(parts)
     np.testing.assert_allclose(reg.predict(X), expected, rtol=1e-5, atol=1e-5)
 

@@ -130,7 +130,7 @@ def test_what_max_iter_ends_stays_as_it_is(attempts):
 @pytest.mark.parametrize("weights", [None, RNG.uniform(0.5, 2, 60)], ids=["equal", "weights"])
 def test_what_stays_in_vain_predicts_the_mean(weights, attempts):
     attempts(1.5, 1.2)
-    reg = NONARegressor(**QUICK).fit(X, Y, sample_weight=weights)
+    reg = NONARegressor(**QUICK, trend=None).fit(X, Y, sample_weight=weights)
     assert in_vain(reg) == [True]
     mean = np.average(Y, weights=weights)
     # Embeddings are in float32, weights in float64.
@@ -141,10 +141,21 @@ def test_what_stays_in_vain_predicts_the_mean(weights, attempts):
 
 
 @IN_VAIN
+def test_a_trend_keeps_its_share_beside_a_mean(attempts):
+    """(1 - a) mean + a (f(q) + 0.2 sum_j (y_j - f(j)) / n)."""
+    attempts(1.5, 1.2)
+    reg = NONARegressor(**QUICK).fit(X, Y)
+    offset, f = reg.bank_.neighbors.offset, reg.bank_.trend_of(reg.embed(QUERIES)).numpy()[:, 0]
+    of_trend = f + 0.2 * (Y - offset.values.numpy()[:, 0]).mean()
+    expected = (1 - offset.share) * Y.mean() + offset.share * of_trend
+    np.testing.assert_allclose(reg.predict(QUERIES), expected, rtol=1e-6)
+
+
+@IN_VAIN
 def test_what_stays_in_vain_predicts_frequencies(attempts):
     attempts(1.5, 1.2)
     y = np.array(["a", "b", "b"])[RNG.integers(3, size=60)]
-    clf = NONAClassifier(**QUICK).fit(X, y)
+    clf = NONAClassifier(**QUICK, trend=None).fit(X, y)
     frequencies = [(y == c).mean() for c in clf.classes_]
     np.testing.assert_allclose(clf.predict_proba(QUERIES), np.tile(frequencies, (6, 1)), rtol=1e-6)
 
@@ -153,7 +164,7 @@ def test_what_stays_in_vain_predicts_frequencies(attempts):
 @IN_VAIN
 def test_all_rows_are_behind_a_mean(attempts):
     attempts(1.5, 1.2)
-    reg = NONARegressor(**QUICK).fit(X, Y)
+    reg = NONARegressor(**QUICK, trend=None).fit(X, Y)
     weights = reg.neighbor_weights(QUERIES).toarray()
     np.testing.assert_allclose(weights, 1 / 60)
     others = reg.explain(QUERIES[:1], n_neighbors=5)
