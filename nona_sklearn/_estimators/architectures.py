@@ -346,7 +346,7 @@ class NONAArchitecture(Architecture):
         is_automatic = isinstance(trend, str) and trend == "auto"
         if self.extractor is not None and not (trend is None or is_automatic):
             raise ValueError(
-                f"trend must be 'auto' or None with a feature_extractor, got {trend!r}: it is a "
+                f"trend must be None with a feature_extractor, got {trend!r}: it is a "
                 "function of the columns of a table"
             )
         if self.estimator.hidden_layer_sizes is None:

@@ -147,7 +147,7 @@ class Evaluation:
 
     def without_trend(self) -> Evaluation:
         """The same by the networks alone."""
-        neighbors, found = self.neighbors.with_offset(None), self.search()
+        neighbors, found = self.neighbors.without_offset(), self.search()
         return replace(self, neighbors=neighbors, candidates=found, offset=None, left_out=None)
 
     def plain_mean(self) -> Tensor:

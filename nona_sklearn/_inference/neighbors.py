@@ -181,6 +181,10 @@ class Neighbors:
         vars(others)["cache"] = self.cache
         return others
 
+    def without_offset(self) -> Neighbors:
+        """The same neighbours without a trend."""
+        return self.with_offset(None)
+
     def after(self, limits: Tensor | None) -> Exclusion | None:
         """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""
         if self.times is None or limits is None or len(limits) == 0:

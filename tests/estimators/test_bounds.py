@@ -107,8 +107,8 @@ def test_bounds_hold_for_each_target_that_a_trend_adjusts(reg):
         g_own, g = (unit * head.adjustments(each).double().numpy() for each in (own, theirs))
         near = torch.cdist(head.metric_part(own), head.metric_part(theirs)).amin(1, True)
         trusted = head.attenuation(near.double()).numpy()
-        adjusted = Y - head.shrinkage * (Y - g[:, 0] - np.array(head.mean_residual or 0))
-        adjusted = adjusted + trusted * (g_own - g.T)
+        shrunk = head.shrinkage * (Y - g[:, 0] - np.array(head.mean_residual or 0))
+        adjusted = Y + trusted * (g_own - g.T - shrunk)
         of_trend = f + 0.2 * residuals
         adjusted = (1 - offset.share) * adjusted + offset.share * of_trend
         expected = expected + (weights * adjusted.clip(0, 1)).sum(axis=1) / len(parts)
