@@ -105,7 +105,7 @@ def counterfactuals(
     >>> found[["row", "prediction", "petal length", "petal width"]]
                   row prediction  petal length  petal width
     0           query          2           5.1          1.8
-    1  counterfactual          1           4.9          1.5
+    1  counterfactual          1           5.1          1.5
     2              72       None           4.9          1.5
     """
     model = unwrap(model).snapshot()
