@@ -156,6 +156,7 @@ class ShardedNeighbors:
         fails is repeated.
     allow_partial : bool, default=False
         Whether to ignore shards that are missing or damaged; ``missing_shards_`` then lists them.
+        A trend, which the estimator's file holds, stays fitted to their rows.
     **external : object
         Parameters that a file cannot contain: see :func:`load`.
 

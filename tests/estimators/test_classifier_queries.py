@@ -87,6 +87,7 @@ def both(y, X):
 
 MODELS = {
     "adjusted": nona(n_estimators=2),
+    "networks": nona(n_estimators=2, trend=None),
     "plain": nona(n_estimators=2, adjust=False),
     "step": nona(n_estimators=2, softstep="s1"),
     "knn": knn(),
@@ -95,7 +96,7 @@ MODELS = {
     "knn outputs": knn(),
 }
 PLAIN = ["plain", "plain knn"]
-WITHOUT_STEP = ["adjusted", "plain", "outputs"]
+WITHOUT_STEP = ["adjusted", "networks", "plain", "outputs"]
 
 
 @pytest.fixture(scope="module")
@@ -153,21 +154,24 @@ def test_contributions_sum_to_probabilities(fitted, animals, k, own):
 
 
 @pytest.mark.parametrize("k", [2, None])
-def test_the_network_is_what_the_votes_lack(fitted, animals, k):
+def test_the_network_and_the_trend_are_what_the_votes_lack(fitted, animals, k):
     """The rows that are listed, and "others", make the plain vote."""
     X, y, X_test, _ = animals
     table = fitted.explain(X_test, k)
-    added, of_network = table.filter(like="contribution"), table["neighbor"] == "network"
+    lines = ["network"] if fitted.bank_.trend is None else ["network", "trend"]
+    added, of_lines = table.filter(like="contribution"), table["neighbor"].isin(lines)
     votes = fitted.neighbor_weights(X_test) @ one_hot(fitted, truth_of(fitted, X, y))
-    by_query = added[~of_network].groupby(table["query"], sort=False).sum()
+    by_query = added[~of_lines].groupby(table["query"], sort=False).sum()
     np.testing.assert_allclose(by_query, votes, atol=CLOSE)
     difference = side_by_side(fitted, X_test) - votes
     if abs(difference).max() < CLOSE:
-        assert not of_network.any()
+        assert not of_lines.any()
         return
-    assert table["neighbor"].groupby(table["query"], sort=False).last().eq("network").all()
-    np.testing.assert_allclose(added[of_network], difference, atol=CLOSE)
-    assert (table["weight"][of_network] == 0).all()
+    for _, names in table["neighbor"].groupby(table["query"], sort=False):
+        assert names.tolist()[-len(lines) :] == lines
+    by_query = added[of_lines].groupby(table["query"], sort=False).sum()
+    np.testing.assert_allclose(by_query, difference, atol=CLOSE)
+    assert (table["weight"][of_lines] == 0).all()
     assert table["weight"].groupby(table["query"]).sum().to_numpy() == pytest.approx(1)
 
 
@@ -258,6 +262,14 @@ def test_leave_one_out_is_a_bank_without_the_row(fitted, animals):
         np.testing.assert_allclose(found[i : i + 1], expected, atol=CLOSE)
 
 
+def left_out(model, rows):
+    """Rows are removed; a trend, which influence and compression keep, stays as it was."""
+    other = without(model, [NAMES[i] for i in np.atleast_1d(rows)])
+    if model.bank_.trend is not None:
+        other.bank_ = model.bank_.in_order(np.delete(np.arange(N), rows))
+    return other
+
+
 @pytest.mark.parametrize("name", WITHOUT_STEP)
 @pytest.mark.parametrize("own", [False, True])
 def test_influence_is_removing_and_predicting_again(all_fitted, animals, name, own):
@@ -269,14 +281,14 @@ def test_influence_is_removing_and_predicting_again(all_fitted, animals, name, o
     before = side_by_side(model, None if own else X_test)
     if own:
         for j in (3, 20):  # the others' predictions, each without itself and without this one
-            rest = without(model, NAMES[j])
+            rest = left_out(model, j)
             kept = np.delete(np.arange(N), j)
             change = np.zeros_like(before)
             change[kept] = side_by_side(rest, None) - before[kept]
             check_influence(table.iloc[j], before, change, true)
     else:
         for j in (3, 20):
-            change = side_by_side(without(model, NAMES[j]), X_test) - before
+            change = side_by_side(left_out(model, j), X_test) - before
             check_influence(table.iloc[j], before, change, true)
 
 
@@ -304,13 +316,13 @@ def test_rows_come_and_go(fitted, animals):
     ids = model.add_neighbors(X_test, truth_of(model, X_test, truth))
     assert (ids == np.arange(N, N + Q)).all()
     assert (side_by_side(model, X_test) != before).any(axis=1).all()
-    assert {*model.explain(X_test)["neighbor"]} - {"network"} <= {*NAMES}
+    assert {*model.explain(X_test)["neighbor"]} - {"network", "trend"} <= {*NAMES}
     model.remove_neighbors(ids=ids)
     np.testing.assert_allclose(side_by_side(model, X_test), before, atol=1e-12)
     model.compress(20, X)
     kept = model.bank_.ids.numpy()
     assert len({*kept}) == 20
-    left = without(fitted, [name for i, name in enumerate(NAMES[:N]) if i not in kept])
+    left = left_out(fitted, np.setdiff1d(np.arange(N), kept))
     np.testing.assert_array_equal(side_by_side(model, X_test), side_by_side(left, X_test))
 
 
@@ -879,7 +891,7 @@ def test_a_bar_for_each_neighbour(all_fitted, animals, ax):
         ends = [bar.get_x() + bar.get_width() for bar in bars]
         assert max(ends, key=abs) == pytest.approx(end)  # side by side
     labels = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert labels == [*display.names, "network"]
+    assert labels == [*display.names, "network", "trend"]
     probabilities = dict(zip(KINDS, model.predict_proba(query)[0], strict=True))
     first, *_ = legend_of(ax)
     assert first.startswith(f"{display.prediction}: {max(probabilities.values()):.0%}, predicted")
@@ -910,7 +922,7 @@ def test_one_of_several_outputs_is_drawn(all_fitted, animals, ax, output):
     table = model.explain(query, 10)
     added = table.filter(like="contribution_long")[table["neighbor"] == "network"]
     assert [*display.added["network"].values()] == added.to_numpy()[0].tolist()
-    table = table[~table["neighbor"].isin(["network", "others"])]
+    table = table[~table["neighbor"].isin(["network", "trend", "others"])]
     assert display.targets.tolist() == table["target_long"].tolist()
     assert display.prediction == model.predict(query)[0, 1]
     assert list(display.probabilities) == ["no", "yes"]

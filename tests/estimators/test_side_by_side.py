@@ -158,13 +158,15 @@ def test_names_of_columns_that_the_table_has():
 
 def test_names_of_lines_that_rows_have():
     X, y = flats()
-    X = X.rename(index={"flat 0": "query", "flat 1": "network", "flat 2": "network'"})
+    names = "query", "network", "network'", "trend"
+    X = X.rename(index={f"flat {i}": name for i, name in enumerate(names)})
     clf = NONAClassifier(n_estimators=1, **QUICK).fit(X[:N], y[:N])
     table = clf.explain(X[N:], 1, features=X[:N])
     assert table["neighbor"][0] == "query'"
     assert table["neighbor"][3] == "network''"
+    assert table["neighbor"][4] == "trend'"
     lines = {*clf.explain(None)["neighbor"]}
-    assert "network''" in lines <= {*X.index[:N], "network''"}
+    assert lines - {*X.index[:N]} == {"network''", "trend'"}
 
 
 @pytest.mark.slow

@@ -398,7 +398,7 @@ class TestWeightingDisplay:
         assert "dot" not in ax.get_xlabel()
         query = torch.from_numpy(weighted.transform(X_test[:2]))
         bank = weighted.network_.head.metric_part(weighted.bank_.embeddings)
-        ours, theirs = query.chunk(5, dim=1)[0], bank.chunk(5, dim=1)[0]
+        ours, theirs = (each.chunk(weighted.n_estimators_, dim=1)[0] for each in (query, bank))
         nearest = torch.cdist(ours.double(), theirs.double()).amin(dim=1)
         np.testing.assert_allclose(display.distances[:, 0], nearest, rtol=1e-5)
 

@@ -232,7 +232,8 @@ def test_dropout_trains_and_is_off_in_the_bank():
         ({}, "batch", 1),
         ({"micro_batch_size": 4}, "memory", 1),
         ({"micro_batch_size": 4, "neighbor_pool": "batch"}, "batch", 1),
-        ({"feature_extractor": None}, "dataset", 5),
+        ({"feature_extractor": None}, "dataset", 2),
+        ({"feature_extractor": None, "trend": None}, "dataset", 5),
     ],
 )
 def test_defaults_with_an_extractor(params, pool, n_networks, monkeypatch):
