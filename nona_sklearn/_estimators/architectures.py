@@ -316,7 +316,7 @@ class NONAArchitecture(Architecture):
     @property
     def trend(self):
         """The trend that was chosen for the rows of the present fit, or of the last one."""
-        return self.estimator.trend_
+        return getattr(self.estimator, "trend_", None)
 
     def choose_trend(self, data):
         trend = self.estimator.trend

@@ -30,7 +30,8 @@ class NONARegressor(NeighborRegressor):
     A neural network learns an embedding. A prediction is a weighted mean of the targets of the
     nearest training rows in it, with a softmax of negative distances as weights [1]_. Each target
     is first adjusted by the network's own estimate of the difference between its row and the
-    query (`adjust`). Several such networks are averaged. Features and targets are scaled, and
+    query (`adjust`). Several such networks are averaged, and in most tables kernel ridge
+    regression has a share in each adjusted target (`trend`). Features and targets are scaled, and
     categories, missing values and dates encoded, inside. With a `feature_extractor`, rows may be
     images, texts or anything else that a torch module takes, and the module is fine-tuned.
 
@@ -172,9 +173,10 @@ class NONARegressor(NeighborRegressor):
 
     n_estimators : int or 'auto', default='auto'
         Number of networks, each with its own initial weights and validation rows. Time and
-        memory grow with it. 'auto': 5 for up to 2,000 training rows, 4 for up to 2,500, and 3 for
-        more; 2 with a `trend`; 1 for more than 65,536 rows and with a `feature_extractor`; at most
-        `n_neighbors`; and fewer if `max_time` is too short for 20 epochs of each.
+        memory grow with it. 'auto': 2 with a `trend`, as most tables have by default; without one
+        5 for up to 2,000 training rows, 4 for up to 2,500, and 3 for more; 1 for more than 65,536
+        rows and with a `feature_extractor`; at most `n_neighbors`; and fewer if `max_time` is too
+        short for 20 epochs of each.
 
     batch_size : int or 'auto', default='auto'
         Number of queries in each step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
@@ -211,7 +213,7 @@ class NONARegressor(NeighborRegressor):
         ``early_stopping=False``, and if fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Stop after this many epochs without improvement. 'auto': 9; 3 with a `trend`; 24 for a
+        Stop after this many epochs without improvement. 'auto': 3 with a `trend`, else 9; 24 for a
         table with more than 65,536 rows; 10 with a `feature_extractor`.
 
     callbacks : list of skorch callbacks or None, default=None
@@ -414,7 +416,8 @@ class NONAClassifier(NeighborClassifier):
     A neural network learns an embedding in which near rows have similar classes. The probability
     of a class is the sum of the weights of its rows among the nearest neighbours [1]_, times the
     odds that the network itself predicts for the class (`adjust`). Several such networks average
-    their probabilities. Features are scaled, and categories, missing values and dates encoded,
+    their probabilities, and in most tables kernel ridge regression has a share in the odds of each
+    (`trend`). Features are scaled, and categories, missing values and dates encoded,
     inside. With a `feature_extractor`, rows may be images, texts or anything else that a torch
     module takes, and the module is fine-tuned.
 
