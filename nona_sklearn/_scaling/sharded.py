@@ -481,6 +481,7 @@ class ShardedNeighbors:
                 now = Folder.read(self.folder)
                 lost = lost | error.errors if now == whole else {}
                 whole = now
+                self._read_estimator(whole)  # an edit may have fitted its trend anew
                 if lost and not (self.allow_partial and len(lost) < len(whole.shards)):
                     raise next(iter(lost.values())) from error
                 continue

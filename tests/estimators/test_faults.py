@@ -982,6 +982,7 @@ def test_warm_start_goes_on_with_the_networks_that_there_are():
         hidden_layer_sizes=(),
         numerical_embedding=None,
         pool_size=100,
+        trend=None,  # beside one there are two networks in any case
         random_state=0,
     )
     reg.fit(X[:100], X[:100, 0]).fit(X, X[:, 0])

@@ -25,10 +25,8 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._data.class_targets import ClassTargets
-from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.training_data import Sample
-from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
 from nona_sklearn._trend.additive_trend import AdditiveTrend
@@ -873,12 +871,13 @@ def test_paper_parameters_arrive(plane):
 def test_the_prediction_is_the_mean_of_the_estimators(plane):
     X, X_test, y, _ = plane
     reg = nona(n_estimators=3, embedding_dim=5).fit(X, y)
-    embeddings = reg.embed(X_test).embeddings.split(6, dim=1)  # 5 compared, and g of the target
+    queries = reg.embed(X_test)
+    embeddings = queries.embeddings.split(6, dim=1)  # 5 compared, and g of the target
     banks = reg.bank_.embeddings.split(6, dim=1)
     neighbors = reg.bank_.neighbors
     each = [
-        NeighborBank(replace(neighbors, embeddings=bank))
-        .evaluate(head, Embedded(query))
+        replace(reg.bank_, neighbors=replace(neighbors, embeddings=bank))
+        .evaluate(head, replace(queries, embeddings=query))
         .mean()
         .numpy()
         for bank, head, query in zip(banks, reg.network_.head.heads, embeddings, strict=True)
@@ -1024,12 +1023,16 @@ def test_round_trips_predict_the_same(estimator, plane, copied):
 
 
 @pytest.mark.slow
-def test_the_pickle_holds_bank_and_weights_and_little_else():
+@pytest.mark.parametrize("trend", [None, "auto"])
+def test_the_pickle_holds_bank_and_weights_and_little_else(trend):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 20)), rng.normal(size=4000)
-    reg = nona(n_estimators=2, max_iter=2, hidden_layer_sizes=(50,), embedding_dim=4).fit(X, y)
+    params = {"max_iter": 2, "hidden_layer_sizes": (50,), "embedding_dim": 4}
+    reg = nona(n_estimators=2, trend=trend, **params).fit(X, y)
     weights = sum(p.numel() * p.element_size() for p in reg.network_.parameters())
     bank = 4000 * (2 * (4 + 1) * 4 + 8)
+    if trend is not None:  # features of the bank's rows, and what the trend has of its own
+        bank += 4000 * (20 * 4 + 8) + 4000 * (8 + 20 * 4 + 4 * 8)
     assert len(pickle.dumps(reg)) < 1.1 * (bank + weights) + 10_000
     assert all(p.grad is None and not p.requires_grad for p in reg.network_.parameters())
 
