@@ -62,7 +62,7 @@ class ShardQuery:
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
     limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
-    added: Tensor | None = None  # variances that unknown levels add, (q, n_outputs)
+    added: Tensor | None = None  # what unknown levels add, (q, n_outputs)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""

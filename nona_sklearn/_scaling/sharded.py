@@ -494,7 +494,7 @@ class ShardedNeighbors:
     def _embedded(
         self, X, folder: Folder
     ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
-        """Embeddings, ids and limits of queries, and the variances that are added to theirs."""
+        """Embeddings, ids and limits of queries, and what unknown levels add."""
         if X is not None:
             for queries in query_blocks(self.estimator_, X, with_added=True):
                 yield queries.embeddings, None, queries.times, queries.added
