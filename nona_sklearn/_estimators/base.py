@@ -967,7 +967,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Replace the targets of the bank, to predict another target with the same neighbours.
 
         The new targets are not adjusted, since the adjustment was trained for those of fit.
-        Predictions are ``weights @ y``.
+        Predictions are ``weights @ y``; for a level that training has not seen, probabilities
+        are nearer to the frequencies of the new labels.
 
         Parameters
         ----------

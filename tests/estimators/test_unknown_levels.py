@@ -388,7 +388,7 @@ def test_of_several_unknown_levels_the_largest_share_counts():
 
 
 def test_other_labels_have_their_own_frequencies(of_two_outputs):
-    model, X, y = of_two_outputs
+    model, _, y = of_two_outputs
     before = model.bank_.unknown_levels
     after = deepcopy(model).set_neighbor_targets(1 - y).bank_.unknown_levels
     assert after.shares == before.shares
