@@ -355,7 +355,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         sparse CSR array of shape (n_queries, n_neighbors)
             Weights; each row sums to 1. Column j is the j-th row of the bank. With
             ``adjust=False`` and ``tolerance=0``, the product with the bank's targets is the
-            prediction.
+            prediction, of classes if no level is new.
 
         Raises
         ------
