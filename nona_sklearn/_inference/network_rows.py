@@ -255,7 +255,7 @@ class NetworkRows:
         if offset is not None and offset.fades:
             return offset.share_at(self.distance)
         share = 0.0 if offset is None else offset.share
-        return self.neighbors.columns.new_full((len(self.query), 1), share)
+        return self.neighbors.columns.new_full((self.query.shape[0], 1), share)
 
     @property
     def sensitivity(self) -> Tensor:

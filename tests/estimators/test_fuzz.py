@@ -253,6 +253,9 @@ def pickles_and_files_predict_the_same(fitted):
     path, copies = fitted.folder / "model.safetensors", [fitted.copy()]
     callbacks = fitted.case.parameters.get("callbacks")  # which a file does not hold
     passed = {"callbacks": callbacks} if callbacks else {}
+    parameter = fitted.case.parameters.get("trend")
+    if parameter is not None and not isinstance(parameter, str):  # for too few rows to be fitted
+        passed["trend"] = parameter
     trend = fitted.estimator.bank_.trend
     if trend is None or trend.is_data:
         nona_sklearn.save(fitted.estimator, path, overwrite=True)
