@@ -195,10 +195,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         embeddings = embed(self.network_, data.sample.X)
         device, selection, prior = embeddings.device, data.selection, data.log_prior
         groups, times = data.sample.groups, data.sample.times
-        offset = None
+        offset, inputs = None, None
         if trend is not None:
-            values = torch.from_numpy(trend.of_rows(np.asarray(selection.numbers))).to(device)
+            ids = np.asarray(selection.numbers)
+            values = torch.from_numpy(trend.of_rows(ids, data.sample.X)).to(device)
             offset = self._architecture().blend.start(values)
+            inputs = data.sample.X if trend.is_solved else None
         bank = NeighborBank(
             Neighbors(
                 embeddings,
@@ -210,6 +212,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 offset,
             ),
             trend=trend,
+            inputs=inputs,
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),
             groups=None if groups is None else groups.to(device),

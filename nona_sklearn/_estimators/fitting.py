@@ -98,7 +98,8 @@ def fit_networks(
     trend = architecture.fit_trend(data, targets, random_state)
     learned = architecture.trend_in_training(trend, data, targets)
     if learned is not None:
-        values = torch.from_numpy(learned.of_rows(np.asarray(data.selection.numbers)))
+        ids = np.asarray(data.selection.numbers)
+        values = torch.from_numpy(learned.of_rows(ids, data.sample.X))
         data = replace(data, sample=_with_offset(data.sample, values, targets))
         if valid is not None:
             valid = _with_offset(valid, values_at(learned, valid.X, valid.times), targets)

@@ -29,6 +29,7 @@ PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
     *("time", "group_names", "variances_of_unknown", "most_added", "trend"),
 )
+N_AXES = {"values": (1, 2), "levels": (2,), "inputs": (2,), "offset": (2,)}  # of others, 1
 #: Numbers of its trend.
 OF_OFFSET = "share", "kept", "trust_radius"
 
@@ -73,6 +74,8 @@ class NeighborBank:
         What several of them add together at most, unless one adds more; (): any sum.
     trend : Trend, optional
         The function whose values at the rows are their offsets.
+    inputs : float32 Tensor of shape (n, n_features), optional
+        The rows' encoded features, with a trend that is solved anew without some of them.
     """
 
     neighbors: Neighbors
@@ -90,6 +93,7 @@ class NeighborBank:
     variances_of_unknown: tuple[tuple[float, ...], ...] = ()
     most_added: tuple[float, ...] = ()
     trend: Trend | None = None
+    inputs: Tensor | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -220,16 +224,19 @@ class NeighborBank:
         if codes is not None:
             unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
             codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
-        trend, offset = self.trend, self.neighbors.offset
+        trend, offset, kept = self.trend, self.neighbors.offset, self.inputs
         if trend is not None and offset is not None:
             assert inputs is not None
             trend = trend.with_rows(new.numpy(), inputs)
-            values = torch.from_numpy(trend.of_rows(new.numpy())).to(offset.values)
+            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
+        if kept is not None:
+            kept = torch.cat([kept, inputs.to(kept)])
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
             trend=trend,
+            inputs=kept,
             levels=codes,
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
@@ -244,14 +251,18 @@ class NeighborBank:
         A trend in closed form is fitted anew without the others.
         """
         kept = self.in_order(np.sort(positions))
-        offset = kept.neighbors.offset
-        if self.trend is None or offset is None:
+        if self.trend is None:
             return kept
         ids = kept.ids.cpu().numpy()
-        trend = self.trend.without(np.setdiff1d(self.ids.cpu().numpy(), ids))
-        values = torch.from_numpy(trend.of_rows(ids)).to(offset.values)
-        offset = replace(offset, values=values)
-        return replace(kept, neighbors=replace(kept.neighbors, offset=offset), trend=trend)
+        return kept.with_trend(self.trend.without(np.setdiff1d(self.ids.cpu().numpy(), ids)))
+
+    def with_trend(self, trend: Trend) -> NeighborBank:
+        """Return a bank with another trend of the same rows, or of some of them."""
+        offset = self.neighbors.offset
+        assert offset is not None
+        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), self.inputs))
+        offset = replace(offset, values=values.to(offset.values))
+        return replace(self, neighbors=replace(self.neighbors, offset=offset), trend=trend)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
@@ -265,6 +276,7 @@ class NeighborBank:
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
             levels=None if self.levels is None else self.levels[rows.cpu()],
+            inputs=None if self.inputs is None else self.inputs[rows.cpu()],
             groups=groups,
             group_names=group_names,
             names=None if self.names is None else self.names[positions],
@@ -302,6 +314,7 @@ class NeighborBank:
             target_names=target_names,
             calibration=None,
             trend=None,
+            inputs=None,
             variances_of_unknown=variances,
             most_added=tuple(neighbors.variance.tolist()) if self.most_added else (),
         )
@@ -318,6 +331,7 @@ class NeighborBank:
             "groups": self.groups,
             "times": self.neighbors.times,
             "levels": self.levels,
+            "inputs": self.inputs,
         }
         shares: dict[str, float] = {}
         if (offset := self.neighbors.offset) is not None:
@@ -366,10 +380,11 @@ class NeighborBank:
             "times": self.neighbors.times,
             "names": self.names,
             "levels": self.levels,
+            "inputs": self.inputs,
             "offset": None if self.neighbors.offset is None else self.neighbors.offset.values,
         }
         for name, array in each_row.items():
-            n_axes = {"values": (1, 2), "levels": (2,), "offset": (2,)}.get(name, (1,))
+            n_axes = N_AXES.get(name, (1,))
             if array is not None and (array.ndim not in n_axes or len(array) != len(self)):
                 raise ValueError(
                     f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"

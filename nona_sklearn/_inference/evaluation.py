@@ -370,7 +370,7 @@ class Evaluation:
             return function(queries, networks)
 
         n_columns = len(self.neighbors)
-        if found is not None:
+        if found is not None and self.left_out is None:  # whose residuals are of all rows
             n_columns = sum(each.similarity.shape[1] for each in found)
         return self._map_queries(apply, max(1, BLOCK_PAIRS // max(1, n_columns)))
 

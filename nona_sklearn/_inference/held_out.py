@@ -87,8 +87,9 @@ def evaluate_rows(
     before = torch.as_tensor(limits, device=bank.embeddings.device)
     exclusion, offset = replace(found.exclusion, limits=before), found.offset
     if bank.trend is not None and offset is not None:
-        ids = bank.ids[rows].cpu().numpy()
-        offset = torch.from_numpy(bank.trend.of_rows(ids, before)).to(offset)
+        ids, inputs = bank.ids[rows].cpu().numpy(), bank.inputs
+        own = None if inputs is None else inputs[torch.from_numpy(rows)]
+        offset = torch.from_numpy(bank.trend.of_rows(ids, own, before)).to(offset)
     return replace(found, exclusion=exclusion, offset=offset)
 
 

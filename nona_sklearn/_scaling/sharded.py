@@ -22,6 +22,8 @@ from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._inference.neighbors import Neighbors
 from .._persistence.file import decoding, read
+from .._trend.model_trend import called
+from .._trend.trend import Trend
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
@@ -53,8 +55,8 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     TypeError
         If it is no such estimator, or has a part that a file cannot contain.
     ValueError
-        If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is
-        neither 'additive' nor None: removed rows change 'kernel', and a file holds no model.
+        If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is a
+        regressor, which a file cannot contain.
     OSError
         If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 
@@ -82,13 +84,14 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None and (bank.trend.is_solved or not bank.trend.is_data):
+    if bank.trend is not None and not bank.trend.is_data:
         raise ValueError(
-            "save_shards needs trend=None, or SoftStep k-NN's trend='additive', which removed "
-            f"rows do not change, got trend={estimator.trend!r}"
+            f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )
     bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
-    empty = with_bank(estimator, bank.keep(all_rows[:0]))
+    # A trend that is solved has its own rows, and another one a value at each of the bank's.
+    solved = bank.trend is not None and bank.trend.is_solved
+    empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
     with new_folder(path) as beside:
         written = Folder.new(beside, empty, int(bank.next_id))
         for rows in np.array_split(all_rows, n_shards):
@@ -488,7 +491,8 @@ class ShardedNeighbors:
         head = self.estimator_.network_.head
         no_rows = self.estimator_.bank_.neighbors
         parts = head.split_by_head(no_rows.embeddings, no_rows.embeddings)
-        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm
+        trend = self.estimator_.bank_.trend
+        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm, trend
         dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
         most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
         for each in self._embedded(X, folder):
@@ -586,10 +590,19 @@ class ShardedNeighbors:
         estimator.features_ = encoder.without_levels(gone)
         return estimator
 
+    def _trend_without(self, removed: np.ndarray) -> Trend | None:
+        """The trend that is solved anew without some rows; None: it stays as it is."""
+        trend = self.estimator_.bank_.trend
+        if trend is None or not trend.is_solved:
+            return None
+        left = trend.without(removed)
+        return None if left is trend else left
+
     def remove_neighbors(self, *, ids: Any) -> Self:
         """Remove rows: the shards that contain them are rewritten without them.
 
-        The estimator is rewritten as well, if they were the last rows of a level of a category.
+        The estimator is rewritten as well, if they were the last rows of a level of a category. If
+        ``trend='kernel'`` is fitted to them, it is fitted anew, and all shards are rewritten.
 
         Parameters
         ----------
@@ -629,13 +642,19 @@ class ShardedNeighbors:
                 raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
             if len(removed) == len(folder):
                 raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
-            for entry, bank in banks.items():
+            trend = self._trend_without(removed)
+            for entry in banks if trend is None else folder.shards:
+                bank = banks[entry] if entry in banks else entry.open()
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), removed))
                 if len(kept) == 0:
                     folder = folder.without([entry])
-                else:
-                    folder = folder.put(indexed(bank.in_order(kept), self.estimator_), entry)
+                    continue
+                left = bank.in_order(kept)
+                left = left if trend is None else left.with_trend(trend)
+                folder = folder.put(indexed(left, self.estimator_), entry)
             estimator = self._without_levels(banks.values(), removed, folder)
+            if trend is not None:
+                estimator = with_bank(estimator, replace(estimator.bank_, trend=trend))
             if estimator is not self.estimator_:
                 folder = folder.put_estimator(estimator)
             if len(removed):

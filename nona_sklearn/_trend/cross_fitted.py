@@ -93,10 +93,12 @@ class CrossFittedTrend:
             values[rows] = self.evaluate(self.functions[number], some).cpu().numpy()
         return torch.from_numpy(values).to(limits.device)
 
-    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
+    def of_rows(
+        self, ids: np.ndarray, inputs: Any = None, limits: Tensor | None = None
+    ) -> np.ndarray:
         """Values at some of its rows, each from other rows, (len(ids), n_outputs).
 
-        With times they are from earlier blocks, and no limits are as exact.
+        They are stored. With times they are from earlier blocks, and no limits are as exact.
         """
         return self.values[np.searchsorted(self.ids, ids)]
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from torch import nn
 
-from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save, save_shards
+from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save
 from nona_sklearn._inference import trend_share
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.trend_share import SHARE_OF_CLASSES, with_numbers
@@ -94,7 +94,7 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
     regression.fit(left_out, labels, weights / weights.mean())
     order = np.argsort(model.classes_)  # sorted already
-    of_rows = np.exp(trend.of_rows(np.arange(150)))[:, order]
+    of_rows = np.exp(trend.of_rows(np.arange(150), model.bank_.inputs))[:, order]
     np.testing.assert_allclose(of_rows, regression.predict_proba(left_out), atol=1e-3)
     values = trend.trend(encoded(model, NEW)).numpy()
     of_queries = trend(encoded(model, NEW)).exp().numpy()
@@ -200,8 +200,9 @@ def test_features_of_rows_move_their_values(fitted):
     """As they move the function; the same features leave them as they are."""
     trend, ids = fitted.bank_.trend, np.array([3, 90])
     own = encoded(fitted, X[ids])
-    np.testing.assert_allclose(trend.moved(ids, own).numpy(), trend.of_rows(ids), atol=1e-6)
-    assert not np.allclose(trend.moved(ids, own + 1).numpy(), trend.of_rows(ids), atol=0.1)
+    at_rows = trend.of_rows(ids, own)
+    np.testing.assert_allclose(trend.moved(ids, own).numpy(), at_rows, atol=1e-6)
+    assert not np.allclose(trend.moved(ids, own + 1).numpy(), at_rows, atol=0.1)
     assert fitted.feature_importances_[2] < fitted.feature_importances_[:2].min()
 
 
@@ -214,7 +215,7 @@ def test_a_removed_row_leaves_the_function_and_the_calibration_stays(fitted):
     assert not np.isin([3, 50], trend.trend.ids).any()
     np.testing.assert_array_equal(trend.slopes, fitted.bank_.trend.slopes)
     np.testing.assert_allclose(
-        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy())
+        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy(), model.bank_.inputs)
     )
     assert not np.array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
 
@@ -310,11 +311,6 @@ def test_it_needs_columns_of_a_table():
         clf.fit(X.astype(np.float32), Y)
 
 
-def test_shards_have_none(fitted, tmp_path):
-    with pytest.raises(ValueError, match=r"save_shards needs trend=None, .*='kernel'"):
-        save_shards(fitted, tmp_path / "shards", 2)
-
-
 @pytest.mark.parametrize("wrong", ["linear", Ridge()])
 def test_it_is_a_parameter(wrong):
     """And no model: a regressor has no probabilities."""
@@ -347,6 +343,6 @@ def test_rows_without_information_have_the_frequencies_of_classes():
     """The left-out values are lower for a row's own class; the calibration hardly sees that."""
     random = np.random.default_rng(1)
     rows, labels = random.normal(size=(200, 4)), (random.random(200) < 0.3).astype(int)
-    trend = nona(n_estimators=1).fit(rows, labels).bank_.trend
-    probabilities = np.exp(trend.of_rows(np.arange(200)))[:, 1]
+    bank = nona(n_estimators=1).fit(rows, labels).bank_
+    probabilities = np.exp(bank.trend.of_rows(np.arange(200), bank.inputs))[:, 1]
     assert abs(probabilities - labels.mean()).mean() < 0.15
