@@ -42,6 +42,8 @@ class Sample:
         Rows of a group are no neighbours of each other in training.
     times : float64 Tensor of shape (n,), optional
         A row is a neighbour of later ones only.
+    offset : Tensor of the shape of `y`, optional
+        A trend at them, of other rows, encoded: the network learns what it leaves.
     """
 
     X: Tensor | Rows
@@ -49,6 +51,7 @@ class Sample:
     log_prior: Tensor | None = None
     groups: Tensor | None = None
     times: Tensor | None = None
+    offset: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -64,8 +67,13 @@ class Sample:
         return Sample(self.X.to(device), self.y.to(device), *further)
 
     @property
-    def _further(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        return self.log_prior, self.groups, self.times
+    def _further(self) -> tuple[Tensor | None, ...]:
+        return self.log_prior, self.groups, self.times, self.offset
+
+    @property
+    def residuals(self) -> Tensor:
+        """What a network learns: the targets, minus the trend if there is one."""
+        return self.y if self.offset is None else self.y - self.offset
 
     @property
     def weights(self) -> list[Tensor]:

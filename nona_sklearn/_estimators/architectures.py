@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,9 @@ from .._data.class_targets import ClassTargets
 from .._data.sample_weight import normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
-from .._data.splits import Split
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import check_algorithm, most_found, refuse_too_few
+from .._inference.trend_share import KEPT, SHARE, SHARE_OF_CLASSES, Blend
 from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -28,16 +26,16 @@ from .._network.extractor import (
     make_extractor,
 )
 from .._network.network import NeighborNetwork
-from .._network.real_valued import MAX_WIDENED, real_valued
-from .._network.trend import WithTrend, fit_trend
 from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
 from .._training.trainer import TrainingConfig, check_callbacks
+from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
 from .._trend.model_trend import ModelTrend, check_model
 from .._trend.trend import Trend
+from .._utils.real_valued import MAX_WIDENED, real_valued
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting
@@ -66,6 +64,9 @@ SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Searched beyond the rows with weight: the query itself, if it is a row of the bank, and a row
 #: that takes the place of another.
 FURTHER_ROWS = 2
+#: Trends of the encoded features, by their names.
+TRENDS: dict[str, Any] = {"additive": AdditiveTrend, "kernel": KernelTrend}
+LEAST_OF_TREND = 10  # rows, in SoftStep k-NN
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
@@ -90,6 +91,8 @@ class Architecture:
     def validate(self) -> None:
         """Validate the parameters of parameters, and what they mean together."""
         check_algorithm(self.estimator.algorithm, self.estimator.similarity)
+        if self.trend is not None and not isinstance(self.trend, str):
+            check_model(self.trend)
         if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
             loss.validate()
         if self.extractor is not None:
@@ -108,6 +111,16 @@ class Architecture:
                 f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
+
+    @property
+    def trend(self) -> Any:
+        """The parameter of a trend; None of an estimator without one."""
+        return getattr(self.estimator, "trend", None)
+
+    @property
+    def blend(self) -> Blend:
+        """How much the trend counts."""
+        return SHARE_OF_CLASSES if is_classifier(self.estimator) else SHARE
 
     @property
     def device(self) -> torch.device:
@@ -199,21 +212,15 @@ class Architecture:
         """Whether the frequencies of classes take part in their probabilities."""
         return self.estimator.smoothing
 
-    def with_trend_of_others(
-        self, sample: Sample, networks: Sequence[NeighborNetwork], splits: Sequence[Split]
-    ) -> Sample:
-        """Append to training rows what makes their trend one that their targets are no part of."""
-        return sample
-
     def fit_trend(
         self, data: TrainingData, targets: Any, random_state: np.random.RandomState
     ) -> Trend | None:
         """Fit the trend beside the networks, if the estimator has one."""
-        trend = getattr(self.estimator, "trend", None)
+        trend = self.trend
         if trend is None:
             return None
         if isinstance(trend, str):
-            return self._fit_kernel(data, targets)
+            return self._fit_encoded(TRENDS[trend], data, targets)
         y, prior, times = data.values, data.log_prior, data.sample.times
         return ModelTrend.fit(
             trend,
@@ -224,11 +231,17 @@ class Architecture:
             data.groups,
             None if times is None else times.numpy(),
             random_state.randint(2**31),
-            self.estimator.n_jobs,
+            getattr(self.estimator, "n_jobs", None),
             int(self.estimator.verbose),
         )
 
-    def _fit_kernel(self, data: TrainingData, targets: Any) -> KernelTrend | ClassTrend:
+    def trend_in_training(
+        self, trend: Trend | None, data: TrainingData, targets: Any
+    ) -> Trend | None:
+        """The trend of encoded features whose residuals the networks learn; None: the targets."""
+        return None
+
+    def _fit_encoded(self, kind: Any, data: TrainingData, targets: Any) -> Trend | None:
         sample, prior = data.sample, data.log_prior
         assert isinstance(sample.X, Tensor)
         rows = LeftOut(
@@ -242,7 +255,7 @@ class Architecture:
             return ClassTrend.fit(*table, targets.sizes)
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
-        return KernelTrend.fit(*table, *of_targets)
+        return kind.fit(*table, *of_targets)
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
@@ -304,14 +317,11 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
-        trend = getattr(self.estimator, "trend", None)
-        if self.has_trend and self.extractor is not None:
+        if self.trend is not None and self.extractor is not None:
             raise ValueError(
-                f"trend must be None with a feature_extractor, got {trend!r}: it is a function of "
-                "the columns of a table"
+                f"trend must be None with a feature_extractor, got {self.trend!r}: it is a "
+                "function of the columns of a table"
             )
-        if trend is not None and not isinstance(trend, str):
-            check_model(trend)
         if self.estimator.hidden_layer_sizes is None:
             if self.extractor is None:
                 raise ValueError("hidden_layer_sizes must not be None without a feature_extractor")
@@ -338,12 +348,7 @@ class NONAArchitecture(Architecture):
         if self.extractor is not None:
             return OF_EXTRACTORS
         automatic = OF_CLASSES if is_classifier(self.estimator) else OF_TABLES
-        return automatic | BESIDE_TREND if self.has_trend else automatic
-
-    @property
-    def has_trend(self) -> bool:
-        """Whether there is a trend beside the networks."""
-        return getattr(self.estimator, "trend", None) is not None  # none of a dense head
+        return automatic if self.trend is None else automatic | BESIDE_TREND
 
     @property
     def device(self):
@@ -376,7 +381,7 @@ class NONAArchitecture(Architecture):
             return self.n_networks_set
         estimator = self.estimator
         n_networks = count_networks(n_rows) if self.extractor is None else 1
-        if self.has_trend:
+        if self.trend is not None:
             n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
         most = estimator.n_neighbors
         return n_networks if most in (None, "auto") else min(n_networks, int(most))
@@ -525,6 +530,8 @@ class NONAArchitecture(Architecture):
 class SoftStepArchitecture(Architecture):
     """SoftStep k-NN in the space of the features, or in one that is learned."""
 
+    blend = KEPT
+
     @property
     def _in_given_space(self) -> bool:
         return self.estimator.hidden_layer_sizes is None
@@ -549,10 +556,16 @@ class SoftStepArchitecture(Architecture):
     def step(self):
         return self.estimator.softstep
 
-    @property
-    def adjusts(self) -> bool:
-        """Whether neighbours are adjusted by a trend."""
-        return getattr(self.estimator, "adjust", False)
+    def fit_trend(self, data, targets, random_state):
+        if len(data) < LEAST_OF_TREND:
+            return None
+        return super().fit_trend(data, targets, random_state)
+
+    def trend_in_training(self, trend, data, targets):
+        if trend is None or isinstance(trend, AdditiveTrend):
+            return trend
+        # One that can follow single rows has residuals at near rows that contradict each other.
+        return self._fit_encoded(AdditiveTrend, data, targets)
 
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
@@ -570,7 +583,6 @@ class SoftStepArchitecture(Architecture):
             estimator.weighting,
             learn_temperature=True,
             n_neighbors=n_neighbors,
-            n_adjusted=targets.n_adjusted if self.adjusts else 0,
         )
         on_ranks = estimator.softstep_on == "rank"
         if not self._in_given_space and on_ranks and not head.weighting.depends_on_similarity:
@@ -582,26 +594,12 @@ class SoftStepArchitecture(Architecture):
         self.check_n_rows(len(X))
         self.check_search(head, len(X))
         embedding = self._make_embedding(n_features)
-        if self.adjusts:
-            own: Any = sample[train]
-            weights = own.weights[0] if own.weights else None
-            fitted = fit_trend(own.X, own.y, weights, own.groups, own.times)
-            embedding = WithTrend(embedding, *fitted)
         network = NeighborNetwork(embedding, head)
         some = X
         if len(X) > START_SAMPLE:  # rows may come in order
             some = X[torch.randperm(len(X))[:START_SAMPLE]]
         head.initialize(network.embed(some))
         return network
-
-    def with_trend_of_others(self, sample, networks, splits):
-        if not self.adjusts:
-            return sample
-        (network,), (split,) = networks, splits
-        differences = network.embedding.take_differences()
-        further = differences.new_zeros(len(sample), differences.shape[1])
-        further[split.train] = differences
-        return replace(sample, X=torch.cat([sample.X, further], dim=1))
 
     def _make_embedding(self, n_features: int) -> nn.Module:
         estimator = self.estimator

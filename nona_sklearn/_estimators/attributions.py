@@ -100,39 +100,40 @@ class _Pairs:
         named = labels_of_fit(self.fitted) is not None
         return [str(column.name) if named else f"x{column.name}" for column in columns]
 
+    @property
+    def _is_adjusted(self) -> bool:
+        """Whether networks move targets by their own estimates g."""
+        scale = self.evaluation.neighbors.adjustment_scale
+        return self.evaluation.one_head.n_adjusted > 0 and scale is not None
+
     def check_adjusted(self) -> None:
         """Refuse estimators whose neighbours are not adjusted."""
-        head, neighbors = self.evaluation.one_head, self.evaluation.neighbors
-        is_adjusted = head.n_adjusted and neighbors.adjustment_scale is not None
-        if neighbors.offset is None and not is_adjusted:
+        if self.evaluation.neighbors.offset is None and not self._is_adjusted:
             raise ValueError(
-                "attribute_adjustments needs adjusted neighbours: adjust must be True, and the "
-                "targets those of fit, or in their unit"
+                "attribute_adjustments needs adjusted neighbours: adjust must be True, or a trend "
+                "given, and the targets those of fit, or in their unit"
             )
 
     def adjustments(self, output: int) -> np.ndarray:
         """How much each column moves an output's adjusted target, (p, n_columns)."""
-        sensitivity = self.evaluation.sensitivities()[self.found.of_query, :, output]
-        factors = self._network_shares() * sensitivity
-        n_outputs = self.found.targets.shape[1]
-        credibility = [
-            factors.new_tensor(head.credibility).expand(n_outputs)[output]
-            for head, _, _ in self.evaluation.split_by_head
-        ]
-        of_trend = self._network_shares() @ torch.stack(credibility)
-        offset, trend = self.evaluation.neighbors.offset, self.fitted.bank_.trend
+        sensitivity = self.evaluation.sensitivities()[self.found.of_query, ..., output]
+        factors = self._network_shares()[..., None] * sensitivity
+        of_networks, of_trend = factors[..., 0], factors[..., 1].sum(dim=1)
+        trend, moves = self.fitted.bank_.trend, np.zeros((len(self.end), len(self.names)))
 
-        def adjustment(x: Tensor, pairs: Tensor) -> Tensor:
+        def of_g(x: Tensor, pairs: Tensor) -> Tensor:
             own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
-            moved = (factors[pairs] * torch.stack(own, dim=1)).sum(dim=1)
-            if offset is not None and not trend.takes_table:
-                moved = moved + offset.share * of_trend[pairs] * trend(x)[:, output]
-            return moved
+            return (of_networks[pairs] * torch.stack(own, dim=1)).sum(dim=1)
 
-        moves = self._attribute(adjustment)
-        if offset is not None and trend.takes_table:
-            shares = (offset.share * of_trend).cpu().numpy()
-            moves += shares[:, None] * self._moves_of_model[..., output]
+        def of_f(x: Tensor, pairs: Tensor) -> Tensor:
+            return of_trend[pairs] * trend(x)[:, output]
+
+        if self._is_adjusted:
+            moves += self._attribute(of_g)
+        if trend is not None and trend.takes_table:
+            moves += of_trend.cpu().numpy()[:, None] * self._moves_of_model[..., output]
+        elif trend is not None:
+            moves += self._attribute(of_f)
         return moves
 
     @cached_property

@@ -14,14 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
+from .._data.splits import Split
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
-from .._inference.trend_share import (
-    fit_share_by_held_out,
-    fit_share_by_rows,
-    start_offset,
-)
+from .._inference.trend_share import KEPT, fit_by_held_out, fit_by_rows, fit_trust_radius
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._utils.arrays import sparse_rows
@@ -30,7 +27,7 @@ from .._utils.docs import Documented
 from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
-from .._utils.storable import VERSION
+from .._utils.storable import UPGRADES, VERSION
 from .._utils.validation import check_choice, check_flag, is_real
 from .._version import __version__
 from .advice import warn_if_in_vain, warn_of_relations, warn_unless_converged
@@ -198,9 +195,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         embeddings = embed(self.network_, data.sample.X)
         device, selection, prior = embeddings.device, data.selection, data.log_prior
         groups, times = data.sample.groups, data.sample.times
-        offset = None
+        offset, inputs = None, None
         if trend is not None:
-            offset = start_offset(trend, np.asarray(selection.numbers), device)
+            ids = np.asarray(selection.numbers)
+            values = torch.from_numpy(trend.of_rows(ids, data.sample.X)).to(device)
+            offset = self._architecture().blend.start(values)
+            inputs = data.sample.X if trend.is_solved else None
         bank = NeighborBank(
             Neighbors(
                 embeddings,
@@ -212,6 +212,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 offset,
             ),
             trend=trend,
+            inputs=inputs,
             ids=torch.as_tensor(selection.numbers, device=device),
             next_id=torch.tensor(selection.n_given),
             groups=None if groups is None else groups.to(device),
@@ -239,13 +240,23 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             self.bank_ = addition(self, *rows)(self.bank_)
 
     def _with_share(self, bank, splits, validation):
-        """A bank with the share of its trend, by rows that were not in a network's training."""
-        head = self.network_.head
-        if bank.trend is not None and validation is not None:
-            return fit_share_by_rows(head, bank, *self._validation_rows(validation))
-        if bank.trend is not None and bank.n_units >= 2 and splits[0].valid is not None:
-            return fit_share_by_held_out(head, bank, splits)
-        return bank
+        """A bank whose trend counts as rows show that were not in a network's training.
+
+        Without any, SoftStep k-NN takes those of the bank, each predicted without itself.
+        """
+        if bank.trend is None:
+            return bank
+        head, blend = self.network_.head, self._architecture().blend
+        if blend is KEPT and bank.n_units >= 2:
+            bank = fit_trust_radius(head, bank)
+        if validation is not None:
+            return fit_by_rows(blend, head, bank, *self._validation_rows(validation))
+        if blend is KEPT and splits[0].valid is None:
+            rows = np.random.RandomState(0).permutation(len(bank))  # some are taken of many
+            splits = [Split(rows, rows)]
+        if bank.n_units < 2 or splits[0].valid is None:
+            return bank
+        return fit_by_held_out(blend, head, bank, splits)
 
     def _validation_rows(self, validation):
         """A validation set embedded, its targets and weights."""
@@ -354,8 +365,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -------
         sparse CSR array of shape (n_queries, n_neighbors)
             Weights; each row sums to 1. Column j is the j-th row of the bank. With
-            ``adjust=False`` and ``tolerance=0``, the product with the bank's targets is the
-            prediction, of classes if no level is new.
+            ``adjust=False``, of SoftStep k-NN ``trend=None``, and ``tolerance=0``, the product
+            with the bank's targets is the prediction, of classes if no level is new.
 
         Raises
         ------
@@ -1068,7 +1079,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return state | {VERSION: __version__}
 
     def __setstate__(self, state):
-        """Make the network of its arrays; warn if another version of the package wrote them."""
+        """Make the network of its arrays; warn if another version of the package wrote them.
+
+        A pickle may have parameters of an earlier version.
+        """
         version = state.get(VERSION, __version__)  # a file has none, and is read by any
         if version != __version__:
             warnings.warn(
@@ -1078,7 +1092,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=2,
             )
-        state = {name: value for name, value in state.items() if name != VERSION}
+        upgrade = UPGRADES.get(type(self), dict)
+        state = upgrade({name: value for name, value in state.items() if name != VERSION})
         if "network_" in state:
             state = state | {"network_": from_data(state["network_"])}
         super().__setstate__(state)

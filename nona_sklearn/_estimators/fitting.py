@@ -12,7 +12,6 @@ import torch
 from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from torch import Tensor
-from torch.nn import functional as F
 
 from .._data.embedded import Embedded
 from .._data.names import Names, names_of_new
@@ -24,11 +23,10 @@ from .._data.validation_set import ValidationSet, of_validation_set
 from .._inference.relations import shares_of_unknown
 from .._inference.unknown_levels import UnknownLevels
 from .._network.network import NeighborNetwork, average
-from .._network.trend import AdditiveTrend
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
-from .._trend.trend import Trend
+from .._trend.trend import Trend, values_at
 from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
@@ -99,9 +97,14 @@ def fit_networks(
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
     trend = architecture.fit_trend(data, targets, random_state)
+    learned = architecture.trend_in_training(trend, data, targets)
+    if learned is not None:
+        ids = np.asarray(data.selection.numbers)
+        values = torch.from_numpy(learned.of_rows(ids, data.sample.X))
+        data = replace(data, sample=_with_offset(data.sample, values, targets))
+        if valid is not None:
+            valid = _with_offset(valid, values_at(learned, valid.X, valid.times), targets)
     networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
-    sample = architecture.with_trend_of_others(data.sample, networks, splits)
-    data = replace(data, sample=sample)
     if budget.ends:
         budget = budget.reserve(_seconds_to_embed(networks, data.sample.X))
     candidates = architecture.candidates(n_networks, len(data))
@@ -127,6 +130,11 @@ def fit_networks(
         estimator._class_factors = data.class_factors
     at_random = isinstance(fraction, Real) and groups is None and times is None
     return Fitted(data, splits, validation, trend, at_random)
+
+
+def _with_offset(sample: Sample, values: Tensor, targets: Any) -> Sample:
+    """A sample with a trend, whose values at its rows are (n, n_outputs)."""
+    return replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
 
 
 def _within(
@@ -221,7 +229,7 @@ def _in_units_of_targets(head: Any, targets: Any) -> None:
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Start from an earlier fit's weights, or name what has changed since."""
     earlier = estimator.network_
-    found, needed = _learned(earlier), _learned(network)
+    found, needed = earlier.state_dict(), network.state_dict()
     shapes: dict = {
         name: [tuple(s[name].shape) if name in s else "missing" for s in (found, needed)]
         for name in found | needed
@@ -240,13 +248,6 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
             "new features"
         )
     network.load_state_dict(found, strict=False)
-
-
-def _learned(network: NeighborNetwork) -> dict[str, Tensor]:
-    """Weights and buffers of a network by their names, but for trends: these are fitted anew."""
-    trends = [name for name, each in network.named_modules() if isinstance(each, AdditiveTrend)]
-    state = network.state_dict()
-    return {k: v for k, v in state.items() if not any(map(k.startswith, trends))}
 
 
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
@@ -269,8 +270,7 @@ def embed_unknown(
     `rare` are the numbers of the rows with a rare level, which others are encoded as. In the
     `table`, they have the level of another row: a model may refuse one that it does not know.
     """
-    of_column = torch.from_numpy(estimator.features_.source_ == column)
-    unknown = F.pad(of_column, (0, X.shape[1] - len(of_column)))  # beside the trend of other rows
+    unknown = torch.from_numpy(estimator.features_.source_ == column)
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
     encoded = inputs = torch.where(unknown, typical, X[rows])
     if table is not None:

@@ -125,7 +125,7 @@ class NONARegressor(NeighborRegressor):
         A second model f of the table, whose share in predictions is a: a neighbour's adjusted
         target is ``(1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j)))``, where f(j) is that
         of the function which is fitted to the other rows. The share is near 0.7, unless many
-        validation rows show otherwise. Rows that are added do not change f. Shards and a
+        validation rows show otherwise. Rows that are added do not change f. A
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
 
         'kernel' is kernel ridge regression with a Laplace kernel of weighted features (a recursive
@@ -440,7 +440,7 @@ class NONAClassifier(NeighborClassifier):
         values into probabilities; it is fitted to those at the training rows, each of the
         function which is fitted to the other rows. The share is near 0.6, unless many validation
         rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the function, but
-        not the logistic regression; rows that are added change neither. Shards and a
+        not the logistic regression; rows that are added change neither. A
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
 
     Attributes

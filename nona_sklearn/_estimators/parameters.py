@@ -99,9 +99,9 @@ NONA_CONSTRAINTS: dict = {
     "softstep": [StrOptions(STEPS.keys()), dict, None],
     "trend": [StrOptions({"kernel"}), None],
 }
-TREND_CONSTRAINTS: dict = {
-    "trend": [StrOptions({"kernel"}), HasMethods(["fit", "predict", "get_params"]), None]
-}
+MODEL_OR_NONE = HasMethods(["fit", "predict", "get_params"]), None
+TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"kernel"}), *MODEL_OR_NONE]}
+ANY_TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"additive", "kernel"}), *MODEL_OR_NONE]}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "softstep": [StrOptions(STEPS.keys())],

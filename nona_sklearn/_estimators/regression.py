@@ -174,7 +174,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Notes
         -----
-        With `adjust`, each network moves a neighbour's target by its estimate of the difference
+        With `adjust` or `trend`, a neighbour's target is moved by an estimate of the difference
         between neighbour and query. With several networks, an adjusted target is their weighted
         mean, by the weights that they give to the row. The line "others" holds the weighted mean
         of all remaining rows.
@@ -256,13 +256,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> from sklearn.datasets import load_diabetes
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][-1:]
-        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
+        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][432:433]
+        >>> knn = SoftStepKNeighborsRegressor(max_iter=50, random_state=0).fit(X, y)
         >>> found = knn.attribute_adjustments(query, X, n_neighbors=2)
-        >>> found[["target", "bmi", "s5", "adjusted_target"]].round()
-           target  bmi    s5  adjusted_target
-        0   170.0  0.0 -10.0            159.0
-        1   142.0  0.0  24.0            173.0
+        >>> found[["target", "bmi", "s5", "other", "adjusted_target"]].round()
+           target  bmi    s5  other  adjusted_target
+        0   164.0  3.0   8.0   13.0            188.0
+        1    85.0 -5.0  80.0   19.0            180.0
         """
         return adjustments_table(self, X, features, n_neighbors)
 

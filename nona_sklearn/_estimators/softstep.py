@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from .._data.sparse_encoder import SparseEncoder
-from .._network.trend import WithTrend
+from .._network.earlier import WithTrend
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights
@@ -16,6 +16,7 @@ from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
 from .nona import NONAClassifier, NONARegressor
 from .parameters import (
+    ANY_TREND_CONSTRAINTS,
     CLASSIFIER_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
     SOFTSTEP_CONSTRAINTS,
@@ -62,7 +63,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     compared by their features, whose weights are learned; by their features as they are, such as
     precomputed embeddings (`learn_feature_weights`); or by a learned embedding
     (`hidden_layer_sizes`). The neighbours' targets are adjusted by an additive trend of the
-    features (`adjust`).
+    features (`trend`).
 
     Read more on :doc:`hyperparameters </tune>`.
 
@@ -126,15 +127,23 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Number of dimensions of the learned embedding. Unused with
         ``hidden_layer_sizes=None``.
 
-    adjust : bool, default=True
-        Whether to adjust the targets of neighbours to the query, as an appraiser adjusts
-        comparable sales: ``y_j + g(query) - g(j)``. The trend g is a ridge regression on the
-        piecewise-linear encoding of each feature [2]_. Its penalty has the smallest leave-one-out
-        error; with `groups` or `times`, whole groups or blocks of time are left out. The g of a
-        training row is fitted to other rows. There is no trend for fewer than 10 rows or more
-        than 1,024 encoded columns. Predictions may leave the range of the training targets, but
-        not `bounds`. Far from all training rows, the adjustment fades. False is the paper's
-        estimator, ``weights @ targets``.
+    trend : {'additive', 'kernel'}, regressor or None, default='additive'
+        A model f of the table, by which the targets of neighbours are adjusted to the query, as
+        an appraiser adjusts comparable sales. An adjusted target is ``f(query) + kept (y_j -
+        f(j))``, where f(j) is that of a function which is fitted to other rows. The share of the
+        residuals that is kept is chosen by the validation rows or, without them, by
+        leave-one-out; it is near 0.7 if there are few rows. The neighbourhood is learned for the
+        residuals. Predictions may leave the range of the training targets, but not `bounds`. Far
+        from all training rows, f fades. Rows that are added do not change it. There is no trend
+        for fewer than 10 rows. None is the paper's estimator, ``weights @ targets``.
+
+        'additive' is a ridge regression on the piecewise-linear encoding of each feature [2]_.
+        Its penalty has the smallest leave-one-out error; with `groups` or `times`, whole groups
+        or blocks of time are left out. f(j) is fitted to the other four fifths of the rows, to
+        other groups or to earlier rows. It is fitted to at most 8,192 rows, and there is none for
+        more than 1,024 encoded columns. It stays as it is where rows are removed.
+
+        'kernel' and a regressor of scikit-learn's interface are as for :class:`NONARegressor`.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours in a training step, as for :class:`NONARegressor`.
@@ -211,8 +220,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     feature_weights_ : ndarray of shape (`n_features_in_`,)
         Share of each feature in the mean squared distance between two rows; they sum to 1. The
-        trend of `adjust` is not included (see :meth:`attribute_adjustments`). Only with learned
-        feature weights, and not for a wide sparse matrix.
+        trend is not included (see :meth:`attribute_adjustments`). Only with learned feature
+        weights, and not for a wide sparse matrix.
 
     See Also
     --------
@@ -240,7 +249,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     >>> X, y = load_diabetes(return_X_y=True)
     >>> knn = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X[:400], y[:400])
     >>> round(knn.score(X[400:], y[400:]), 1)
-    0.6
+    0.7
     """
 
     n_neighbors: int | str | None = field(default="auto", kw_only=False)
@@ -256,7 +265,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
-    adjust: bool = True
+    trend: Any = "additive"
     bounds: Any = None
     neighbor_pool: str = "dataset"
     pool_size: int = 1024
@@ -273,7 +282,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | {"adjust": ["boolean"]}
+    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | ANY_TREND_CONSTRAINTS
     feature_weights_ = property(feature_weights)
 
     def _architecture(self):

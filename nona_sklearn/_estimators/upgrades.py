@@ -36,8 +36,13 @@ def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_softstep_regressor(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a `SoftStepKNeighborsRegressor`: that of 0.2.0 adjusted nothing."""
-    return {"adjust": False} | upgrade_softstep(parameters)
+    """Parameters of a `SoftStepKNeighborsRegressor`, whose trend was chosen by `adjust`.
+
+    That of 0.2.0 had none.
+    """
+    new = upgrade_softstep(parameters)
+    adjusts = new.pop("adjust", False)
+    return {"trend": "additive" if adjusts else None} | new
 
 
 def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:

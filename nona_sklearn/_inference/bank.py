@@ -14,7 +14,7 @@ from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.times import TimeKind
-from .._trend.trend import Trend
+from .._trend.trend import Trend, values_at
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
@@ -30,6 +30,9 @@ PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
     *("time", "group_names", "unknown_levels", "trend"),
 )
+N_AXES = {"values": (1, 2), "levels": (2,), "inputs": (2,), "offset": (2,)}  # of others, 1
+#: Numbers of its trend.
+OF_OFFSET = "share", "kept", "trust_radius"
 
 
 @storable
@@ -70,6 +73,8 @@ class NeighborBank:
         What levels do to predictions that training has not seen; None: nothing.
     trend : Trend, optional
         The function whose values at the rows are their offsets.
+    inputs : float32 Tensor of shape (n, n_features), optional
+        The rows' encoded features, with a trend that is solved anew without some of them.
     """
 
     neighbors: Neighbors
@@ -86,6 +91,7 @@ class NeighborBank:
     levels: Tensor | None = None
     unknown_levels: UnknownLevels | None = None
     trend: Trend | None = None
+    inputs: Tensor | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -138,7 +144,7 @@ class NeighborBank:
                 queries.embeddings,
                 self.neighbors.after(queries.times),
                 added=queries.added,
-                offset=self._trend_at(queries),
+                offset=self.trend_of(queries),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
         times = self.neighbors.times
@@ -160,15 +166,12 @@ class NeighborBank:
         moved = self.trend.moved(self.ids[rows].cpu().numpy(), inputs)
         return moved.to(self.neighbors.offset.values)
 
-    def _trend_at(self, queries: Embedded) -> Tensor | None:
+    def trend_of(self, queries: Embedded) -> Tensor | None:
         """The trend at queries, (q, n_outputs), of earlier rows if they have times."""
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert queries.inputs is not None
-        if queries.times is None:
-            found = self.trend(queries.inputs)
-        else:
-            found = self.trend.from_earlier(queries.inputs, queries.times)
+        found = values_at(self.trend, queries.inputs, queries.times)
         return found.to(self.neighbors.offset.values)
 
     # -- editing -------------------------------------------------------------------------
@@ -219,16 +222,19 @@ class NeighborBank:
         if codes is not None:
             unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
             codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
-        trend, offset = self.trend, self.neighbors.offset
+        trend, offset, kept = self.trend, self.neighbors.offset, self.inputs
         if trend is not None and offset is not None:
             assert inputs is not None
             trend = trend.with_rows(new.numpy(), inputs)
-            values = torch.from_numpy(trend.of_rows(new.numpy())).to(offset.values)
+            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
+        if kept is not None:
+            kept = torch.cat([kept, inputs.to(kept)])
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
             trend=trend,
+            inputs=kept,
             levels=codes,
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
@@ -243,14 +249,18 @@ class NeighborBank:
         A trend in closed form is fitted anew without the others.
         """
         kept = self.in_order(np.sort(positions))
-        offset = kept.neighbors.offset
-        if self.trend is None or offset is None:
+        if self.trend is None:
             return kept
         ids = kept.ids.cpu().numpy()
-        trend = self.trend.without(np.setdiff1d(self.ids.cpu().numpy(), ids))
-        values = torch.from_numpy(trend.of_rows(ids)).to(offset.values)
-        offset = replace(offset, values=values)
-        return replace(kept, neighbors=replace(kept.neighbors, offset=offset), trend=trend)
+        return kept.with_trend(self.trend.without(np.setdiff1d(self.ids.cpu().numpy(), ids)))
+
+    def with_trend(self, trend: Trend) -> NeighborBank:
+        """Return a bank with another trend of the same rows, or of some of them."""
+        offset = self.neighbors.offset
+        assert offset is not None
+        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), self.inputs))
+        offset = replace(offset, values=values.to(offset.values))
+        return replace(self, neighbors=replace(self.neighbors, offset=offset), trend=trend)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
@@ -264,6 +274,7 @@ class NeighborBank:
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
             levels=None if self.levels is None else self.levels[rows.cpu()],
+            inputs=None if self.inputs is None else self.inputs[rows.cpu()],
             groups=groups,
             group_names=group_names,
             names=None if self.names is None else self.names[positions],
@@ -291,6 +302,7 @@ class NeighborBank:
             target_names=target_names,
             calibration=None,
             trend=None,
+            inputs=None,
             unknown_levels=None if unknown is None else unknown.with_targets(neighbors),
         )
 
@@ -306,11 +318,12 @@ class NeighborBank:
             "groups": self.groups,
             "times": self.neighbors.times,
             "levels": self.levels,
+            "inputs": self.inputs,
         }
         shares: dict[str, float] = {}
         if (offset := self.neighbors.offset) is not None:
             tensors |= {"offset": offset.values}
-            shares = {"share": offset.share, "kept": offset.kept}
+            shares = {name: getattr(offset, name) for name in OF_OFFSET}
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
@@ -324,7 +337,7 @@ class NeighborBank:
         tensors = {name: as_tensor(array) for name, array in state["arrays"].items()}
         offset = None
         if (values := tensors.pop("offset", None)) is not None:
-            offset = Offset(values, state["share"], state["kept"])
+            offset = Offset(values, *(state[name] for name in OF_OFFSET if name in state))
         neighbors = Neighbors(
             tensors.pop("embeddings"),
             tensors.pop("values"),
@@ -354,10 +367,11 @@ class NeighborBank:
             "times": self.neighbors.times,
             "names": self.names,
             "levels": self.levels,
+            "inputs": self.inputs,
             "offset": None if self.neighbors.offset is None else self.neighbors.offset.values,
         }
         for name, array in each_row.items():
-            n_axes = {"values": (1, 2), "levels": (2,), "offset": (2,)}.get(name, (1,))
+            n_axes = N_AXES.get(name, (1,))
             if array is not None and (array.ndim not in n_axes or len(array) != len(self)):
                 raise ValueError(
                     f"{name} of a bank of {len(self)} rows cannot have shape {tuple(array.shape)}"

@@ -212,11 +212,11 @@ class Evaluation:
         return torch.cat([empty, *shares])
 
     def sensitivities(self) -> Tensor:
-        """By how much adjusted values change with each network's g of the query, (q, K, c)."""
+        """By how much adjusted values change with each network's g, and with f, (q, K, 2, c)."""
         each = self._map_blocks(
             lambda _, networks: torch.stack([rows.sensitivity for rows in networks], dim=1)
         )
-        empty = self.neighbors.columns.new_zeros(0, len(self.split_by_head), 1)
+        empty = self.neighbors.columns.new_zeros(0, len(self.split_by_head), 2, 1)
         return torch.cat(each) if each else empty
 
     def only_earlier(self, positions: Tensor) -> Tensor:
@@ -371,7 +371,7 @@ class Evaluation:
             return function(queries, networks)
 
         n_columns = len(self.neighbors)
-        if found is not None:
+        if found is not None and self.left_out is None:  # whose residuals are of all rows
             n_columns = sum(each.similarity.shape[1] for each in found)
         return self._map_queries(apply, max(1, BLOCK_PAIRS // max(1, n_columns)))
 
@@ -457,11 +457,12 @@ class Evaluation:
     def _choose(self, queries: slice, choose: Callable[..., Candidates]) -> list[Candidates]:
         """Candidates for each network, chosen by its number, its queries and the exclusion."""
         excluded = None if self.exclusion is None else self.exclusion.of(queries)
-        found = []
+        found, offset = [], self.neighbors.offset
         for i, (head, query, neighbors) in enumerate(self.split_by_head):
             query = head.metric_part(query[queries])
             own = choose(i, query, excluded)
-            if head.n_adjusted and head.similarity not in ("l2", "log_l2"):
+            fades = bool(head.n_adjusted) or (offset is not None and offset.fades)
+            if fades and head.similarity not in ("l2", "log_l2"):
                 metric = head.metric_part(neighbors)
                 own = replace(own, nearest=nearest_by_l2(query, metric, self._tiles, excluded))
             found.append(own)

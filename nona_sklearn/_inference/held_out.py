@@ -46,7 +46,10 @@ class HeldOut:
 
 
 def predict_held_out(
-    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split]
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
+    leave_out: str = "group",
 ) -> list[HeldOut]:
     """Predict each network's validation rows, if there are any, as queries of the whole bank."""
     networks = split_networks(head, bank)
@@ -56,7 +59,7 @@ def predict_held_out(
         assert valid is not None  # either all networks have validation rows or none
         order = valid[:n_most].argsort()
         rows, before = valid[order], None if limits is None else limits[order]
-        evaluation = evaluate_rows(own_head, own_bank, rows, before)
+        evaluation = evaluate_rows(own_head, own_bank, rows, before, leave_out)
         evaluation, rows, before = evaluation.without_isolated(rows, before)
         shape = len(rows), bank.neighbors.columns.shape[1]
         truth, predictions = bank.targets[rows], evaluation.mean()
@@ -71,20 +74,22 @@ def evaluate_rows(
     bank: NeighborBank,
     rows: np.ndarray,
     limits: np.ndarray | None = None,
+    leave_out: str = "group",
 ) -> Evaluation:
     """Evaluate some of the bank's rows, each without itself or its group.
 
     With times, neighbours are before the limits, (len(rows),), or else before the row.
     """
-    found = bank.evaluate(head, leave_out="group")[rows]
+    found = bank.evaluate(head, leave_out=leave_out)[rows]
     if limits is None:
         return found
     assert found.exclusion is not None
     before = torch.as_tensor(limits, device=bank.embeddings.device)
     exclusion, offset = replace(found.exclusion, limits=before), found.offset
     if bank.trend is not None and offset is not None:
-        ids = bank.ids[rows].cpu().numpy()
-        offset = torch.from_numpy(bank.trend.of_rows(ids, before)).to(offset)
+        ids, inputs = bank.ids[rows].cpu().numpy(), bank.inputs
+        own = None if inputs is None else inputs[torch.from_numpy(rows)]
+        offset = torch.from_numpy(bank.trend.of_rows(ids, own, before)).to(offset)
     return replace(found, exclusion=exclusion, offset=offset)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,10 +13,8 @@ from torch import Tensor
 from .._data.times import have_earlier
 from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
-from ..attention.functional import Pairs
+from ..attention.functional import Pairs, attenuation
 from .index import Index, make_index
-
-KEPT = 0.2  # of the residuals of a trend
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,24 +34,41 @@ class Offset:
         The trend's share of a prediction.
     kept : float
         The share of the neighbours' residuals in it. Classes have none.
+    trust_radius : float, default=inf
+        How far a query may be from its nearest neighbour before the trend's share fades.
     """
 
     values: Tensor
     share: float
     kept: float
+    trust_radius: float = math.inf
 
     def __getitem__(self, rows: Tensor | slice) -> Offset:
         return replace(self, values=self.values[rows])
 
+    @property
+    def fades(self) -> bool:
+        """Whether the trend's share depends on the query."""
+        return self.trust_radius < math.inf
+
+    def share_at(self, distance: Tensor) -> Tensor:
+        """The trend's share at queries, by the distances of their nearest neighbours, (q, 1)."""
+        return self.share * attenuation(distance, self.trust_radius)
+
     def mix(
-        self, of_network: Tensor, residuals: Tensor, of_query: Tensor, total: Tensor | float = 1.0
+        self,
+        of_network: Tensor,
+        residuals: Tensor,
+        of_query: Tensor,
+        share: Tensor | float,
+        total: Tensor | float = 1.0,
     ) -> Tensor:
         """Adjusted targets or means of them, with residuals or means of these, and f(q).
 
         `total` is the sum of the weights: 1, or 0 without neighbours.
         """
         of_trend = total * of_query + self.kept * residuals
-        return (1 - self.share) * of_network + self.share * of_trend
+        return (1 - share) * of_network + share * of_trend
 
     def pool(self, votes: Tensor, of_query: Tensor) -> Tensor:
         """Votes for classes, multiplied by the trend's odds: a share of both logarithms."""

@@ -231,8 +231,8 @@ class NetworkRows:
             )
         if self.neighbors.offset is not None:
             assert self.offset is not None
-            of_query = self.offset[queries][axes]
-            adjusted = self.neighbors.offset.mix(adjusted, others[-1], of_query, total)
+            of_query, share = self.offset[queries][axes], self.trend_share[queries][axes]
+            adjusted = self.neighbors.offset.mix(adjusted, others[-1], of_query, share, total)
         return self.head.credible(adjusted, total)
 
     def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
@@ -252,14 +252,23 @@ class NetworkRows:
             return self.query_adjustments.new_ones(len(self.query_adjustments), 1)
         return self.head.attenuation(self.distance)
 
+    @cached_property
+    def trend_share(self) -> Tensor:
+        """The trend's share in each query's prediction, (q, 1); 0 without one."""
+        offset = self.neighbors.offset
+        if offset is not None and offset.fades:
+            return offset.share_at(self.distance)
+        share = 0.0 if offset is None else offset.share
+        return self.neighbors.columns.new_full((self.query.shape[0], 1), share)
+
     @property
     def sensitivity(self) -> Tensor:
-        """By how much adjusted values change with the query's g, in units of both, (q, c)."""
-        assert self.adjustment_scale is not None
-        credibility = self.query_adjustments.new_tensor(self.head.credibility)
-        offset = self.neighbors.offset
-        share = 1.0 if offset is None else 1 - offset.share
-        return share * credibility * self.attenuation * self.adjustment_scale
+        """By how much adjusted values change with the query's g, and with f, (q, 2, c)."""
+        share = self.trend_share.expand(-1, self.neighbors.columns.shape[1])
+        of_network = torch.zeros_like(share)
+        if self.adjustment_scale is not None:
+            of_network = (1 - share) * self.attenuation * self.adjustment_scale
+        return share.new_tensor(self.head.credibility) * torch.stack([of_network, share], dim=1)
 
     @cached_property
     def distance(self) -> Tensor:

@@ -1,8 +1,9 @@
-"""The share of a trend in predictions, by rows that training does not have."""
+"""How much a trend, or what it leaves, counts: by rows that are predicted without themselves."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,38 +13,73 @@ from torch import Tensor
 from .._data.embedded import Embedded
 from .._data.splits import Split
 from .._trend.class_trend import ClassTrend
-from .._trend.trend import Trend
 from ..attention import AverageHead, ClassHead, NONAHead
+from ..attention.head import trust_radius_of
 from ..losses import LogLoss, log
 from .bank import NeighborBank
-from .held_out import predict_held_out, sample_weight_of
-from .neighbors import KEPT, Offset
+from .held_out import evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
+from .neighbors import Offset
 
-#: The share that suits most tables, and the number of rows whose evidence counts as much.
-SHARE_OF_NUMBERS, SHARE_OF_CLASSES, PRIOR_ROWS = 0.7, 0.6, 400
-
-
-def start_offset(trend: Trend, ids: np.ndarray, device: torch.device) -> Offset:
-    """The offset of a trend at its rows, with the share that suits most tables."""
-    values = torch.from_numpy(trend.of_rows(ids)).to(device)
-    if isinstance(trend, ClassTrend):
-        return Offset(values, SHARE_OF_CLASSES, kept=0.0)
-    return Offset(values, SHARE_OF_NUMBERS, KEPT)
+RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared
 
 
-def fit_share_by_held_out(
-    head: NONAHead | AverageHead, bank: NeighborBank, splits: list[Split]
+@dataclass(frozen=True)
+class Blend:
+    """The numbers of an `Offset` that suit most tables, one of which is chosen by rows.
+
+    Parameters
+    ----------
+    name : str
+        Which is chosen.
+    n_rows : int
+        The number of rows whose evidence counts as much as the number that suits most tables.
+    share, kept : float
+        These numbers.
+    """
+
+    name: str
+    n_rows: int
+    share: float
+    kept: float
+
+    @property
+    def prior(self) -> float:
+        """The one that is chosen, before any rows are known."""
+        return getattr(self, self.name)
+
+    def start(self, values: Tensor) -> Offset:
+        """The offset of a trend with these values at its rows, (n, n_outputs)."""
+        return Offset(values, self.share, self.kept)
+
+
+#: Beside networks that adjust their neighbours or predict classes, the share of the trend is
+#: chosen; where networks have learned what the trend leaves, how much of the residuals is kept.
+SHARE = Blend("share", 400, share=0.7, kept=0.2)
+SHARE_OF_CLASSES = Blend("share", 400, share=0.6, kept=0.0)
+KEPT = Blend("kept", 100, share=1.0, kept=0.7)
+
+
+def fit_by_held_out(
+    blend: Blend,
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    splits: list[Split],
 ) -> NeighborBank:
-    """Return a bank with the trend's share, by the validation rows of the networks together."""
-    found = [predict_held_out(head, each, splits) for each in _alone(bank)]
-    of_networks, of_trend = (torch.cat([part.predictions for part in each]) for each in found)
+    """Return a bank with the number of least loss, by the validation rows of the networks."""
+    # What is kept of residuals has to be told by those that are without the row, too.
+    leave_out = "itself" if blend is KEPT and bank.groups is None else "group"
+    found = [
+        predict_held_out(head, each, splits, leave_out) for each in _without_and_with(blend, bank)
+    ]
+    none, whole = (torch.cat([part.predictions for part in each]) for each in found)
     rows = np.concatenate([part.rows for part in found[0]])
     truth = torch.cat([part.truth for part in found[0]])
     weights = sample_weight_of(bank.neighbors.log_prior, rows)
-    return _with_best_share(head, bank, of_networks, of_trend, truth, weights)
+    return _with_best(blend, head, bank, none, whole, truth, weights)
 
 
-def fit_share_by_rows(
+def fit_by_rows(
+    blend: Blend,
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     queries: Embedded,
@@ -54,51 +90,58 @@ def fit_share_by_rows(
     found = bank.evaluate(head, queries).without_isolated(truth, sample_weight)
     evaluation, truth, weights = found
     shape = len(truth), bank.neighbors.columns.shape[1]
-    of_networks, of_trend = (
+    none, whole = (
         replace(evaluation, neighbors=each.neighbors).mean().reshape(shape)
-        for each in _alone(bank)
+        for each in _without_and_with(blend, bank)
     )
-    return _with_best_share(head, bank, of_networks, of_trend, truth.reshape(shape), weights)
+    return _with_best(blend, head, bank, none, whole, truth.reshape(shape), weights)
 
 
-def with_share(bank: NeighborBank, share: float) -> NeighborBank:
-    """A bank in whose predictions the trend has another share."""
+def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> NeighborBank:
+    """Return a bank whose trend is trusted as far as rows are from their nearest neighbour."""
+    some = np.random.RandomState(0).permutation(len(bank))[: n_rows_for(len(bank), RADIUS_PAIRS)]
+    fading = with_numbers(bank, trust_radius=0.0)  # of which Euclidean distances are known
+    distances = evaluate_rows(head, fading, some).distances()
+    return with_numbers(bank, trust_radius=trust_radius_of(distances))
+
+
+def with_numbers(bank: NeighborBank, **numbers: Any) -> NeighborBank:
+    """A bank whose trend has other numbers: see `Offset`."""
     neighbors = bank.neighbors
     assert neighbors.offset is not None
-    offset = replace(neighbors.offset, share=share)
-    return replace(bank, neighbors=replace(neighbors, offset=offset))
+    return replace(bank, neighbors=replace(neighbors, offset=replace(neighbors.offset, **numbers)))
 
 
-def _alone(bank: NeighborBank) -> tuple[NeighborBank, NeighborBank]:
-    """Banks whose predictions are of the networks alone, and of the trend alone."""
-    return with_share(bank, 0.0), with_share(bank, 1.0)
+def _without_and_with(blend: Blend, bank: NeighborBank) -> tuple[NeighborBank, NeighborBank]:
+    """Banks in whose predictions the number is 0 and 1."""
+    return with_numbers(bank, **{blend.name: 0.0}), with_numbers(bank, **{blend.name: 1.0})
 
 
-def _with_best_share(
+def _with_best(
+    blend: Blend,
     head: NONAHead | AverageHead,
     bank: NeighborBank,
-    of_networks: Tensor,
-    of_trend: Tensor,
+    none: Tensor,
+    whole: Tensor,
     truth: Tensor,
     sample_weight: Tensor | None,
 ) -> NeighborBank:
-    """A bank with the share of the least loss for some rows, drawn as by PRIOR_ROWS others.
+    """A bank with the number of the least loss for some rows, drawn to the prior one.
 
-    Predictions and truth are (q, n_outputs). The networks' best epochs were chosen by the same
-    rows, which favours them.
+    Predictions with 0 and 1 of it, and truth, are (q, n_outputs). The networks' best epochs were
+    chosen by the same rows, which favours them.
     """
     counts = truth.new_ones(len(truth)) if sample_weight is None else sample_weight
     if isinstance(bank.trend, ClassTrend):
-        prior = SHARE_OF_CLASSES
-        found = _least_log_loss(head, bank, of_networks, log(of_trend), truth, counts)
+        found = _least_log_loss(head, bank, none, log(whole), truth, counts)
     else:
-        prior, unit = SHARE_OF_NUMBERS, bank.neighbors.spread
-        difference, lacking = (of_trend - of_networks) / unit, (truth - of_networks) / unit
+        unit = bank.neighbors.spread
+        difference, lacking = (whole - none) / unit, (truth - none) / unit
         squares = float(counts @ difference.square().sum(dim=1))
         products = float(counts @ (difference * lacking).sum(dim=1))
-        found = products / squares if squares else prior
-    share = (PRIOR_ROWS * prior + len(truth) * found) / (PRIOR_ROWS + len(truth))
-    return with_share(bank, min(max(share, 0.0), 1.0))
+        found = products / squares if squares else blend.prior
+    value = (blend.n_rows * blend.prior + len(truth) * found) / (blend.n_rows + len(truth))
+    return with_numbers(bank, **{blend.name: min(max(value, 0.0), 1.0)})
 
 
 def _least_log_loss(

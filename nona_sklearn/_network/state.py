@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from .._trend.additive_trend import AdditiveFunction
 from .._utils.arrays import as_tensor
 from .._utils.storable import CHOICES, CODECS, MODULE_FACTORIES, Codec
 from ..attention import AverageHead, ClassHead, NONAHead
@@ -21,21 +22,22 @@ from ..embedding import ACTIVATIONS, FeatureWeights, MLPEmbedding, PeriodicEmbed
 from ..similarity import SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
+from .earlier import WithTrend
 from .extractor import ExtractorEmbedding, make_extractor
 from .network import Concatenation, NeighborNetwork
-from .trend import AdditiveTrend, WithTrend
 
 MODULES: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
         *(NeighborNetwork, Concatenation, ExtractorEmbedding),
-        *(PeriodicEmbedding, MLPEmbedding, FeatureWeights, WithTrend, AdditiveTrend),
+        *(PeriodicEmbedding, MLPEmbedding, FeatureWeights, WithTrend, AdditiveFunction),
         *(NONAHead, ClassHead, AverageHead, SoftStep),
         *(type(make()) for make in WEIGHTINGS.values()),
         *(nn.Sequential, nn.ModuleList, nn.Linear, nn.BatchNorm1d),
         *ACTIVATIONS.values(),
     )
 }
+MODULES["AdditiveTrend"] = AdditiveFunction  # in files whose embedding has a trend
 MACHINERY = vars(nn.Module()).keys()  # torch's own attributes of a module
 STORED_AS = {"trust_radius": "reach"}  # names of version 0.2.0 in files
 LOADED_AS = {stored: name for name, stored in STORED_AS.items()}

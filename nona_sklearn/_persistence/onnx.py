@@ -26,7 +26,7 @@ from .._data.scaler import BOUND, SmoothClipScaler
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
-from .._inference.neighbors import Neighbors, Offset
+from .._inference.neighbors import Neighbors
 from .._inference.network_rows import NetworkRows
 from .._inference.weighted_rows import WeightedRows
 from .._utils.extras import import_extra
@@ -213,11 +213,8 @@ class Graph(nn.Module):
         self.register_buffer("values", bank.targets.cpu().double())
         self.register_buffer("levels", levels)
         self.unknown_levels = bank.unknown_levels
-        self.trend, self.share, self.kept = None, 0.0, 0.0
-        offset = neighbors.offset
-        if offset is not None and bank.trend is not None:
-            self.trend = copy.deepcopy(bank.trend.function).cpu()
-            self.share, self.kept = offset.share, offset.kept
+        offset = self.offset = neighbors.offset  # its values are a buffer
+        self.trend = None if offset is None else copy.deepcopy(bank.trend.function).cpu()
         self.register_buffer("offsets", None if offset is None else offset.values.cpu())
         self.distribution = None
         if levels is not None:
@@ -264,8 +261,8 @@ class Graph(nn.Module):
 
     def _neighbors(self) -> Neighbors:
         offset = None
-        if self.offsets is not None:
-            offset = Offset(self.offsets, self.share, self.kept)
+        if self.offset is not None:
+            offset = replace(self.offset, values=self.offsets)
         of_rows = self.embeddings, self.values, self.log_prior, self.adjustment_scale
         return Neighbors(*of_rows, offset=offset)
 

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
+from .._inference.left_out import LeftOutQueries
 from .._inference.nearest import Candidates, merge
 from .._inference.neighbors import Exclusion, Neighbors
+from .._trend.trend import Trend
 from ..attention import AverageHead, NONAHead
 from .shard_folder import Entry
 
@@ -59,16 +61,19 @@ class ShardQuery:
     n_jobs: int | None  # shards that are read at a time
     head: NONAHead | AverageHead
     algorithm: Any  # by which nearest rows are found
+    trend: Trend | None
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
     limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
     added: Tensor | None = None  # what unknown levels add, (q, n_outputs)
+    offset: Tensor | None = None  # the trend at the queries, (q, n_outputs)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:
         """Results of a function of each shard, or a ShardsLostError if some cannot be read."""
         evaluate: Callable = delayed(evaluate_shard)
+        query = replace(self, trend=None)  # which is not needed to find rows
         results = Parallel(self.n_jobs)(
-            evaluate(entry, self, function, *arguments) for entry in self.shards
+            evaluate(entry, query, function, *arguments) for entry in self.shards
         )
         pairs = zip(self.shards, results, strict=True)
         if lost := {entry: error for entry, error in pairs if isinstance(error, Exception)}:
@@ -90,10 +95,11 @@ class ShardQuery:
 
     def of(self, part: Part) -> Evaluation:
         """Evaluate the queries on the rows that can have weight."""
-        later = part.neighbors.after(self.limits)
-        return Evaluation(
-            self.head, part.neighbors, self.query, later, part.candidates, self.added
-        )
+        later, left_out = part.neighbors.after(self.limits), None
+        if self.ids is not None and self.trend is not None and self.trend.leaves_out_single_rows:
+            left_out = LeftOutQueries(self.trend, part.neighbors, part.ids, self.ids)
+        known = part.candidates, self.added, self.offset, left_out
+        return Evaluation(self.head, part.neighbors, self.query, later, *known)
 
 
 def evaluate_shard(entry: Entry, query: ShardQuery, function: Callable, *arguments: Any) -> Any:
@@ -111,7 +117,7 @@ def evaluation_of(query: ShardQuery, bank: NeighborBank) -> Evaluation:
     exclusion = neighbors.after(query.limits)
     if query.ids is not None:
         exclusion = Exclusion(query.ids, ids, query.limits, neighbors.times)
-    return Evaluation(query.head, neighbors, query.query, exclusion)
+    return Evaluation(query.head, neighbors, query.query, exclusion, offset=query.offset)
 
 
 def nearest_of(query: ShardQuery, bank: NeighborBank, k: int) -> tuple[Tensor, Tensor]:

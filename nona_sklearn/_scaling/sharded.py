@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -19,7 +20,10 @@ from .._estimators.forgetting import levels_held
 from .._estimators.queries import number_of_neighbors, query_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
+from .._inference.neighbors import Neighbors
 from .._persistence.file import decoding, read
+from .._trend.model_trend import called
+from .._trend.trend import Trend
 from .._utils.chunks import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
@@ -51,7 +55,8 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     TypeError
         If it is no such estimator, or has a part that a file cannot contain.
     ValueError
-        If it is not fitted, has a trend, or `n_shards` is not between 1 and the number of rows.
+        If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is a
+        regressor, which a file cannot contain.
     OSError
         If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 
@@ -79,13 +84,14 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None:
+    if bank.trend is not None and not bank.trend.is_data:
         raise ValueError(
-            "save_shards needs an estimator without a trend, since the trend of all rows would "
-            f"change with each edit of a shard, got trend={estimator.trend!r}"
+            f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )
     bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
-    empty = with_bank(estimator, bank.in_order(all_rows[:0]))
+    # A trend that is solved has its own rows, and another one a value at each of the bank's.
+    solved = bank.trend is not None and bank.trend.is_solved
+    empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
     with new_folder(path) as beside:
         written = Folder.new(beside, empty, int(bank.next_id))
         for rows in np.array_split(all_rows, n_shards):
@@ -109,12 +115,15 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
 
 
 def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
-    """A shard as it is written: with its graphs, and without a transformer."""
+    """A shard as it is written: with its graphs, without a transformer, or the trend.
+
+    The estimator holds these.
+    """
     algorithm = estimator.bank_.neighbors.algorithm
     neighbors = bank.neighbors.searched_by(algorithm if isinstance(algorithm, str) else "auto")
     if algorithm == "hnsw":
         neighbors.indexes(estimator.network_.head)
-    return replace(bank, neighbors=neighbors)
+    return replace(bank, neighbors=neighbors, trend=None)
 
 
 def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
@@ -482,37 +491,39 @@ class ShardedNeighbors:
         head = self.estimator_.network_.head
         no_rows = self.estimator_.bank_.neighbors
         parts = head.split_by_head(no_rows.embeddings, no_rows.embeddings)
-        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm
+        trend = self.estimator_.bank_.trend
+        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm, trend
         dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
         most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
         for each in self._embedded(X, folder):
             for rows in spans(len(each[0]), most):
-                embeddings, *others = (v if v is None else v[rows] for v in each)
-                assert embeddings is not None
-                yield ShardQuery(*of_all, embeddings, *others)
+                others = (v if v is None else v[rows] for v in each[1:])
+                yield ShardQuery(*of_all, each[0][rows], *others)
 
     def _embedded(
         self, X, folder: Folder
-    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
-        """Embeddings, ids and limits of queries, and what unknown levels add."""
+    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]]:
+        """Embeddings, ids and limits of queries, what unknown levels add, and the trend."""
         if X is not None:
             for queries in query_blocks(self.estimator_, X, with_added=True):
-                yield queries.embeddings, None, queries.times, queries.added
+                offset = self.estimator_.bank_.trend_of(queries)
+                yield queries.embeddings, None, queries.times, queries.added, offset
             return
-        held: list[tuple[Tensor, ...]] = []
+        held: list[Neighbors] = []
+        ids: list[Tensor] = []
         for entry in folder.shards:
             try:
                 bank = entry.open()
             except (OSError, ValueError) as error:
                 raise ShardsLostError({entry: error}) from error
             for rows in spans(len(bank), QUERY_BLOCK):
-                times = bank.neighbors.times
-                own = () if times is None else (times[rows],)
-                held.append((bank.embeddings[rows], bank.ids[rows], *own))
-                if entry == folder.shards[-1] or sum(len(i) for _, i, *_ in held) >= QUERY_BLOCK:
-                    embeddings, ids, *rest = map(torch.cat, zip(*held, strict=True))
-                    yield embeddings, ids, rest[0] if rest else None, None
-                    held = []
+                held.append(bank.neighbors[rows])
+                ids.append(bank.ids[rows])
+                if entry == folder.shards[-1] or sum(map(len, held)) >= QUERY_BLOCK:
+                    rows_held = reduce(Neighbors.join, held)
+                    offset = None if rows_held.offset is None else rows_held.offset.values
+                    yield rows_held.embeddings, torch.cat(ids), rows_held.times, None, offset
+                    held, ids = [], []
 
     # -- edits ---------------------------------------------------------------------------
 
@@ -550,7 +561,8 @@ class ShardedNeighbors:
             if last.n_rows < OPEN_ROWS:
                 with suppress(OSError, ValueError):  # lost: it may come back as it was
                     bank, opened = last.open(), last
-            bank = replace(bank, next_id=torch.tensor(folder.next_id))
+            trend = self.estimator_.bank_.trend
+            bank = replace(bank, next_id=torch.tensor(folder.next_id), trend=trend)
             editor = with_bank(self.estimator_, bank)
             ids = editor.add_neighbors(X, y, sample_weight, times=times)
             folder = folder.put(indexed(editor.bank_, self.estimator_), opened)
@@ -578,10 +590,19 @@ class ShardedNeighbors:
         estimator.features_ = encoder.without_levels(gone)
         return estimator
 
+    def _trend_without(self, removed: np.ndarray) -> Trend | None:
+        """The trend that is solved anew without some rows; None: it stays as it is."""
+        trend = self.estimator_.bank_.trend
+        if trend is None or not trend.is_solved:
+            return None
+        left = trend.without(removed)
+        return None if left is trend else left
+
     def remove_neighbors(self, *, ids: Any) -> Self:
         """Remove rows: the shards that contain them are rewritten without them.
 
-        The estimator is rewritten as well, if they were the last rows of a level of a category.
+        The estimator is rewritten as well, if they were the last rows of a level of a category. If
+        ``trend='kernel'`` is fitted to them, it is fitted anew, and all shards are rewritten.
 
         Parameters
         ----------
@@ -621,13 +642,19 @@ class ShardedNeighbors:
                 raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
             if len(removed) == len(folder):
                 raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
-            for entry, bank in banks.items():
+            trend = self._trend_without(removed)
+            for entry in banks if trend is None else folder.shards:
+                bank = banks[entry] if entry in banks else entry.open()
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), removed))
                 if len(kept) == 0:
                     folder = folder.without([entry])
-                else:
-                    folder = folder.put(indexed(bank.in_order(kept), self.estimator_), entry)
+                    continue
+                left = bank.in_order(kept)
+                left = left if trend is None else left.with_trend(trend)
+                folder = folder.put(indexed(left, self.estimator_), entry)
             estimator = self._without_levels(banks.values(), removed, folder)
+            if trend is not None:
+                estimator = with_bank(estimator, replace(estimator.bank_, trend=trend))
             if estimator is not self.estimator_:
                 folder = folder.put_estimator(estimator)
             if len(removed):

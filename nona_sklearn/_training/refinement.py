@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .._data.sample_weight import apply_weights
 from .._inference.evaluation import Evaluation
 from ..attention import ClassHead, NONAHead
-from ..attention.head import prior_mean, refine_one
+from ..attention.head import refine_one
 from ..losses import NEGLIGIBLE_LOSS
 
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
@@ -75,16 +75,15 @@ def refine(
 
 
 def loss_relative_to_mean(
-    evaluation: Evaluation, loss: nn.Module, values: Tensor, *weights: Tensor
+    evaluation: Evaluation, loss: nn.Module, mean: Tensor, values: Tensor, *weights: Tensor
 ) -> float:
-    """A loss on rows with these true values, relative to that of the mean of all neighbours.
+    """A loss on rows with these true values, relative to that of the mean of the training targets.
 
     1 if all targets are equal, so that there is nothing to predict.
     """
-    bank, found = evaluation.neighbors, evaluation.mean()
-    mean = prior_mean(bank.columns.to(found), bank.log_prior).expand(len(found), -1)
+    found = evaluation.mean()
     truth = values.to(found), *weights
-    of_mean = loss(mean.reshape(found.shape), *truth)
+    of_mean = loss(mean.to(found), *truth)
     return float(loss(found, *truth) / of_mean) if of_mean > ROUNDING else 1.0
 
 

@@ -24,6 +24,7 @@ from .._inference.neighbors import Neighbors
 from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
 from ..attention import NONAHead
+from ..attention.head import prior_mean
 from ..losses import WeightedLoss
 from .batches import (
     STEPS,
@@ -254,7 +255,7 @@ def _train_once(
     valid = None if valid is None else valid.to(config.device)
     generator = Generator().manual_seed(seed)
     pool = NEIGHBOR_POOLS[config.neighbor_pool](
-        *(train.X, train.y, int(config.pool_size), generator),
+        *(train.X, train.residuals, int(config.pool_size), generator),
         *(train.groups, train.log_prior, train.times, config.window),
     )
     if valid is not None:
@@ -273,13 +274,13 @@ def _train_once(
         weights_valid=[] if judged is None else judged.weights,
         criterion=loss,
         iterator_train__generator=generator,
-        train_split=None if judged is None else predefined_split(numbered(judged.y)),
+        train_split=None if judged is None else predefined_split(numbered(judged.residuals)),
         callbacks=callbacks,
         **options,
     )
     network.train()  # once: validation puts it back
     with divergence_named(network, train.X, config.learning_rate_init, config.weight_decay):
-        net.fit(numbered(train.y), None)
+        net.fit(numbered(train.residuals), None)
         if net.interrupted_ is not None:
             raise net.interrupted_
         network.zero_grad(set_to_none=True)
@@ -395,7 +396,8 @@ def _refine(
     )
     if not (network.head.n_adjusted or refined):
         return 1.0
-    evaluation, truth = _evaluate_whole_bank(network, pool, train, valid, generator)
+    evaluation, rows = _evaluate_whole_bank(network, pool, train, valid, generator)
+    truth = rows.residuals, *rows.weights
     if network.head.n_adjusted:
         fit_trust_radius(evaluation)
     if refined:
@@ -406,7 +408,11 @@ def _refine(
             n_neighbors=config.n_neighbors,
             balanced=config.balanced,
         )
-    return 1.0 if valid is None else loss_relative_to_mean(evaluation, loss().eval(), *truth)
+    if valid is None:
+        return 1.0
+    mean = prior_mean(train.y.reshape(len(train), -1), train.log_prior).expand(len(rows), -1)
+    of_mean = replace(rows, y=mean.reshape(rows.y.shape)).residuals
+    return loss_relative_to_mean(evaluation, loss().eval(), of_mean, *truth)
 
 
 def _evaluate_whole_bank(
@@ -415,23 +421,22 @@ def _evaluate_whole_bank(
     train: Sample,
     valid: Sample | None,
     generator: Generator,
-) -> tuple[Evaluation, list[Tensor]]:
+) -> tuple[Evaluation, Sample]:
     """Evaluate some validation rows, or training rows without themselves, on all training rows.
 
-    Validation rows come shuffled. Returns the targets and weights of these rows as well.
+    Validation rows come shuffled. Returns these rows as well.
     """
     neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
     n_queries = how_many(len(neighbors), held_out=valid is not None)
     if valid is not None:
-        valid, truth = valid[:n_queries], [w[:n_queries] for w in valid.weights]
+        valid = valid[:n_queries]
         exclusion = pool.excluded_in_validation(valid, slice(None))
-        evaluation = Evaluation(network.head, neighbors, network.embed(valid.X), exclusion)
-        return evaluation, [valid.y, *truth]
+        return Evaluation(network.head, neighbors, network.embed(valid.X), exclusion), valid
     some = torch.randperm(len(neighbors), generator=generator)[:n_queries]
     some = some.to(pool.labels.device)
     itself = pool.excluded_in_training(some, slice(None))
     evaluation = Evaluation(network.head, neighbors, neighbors.embeddings[some], itself)
-    return evaluation, [each[some] for each in (train.y, *train.weights)]
+    return evaluation, train[some]
 
 
 def check_callbacks(callbacks: Sequence | None) -> Sequence:

@@ -79,6 +79,7 @@ class ClassTrend:
 
     takes_table: ClassVar[bool] = False
     is_data: ClassVar[bool] = True
+    is_solved: ClassVar[bool] = True
     leaves_out_single_rows: ClassVar[bool] = False  # votes have no residuals
 
     @classmethod
@@ -88,7 +89,7 @@ class ClassTrend:
         """Fit the function to one-hot rows `y`, (n, C), and calibrate its left-out values."""
         center, unit = np.zeros(y.shape[1]), np.ones(y.shape[1])
         trend = KernelTrend.fit(ids, X, y, rows, center, unit, PEAKS_OF_CLASSES)
-        values = trend.of_rows(ids)
+        values = trend.of_rows(ids, torch.from_numpy(X))
         each = [_logistic(values[:, own], y[:, own], rows.weights) for own in spans_of(sizes)]
         slopes, intercepts = zip(*each, strict=True)
         return cls(trend, block_diag(*slopes), np.concatenate(intercepts), tuple(sizes))
@@ -112,15 +113,16 @@ class ClassTrend:
         """Values at queries, each of the function fitted to rows before a limit, (q,)."""
         return self.calibrated.to(X.device)(self.trend.from_earlier(X, limits))
 
-    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
-        """Values at some of its rows, (len(ids), C), each fitted to other rows.
+    def of_rows(self, ids: np.ndarray, X: Tensor, limits: Tensor | None = None) -> np.ndarray:
+        """Values at rows with these features, (len(ids), C), each fitted to other rows.
 
         With limits, (len(ids),), it is fitted to rows before the limit.
         """
-        return self.calibrated.cpu()(torch.from_numpy(self.trend.of_rows(ids, limits))).numpy()
+        values = torch.from_numpy(self.trend.of_rows(ids, X, limits))
+        return self.calibrated.cpu()(values).numpy()
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
-        """Values at some of its rows if they had other features, (len(ids), C)."""
+        """Values at rows if they had these features instead of theirs, (len(ids), C)."""
         return self.calibrated.to(X.device)(self.trend.moved(ids, X))
 
     def residuals_without(
@@ -130,15 +132,16 @@ class ClassTrend:
         raise NotImplementedError("classes have no residuals")
 
     def with_rows(self, ids: np.ndarray, X: Tensor) -> ClassTrend:
-        """With further rows, to which the function is not fitted."""
-        return replace(self, trend=self.trend.with_rows(ids, X))
+        """The same: the function is not fitted to further rows."""
+        return self
 
     def without(self, ids: np.ndarray) -> ClassTrend:
         """With the same kernel, fitted anew to the rows that are left, and the same calibration.
 
         So the value at a row that is removed is what it was while the row was left out.
         """
-        return replace(self, trend=self.trend.without(ids))
+        trend = self.trend.without(ids)
+        return self if trend is self.trend else replace(self, trend=trend)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,18 +84,16 @@ class KernelTrend:
 
     ``f(x) = center + unit sum_i c_i k(x, x_i)``, where k is a
     :class:`~nona_sklearn._trend.kernel.Kernel` and i are its landmarks: all rows that it is fitted
-    to, or some of them if these are many (Nyström's approximation [1]_). The value at one of its
-    own rows is that of the function which is fitted to other rows.
+    to, or some of them if these are many (Nyström's approximation [1]_). The value at one of these
+    rows is that of the function which is fitted to the others.
 
     Parameters
     ----------
     ids : int ndarray of shape (n,)
-        Ids of its rows, ascending.
+        Ids of the rows that it is fitted to, ascending.
     X : float32 ndarray of shape (n, n_features)
         Their encoded features.
-    is_fitted : bool ndarray of shape (n,)
-        The r rows that the function is fitted to.
-    y : ndarray of shape (r, n_outputs)
+    y : ndarray of shape (n, n_outputs)
         Their encoded targets.
     rows : LeftOut
         How much they count, and which are left out together.
@@ -103,7 +101,7 @@ class KernelTrend:
         The kernel.
     center, unit : ndarray of shape (n_outputs,)
         What an encoded target of 0 is, and one unit of them.
-    duals, errors : ndarray of shape (r, n_outputs)
+    duals, errors : ndarray of shape (n, n_outputs)
         ``(K + D)^-1 y``, where D is the ridge over the weights, and the errors of left-out rows,
         encoded.
     coefficients : ndarray of shape (m, n_outputs)
@@ -116,7 +114,6 @@ class KernelTrend:
 
     ids: np.ndarray
     X: np.ndarray
-    is_fitted: np.ndarray
     y: np.ndarray
     rows: LeftOut
     kernel: Kernel
@@ -128,6 +125,7 @@ class KernelTrend:
 
     takes_table: ClassVar[bool] = False
     is_data: ClassVar[bool] = True
+    is_solved: ClassVar[bool] = True
 
     @classmethod
     def fit(
@@ -142,30 +140,29 @@ class KernelTrend:
     ) -> KernelTrend:
         """Choose a kernel by some of the rows, and fit the function to as many as MAX_ROWS.
 
-        `y`, (n, n_outputs), and `rows` are of all n rows.
+        The arrays and `rows` are of all of them.
         """
         # The rows are the same for every random_state: others would only add chance.
         order = np.random.RandomState(0).permutation(len(X))
         some = order[:METRIC_ROWS]
         with one_blas_thread():
             kernel = choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
-        is_fitted = np.zeros(len(X), dtype=bool)
-        is_fitted[order[: MAX_ROWS if rows.times is None else MAX_TIMED_ROWS]] = True
-        return cls._solved(ids, X, is_fitted, y[is_fitted], rows[is_fitted], kernel, center, unit)
+        fitted = np.sort(order[: MAX_ROWS if rows.times is None else MAX_TIMED_ROWS])
+        of_rows = ids[fitted], X[fitted], y[fitted], rows[fitted]
+        return cls._solved(*of_rows, kernel, center, unit)
 
     @classmethod
     def _solved(
         cls,
         ids: np.ndarray,
         X: np.ndarray,
-        is_fitted: np.ndarray,
         y: np.ndarray,
         rows: LeftOut,
         kernel: Kernel,
         center: np.ndarray,
         unit: np.ndarray,
     ) -> KernelTrend:
-        own = X[is_fitted].astype(float)
+        own = X.astype(float)
         with one_blas_thread():
             if _is_exact(rows):
                 duals, errors = rows.solve(kernel(own, own), y, kernel.ridge)
@@ -176,7 +173,7 @@ class KernelTrend:
                 duals = inverse @ y
                 errors = rows.errors(inverse, duals)
                 coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
-        of_rows = ids, X, is_fitted, y, rows
+        of_rows = ids, X, y, rows
         # In the order of memory that files have, on which last digits of products depend.
         solution = map(np.ascontiguousarray, (duals, errors, coefficients))
         return cls(*of_rows, kernel, center, unit, *solution)
@@ -184,7 +181,7 @@ class KernelTrend:
     @cached_property
     def function(self) -> KernelFunction:
         """The function of a block of queries."""
-        X = torch.from_numpy(self.X[self.is_fitted].astype(float))
+        X = torch.from_numpy(self.X.astype(float))
         if not _is_exact(self.rows):
             X = X[_landmarks(len(X))]
         a, center = torch.from_numpy(self.coefficients * self.unit), torch.from_numpy(self.center)
@@ -205,7 +202,7 @@ class KernelTrend:
         times = self.rows.times
         if times is None or bool((limits > times.max()).all()):
             return self(X)
-        order, own = times.argsort(kind="stable"), self.X[self.is_fitted].astype(float)
+        order, own = times.argsort(kind="stable"), self.X.astype(float)
         before = times[order][:, None] < limits.cpu().numpy()
         with one_blas_thread():
             K = self.kernel(own[order], own[order])
@@ -215,47 +212,46 @@ class KernelTrend:
             values = (before * solve_triangular(factor, near, lower=True)).T @ half
         return torch.from_numpy(self.center + self.unit * values).to(X.device)
 
-    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
-        """Values at some of its rows, (len(ids), n_outputs), each fitted to other rows.
+    def of_rows(self, ids: np.ndarray, X: Tensor, limits: Tensor | None = None) -> np.ndarray:
+        """Values at rows with these features, (len(ids), n_outputs), each fitted to other rows.
 
         With limits, (len(ids),), it is fitted to rows before the limit.
         """
-        if limits is None:
-            return self._at(ids, self.errors)
-        X = torch.from_numpy(self.X[np.searchsorted(self.ids, ids)])
-        return self.from_earlier(X, limits.cpu()).numpy()
+        if limits is not None:
+            return self.from_earlier(X, limits.cpu()).numpy()
+        own, among = self._places(ids)
+        values = np.empty((len(ids), len(self.unit)))
+        values[among] = self.center + self.unit * (self.y - self.errors)[own]
+        values[~among] = self(X[torch.from_numpy(~among)]).numpy()
+        return values
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
-        """Values at some of its rows if they had other features, (len(ids), n_outputs).
+        """Values at rows if they had these features instead of theirs, (len(ids), n_outputs).
 
         They change as the function that is fitted to all rows does.
         """
+        own, among = self._places(ids)
         residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
-        apart = self.of_rows(ids) - self._at(ids, residuals)
+        apart = np.zeros((len(ids), len(self.unit)))
+        apart[among] = (self.unit * (residuals - self.errors))[own]
         return self(X) + torch.from_numpy(apart).to(X.device)
 
-    def _at(self, ids: np.ndarray, residuals: np.ndarray) -> np.ndarray:
-        """Values at some of its rows, (len(ids), n_outputs), from residuals of the fitted ones."""
-        positions = np.searchsorted(self.ids, ids)
-        values = np.empty((len(self.ids), len(self.unit)))
-        values[self.is_fitted] = self.center + self.unit * (self.y - residuals)
-        others = np.setdiff1d(positions, np.flatnonzero(self.is_fitted))
-        values[others] = self(torch.from_numpy(self.X[others])).numpy()
-        return values[positions]
+    def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where those of the rows are that it is fitted to, and which these are, bool."""
+        among = np.isin(ids, self.ids)
+        return np.searchsorted(self.ids, ids[among]), among
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
     ) -> np.ndarray:
-        """Residuals of some of its rows without each query, too, (q, len(ids), n_outputs).
+        """Residuals of some rows without each query, too, (q, len(ids), n_outputs).
 
-        `queries` are ids of its rows as well; `residuals`, (len(ids), n_outputs), are those of the
-        rows without themselves. For the inverse B of the matrix, the residual of row j without j
+        `queries` are ids as well; `residuals`, (len(ids), n_outputs), are those of the rows
+        without themselves. For the inverse B of the matrix, the residual of row j without j
         and i is ``(B_ii a_j - B_ij a_i) / (B_ii B_jj - B_ij^2)``. Residuals of a query itself, and
         of rows that the function is not fitted to, stay.
         """
-        fitted = self.ids[self.is_fitted]
-        is_query, is_row = np.isin(queries, fitted), np.isin(ids, fitted)
-        i, j = (np.searchsorted(fitted, each) for each in (queries[is_query], ids[is_row]))
+        (i, is_query), (j, is_row) = map(self._places, (queries, ids))
         with one_blas_thread():  # other threads wait for the inverse, and find it
             inverse = self._inverse
             own, pairs = inverse.diagonal[i][:, None], inverse.of(i, j)  # B_ii, B_ij
@@ -275,29 +271,23 @@ class KernelTrend:
 
     @cached_property
     def _inverse(self) -> Inverse:
-        X, D = self.X[self.is_fitted].astype(float), self.kernel.ridge / self.rows.weights
+        X, D = self.X.astype(float), self.kernel.ridge / self.rows.weights
         with one_blas_thread():
             if _is_exact(self.rows):
                 return Inverse.of_matrix(self.kernel(X, X), D)
             return Inverse.of_features(_features(X, self.kernel)[0], D)
 
     def with_rows(self, ids: np.ndarray, X: Tensor) -> KernelTrend:
-        """With further rows, to which the function is not fitted."""
-        return replace(
-            self,
-            ids=np.concatenate([self.ids, ids]),
-            X=np.concatenate([self.X, X.cpu().numpy()]),
-            is_fitted=np.concatenate([self.is_fitted, np.zeros(len(ids), dtype=bool)]),
-        )
+        """The same: the function is not fitted to further rows."""
+        return self
 
     def without(self, ids: np.ndarray) -> KernelTrend:
         """With the same kernel, fitted anew to the rows that are left."""
         kept = ~np.isin(self.ids, ids)
-        still = kept[self.is_fitted]
-        return KernelTrend._solved(
-            *(self.ids[kept], self.X[kept], self.is_fitted[kept], self.y[still]),
-            *(self.rows[still], self.kernel, self.center, self.unit),
-        )
+        if kept.all():
+            return self
+        of_rows = self.ids[kept], self.X[kept], self.y[kept], self.rows[kept]
+        return KernelTrend._solved(*of_rows, self.kernel, self.center, self.unit)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""

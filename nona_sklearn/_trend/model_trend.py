@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from inspect import Parameter, signature
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,46 +11,20 @@ import torch
 from sklearn.base import clone, is_regressor
 from sklearn.dummy import DummyRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GroupKFold, KFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 from torch import Tensor
 
-N_FOLDS = 5
+from .cross_fitted import CrossFittedTrend, parts_of
 
 
-@dataclass(frozen=True, eq=False)
-class ModelTrend:
-    """A function of the rows of a table in units of the targets, by a regressor.
-
-    The value at one of its rows is that of a clone which is fitted to other folds. The function
-    itself is fitted to all rows, and is not fitted again where some are removed.
-
-    Parameters
-    ----------
-    ids : int ndarray of shape (n,)
-        Ids of its rows, ascending.
-    values : ndarray of shape (n, n_outputs)
-        Its values at them, each from rows of other folds.
-    own : ndarray of shape (n, n_outputs)
-        The values there of the function that is fitted to all rows.
-    models : tuple of regressors
-        The function; with times, after those that are fitted to the earlier rows alone.
-    ends : ndarray of shape (n_models,)
-        The latest time of the rows to which each is fitted, ascending; -inf of the first.
-    """
-
-    ids: np.ndarray
-    values: np.ndarray
-    own: np.ndarray
-    models: tuple[Any, ...]
-    ends: np.ndarray
+class ModelTrend(CrossFittedTrend):
+    """A function of the rows of a table in units of the targets, by clones of a regressor."""
 
     takes_table: ClassVar[bool] = True
     is_data: ClassVar[bool] = False
-    leaves_out_single_rows: ClassVar[bool] = False
 
     @classmethod
     def fit(
@@ -78,68 +49,10 @@ class ModelTrend:
         parts = [*parts_of(len(y), groups, times), (everything, everything)]
         fits = (delayed(_fit_and_predict)(model, seed, X, y, weights, *part) for part in parts)
         found = Parallel(n_jobs=n_jobs, verbose=verbose)(fits)
-        *others, (function, own) = found
-        values = np.empty_like(own)
-        for (_, predicted), (_, of_part) in zip(parts[:-1], others, strict=True):
-            values[predicted] = of_part
-        if times is None:
-            return cls(ids, values, own, (function,), np.array([-np.inf]))
-        ends = [times[fitted].max(initial=-np.inf) for fitted, _ in parts]
-        return cls(ids, values, own, tuple(each for each, _ in found), np.array(ends))
+        return cls.joined(ids, parts, found, times)
 
-    def __call__(self, inputs: Any) -> Tensor:
-        """Values at rows of a table, (q, n_outputs) in float64, without gradients."""
-        return torch.from_numpy(predict(self.models[-1], inputs, self.values.shape[1]))
-
-    def from_earlier(self, inputs: Any, limits: Tensor) -> Tensor:
-        """Values at queries, each of the last model that is fitted to rows before its limit.
-
-        Where there is none, it is the mean of the earliest rows.
-        """
-        chosen = np.searchsorted(self.ends, limits.cpu().numpy()).clip(1) - 1
-        values = np.empty((len(chosen), self.values.shape[1]))
-        for number in np.unique(chosen):
-            rows = np.flatnonzero(chosen == number)
-            some = inputs if len(rows) == len(chosen) else _safe_indexing(inputs, rows)
-            values[rows] = predict(self.models[number], some, values.shape[1])
-        return torch.from_numpy(values).to(limits.device)
-
-    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
-        """Values at some of its rows, each from rows of other folds, (len(ids), n_outputs).
-
-        With times they are from earlier blocks, and no limits are as exact.
-        """
-        return self.values[np.searchsorted(self.ids, ids)]
-
-    def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
-        """Values at some of its rows if they had other features, (len(ids), n_outputs).
-
-        They change as the function that is fitted to all rows does.
-        """
-        positions = np.searchsorted(self.ids, ids)
-        apart = self.values[positions] - self.own[positions]
-        return self(inputs) + torch.from_numpy(apart)
-
-    def residuals_without(
-        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
-    ) -> np.ndarray:
-        """Refuse what would need a fit for each row."""
-        raise NotImplementedError("a regressor is not fitted again without each row")
-
-    def with_rows(self, ids: np.ndarray, inputs: Any) -> ModelTrend:
-        """With further rows, to which the function is not fitted."""
-        values = self(inputs).numpy()
-        return replace(
-            self,
-            ids=np.concatenate([self.ids, ids]),
-            values=np.concatenate([self.values, values]),
-            own=np.concatenate([self.own, values]),
-        )
-
-    def without(self, ids: np.ndarray) -> ModelTrend:
-        """With fewer rows, and the same models, which were fitted to those that are removed."""
-        kept = ~np.isin(self.ids, ids)
-        return replace(self, ids=self.ids[kept], values=self.values[kept], own=self.own[kept])
+    def evaluate(self, function: Any, inputs: Any) -> Tensor:
+        return torch.from_numpy(predict(function, inputs, self.values.shape[1]))
 
 
 def check_model(model: Any) -> None:
@@ -154,7 +67,7 @@ def check_model(model: Any) -> None:
         is_one = False
     if not is_one:
         raise ValueError(
-            "trend must be 'kernel', None or a regressor of scikit-learn's interface, "
+            "trend must be a name, None or a regressor of scikit-learn's interface, "
             f"{called(model)}"
         )
 
@@ -192,30 +105,6 @@ def with_seed(model: Any, seed: int) -> Any:
         if name.rsplit("__", 1)[-1] == "random_state" and value is None
     }
     return seeded.set_params(**unset)
-
-
-def parts_of(
-    n_rows: int, groups: np.ndarray | None, times: np.ndarray | None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows to fit and rows to predict: of other folds, of other groups, or earlier and later ones.
-
-    There are none to fit before the earliest block of times, nor beside a single group.
-    """
-    if times is not None:
-        order = times.argsort(kind="stable")
-        first = times[order[np.arange(N_FOLDS + 1) * n_rows // (N_FOLDS + 1)]]
-        starts = np.unique(np.searchsorted(times[order], first))  # rows of one time stay together
-        for start, end in pairwise([*starts, n_rows]):
-            yield np.sort(order[:start]), order[start:end]
-        return
-    rows, units = np.arange(n_rows), n_rows if groups is None else len(np.unique(groups))
-    if units == 1:
-        yield rows[:0], rows
-        return
-    # The folds are the same for every random_state: others would only add chance.
-    n_folds = min(N_FOLDS, units)
-    folds = KFold(n_folds, shuffle=True, random_state=0) if groups is None else GroupKFold(n_folds)
-    yield from folds.split(rows, groups=groups)
 
 
 def _fit_and_predict(

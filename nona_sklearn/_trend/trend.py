@@ -28,6 +28,13 @@ class Trend(Protocol):
         """Whether it consists of numbers alone, which files and graphs hold."""
 
     @property
+    def is_solved(self) -> bool:
+        """Whether it is solved anew where rows are removed, and its values at others change.
+
+        A bank keeps the inputs of all rows then, for these values.
+        """
+
+    @property
     def leaves_out_single_rows(self) -> bool:
         """Whether :meth:`residuals_without` one row is known."""
 
@@ -37,8 +44,8 @@ class Trend(Protocol):
     def from_earlier(self, inputs: Any, /, limits: Tensor) -> Tensor:
         """Values at queries, each of a function fitted to rows before a limit, (q,)."""
 
-    def of_rows(self, ids: np.ndarray, limits: Tensor | None = None) -> np.ndarray:
-        """Values at some of its rows, (len(ids), n_outputs), each of a function fitted to others.
+    def of_rows(self, ids: np.ndarray, inputs: Any, /, limits: Tensor | None = None) -> np.ndarray:
+        """Values at rows with these inputs, (len(ids), n_outputs), each fitted to other rows.
 
         With times and limits, (len(ids),), it is fitted to rows before the limit.
         """
@@ -56,3 +63,8 @@ class Trend(Protocol):
 
     def without(self, ids: np.ndarray) -> Trend:
         """With fewer rows."""
+
+
+def values_at(trend: Trend, inputs: Any, limits: Tensor | None) -> Tensor:
+    """Values at queries, (q, n_outputs), of earlier rows if they have limits."""
+    return trend(inputs) if limits is None else trend.from_earlier(inputs, limits)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ..similarity import l2
@@ -86,6 +87,11 @@ def neighbor_attention(
     tensor([15.])
     """
     return weights(similarity(query, neighbors), excluded) @ targets
+
+
+def attenuation(distance: Tensor, trust_radius: Tensor | float) -> Tensor:
+    """Factor of an adjustment, at some distances of the nearest neighbour."""
+    return torch.where(distance > trust_radius, trust_radius / distance, 1.0).square()
 
 
 def adjusted_mean(

@@ -12,7 +12,7 @@ from ..ranking import outside_nearest
 from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
 from ..softstep import SoftStep
 from ..weighting import Softmax, Weighting, make_weighting
-from .functional import Pairs, adjusted_mean, neighbor_attention
+from .functional import Pairs, adjusted_mean, attenuation, neighbor_attention
 from .fused import L2Attention
 from .nearest import find_nearest
 
@@ -225,9 +225,7 @@ class NONAHead(nn.Module):
     @torch.no_grad()
     def fit_trust_radius(self, distances: Tensor) -> None:
         """Trust adjustments up to a multiple of rows' distances to their nearest neighbour."""
-        finite = distances[distances.isfinite()]
-        if len(finite):
-            self.trust_radius.fill_(TRUST_FACTOR * finite.max())
+        self.trust_radius.fill_(trust_radius_of(distances))
 
     @property
     def temperature(self) -> Tensor | float:
@@ -489,8 +487,7 @@ class NONAHead(nn.Module):
 
     def attenuation(self, distance: Tensor) -> Tensor:
         """Factor of an adjustment, at some distances of the nearest neighbour."""
-        radius = self.trust_radius
-        return torch.where(distance > radius, radius / distance, 1.0).square()
+        return attenuation(distance, self.trust_radius)
 
     def attenuation_of(
         self, query: Tensor, neighbors: Tensor, excluded: Tensor | Pairs | None
@@ -562,6 +559,12 @@ class NONAHead(nn.Module):
     def extra_repr(self) -> str:
         counts = f"n_neighbors={self.n_neighbors}, n_adjusted={self.n_adjusted}"
         return f"similarity={self.similarity!r}, {counts}"
+
+
+def trust_radius_of(distances: Tensor) -> float:
+    """How far adjustments are trusted, by rows' distances to their nearest neighbour."""
+    finite = distances[distances.isfinite()]
+    return TRUST_FACTOR * float(finite.max()) if len(finite) else math.inf
 
 
 def refine_one(

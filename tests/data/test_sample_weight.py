@@ -398,7 +398,8 @@ def test_refinement_is_of_weighted_queries_and_neighbors(monkeypatch):
     seen = []
     monkeypatch.setattr(trainer, "refine", lambda *arguments, **_: seen.append(arguments))
     reg = nona().fit(X, y, sample_weight=WEIGHTS)
-    softstep_knn(pool_size=20).fit(X, y, sample_weight=WEIGHTS)  # its queries are training rows
+    knn = softstep_knn(pool_size=20, trend=None)  # whose queries are training rows
+    knn.fit(X, y, sample_weight=WEIGHTS)
     [valid] = reg.validation_indices_
     train = np.setdiff1d(np.arange(60), valid)
     for (evaluation, loss, values, weights), queries, neighbors in zip(

@@ -123,8 +123,7 @@ def test_an_additive_trend_is_attributed_as_it_is_added(flats):
     y = X @ [1.0, 2.0, -4.0] + 0.1 * random.randn(80)
     knn = SoftStepKNeighborsRegressor(random_state=0).fit(X, y)
     found = knn.attribute_adjustments(X[:6], X)
-    (trend,) = [m for m in knn.network_.modules() if hasattr(m, "slopes")]
-    slopes = trend.slopes[:, 0].numpy() / knn.scaler_.scale_ * float(knn.targets_.unit)
+    slopes = knn.bank_.trend.function.slopes[:, 0].numpy() / knn.scaler_.scale_
     differences = X[found["query"].to_numpy()] - X[found.neighbor.to_numpy()]
     distance = knn.distance_to_bank(X[:6])  # of rows of the bank: trusted
     assert (distance == 0).all()

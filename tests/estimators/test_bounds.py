@@ -168,7 +168,7 @@ def test_one_bound_of_several_outputs():
 
 @pytest.mark.parametrize("adjusts", [False, True])
 def test_rows_that_are_not_adjusted_stay(unit, adjusts):
-    reg = SoftStepKNeighborsRegressor(bounds=(0, 1), adjust=False, **QUICK).fit(X, Y)
+    reg = SoftStepKNeighborsRegressor(bounds=(0, 1), trend=None, **QUICK).fit(X, Y)
     assert_inside(reg.sample_y(QUERIES, 50))
     if adjusts:
         reg = copy.copy(unit).set_neighbor_targets(Y[::-1])

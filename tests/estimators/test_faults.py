@@ -120,7 +120,7 @@ def test_streamed_weights_are_numbers_at_both_ends(
 def test_a_query_between_two_equal_rows_is_their_mean():
     B = np.random.default_rng(0).normal(size=(20, 20))
     X, y = np.r_[B, B], np.r_[np.zeros(20), np.ones(20)]
-    reg = softstep_knn(adjust=False).fit(X, y)  # twins have trends of different rows
+    reg = softstep_knn(trend=None).fit(X, y)  # twins have trends of different rows
     with torch.no_grad():
         reg.network_.head.log_nugget.fill_(-math.inf)  # nothing but the twins counts
     np.testing.assert_allclose(reg.predict(B), 0.5, atol=1e-6)
@@ -760,7 +760,7 @@ def test_predictions_that_are_no_numbers_mean_that_training_diverged():
     y = X[:, 0] + rng.normal(size=150)
     params = {"hidden_layer_sizes": (8,), "learning_rate_init": 0.1, "weight_decay": 1e8}
     with pytest.raises(ValueError, match=r"training diverged with learning_rate_init=0\.1"):
-        softstep_knn(softstep_on="similarity", adjust=False, **params).fit(X, y)
+        softstep_knn(softstep_on="similarity", trend=None, **params).fit(X, y)
 
 
 def test_embeddings_that_are_no_numbers_mean_that_training_diverged(plane, monkeypatch):
@@ -887,7 +887,7 @@ def test_a_query_of_shards_whose_distances_overflow_is_refused(plane, tmp_path):
     X, _, y, _ = plane
     reg = softstep_knn(softstep_on="similarity").fit(X, y)
     with torch.no_grad():
-        reg.network_.embedding.embedding.log_weight.fill_(np.log(1e30))
+        reg.network_.embedding.log_weight.fill_(np.log(1e30))
     save_shards(reg, tmp_path / "shards", 2)
     with pytest.raises(ValueError, match="overflow"):
         ShardedNeighbors(tmp_path / "shards").predict([[1e9, 1e9]])
@@ -919,7 +919,7 @@ def test_an_embedding_whose_distances_overflow_is_refused(plane):
     X, _, y, _ = plane
     reg = softstep_knn().fit(X, y)
     with torch.no_grad():
-        reg.network_.embedding.embedding.log_weight.fill_(np.log(1e30))
+        reg.network_.embedding.log_weight.fill_(np.log(1e30))
     with pytest.raises(ValueError, match=r"embeddings with entries of .* overflow"):
         reg.predict([[1e9, 1e9]])
     with pytest.raises(ValueError, match="overflow"):

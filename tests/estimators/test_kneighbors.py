@@ -24,7 +24,7 @@ RNG = np.random.RandomState(0)
 X, QUERIES = RNG.normal(size=(60, 3)), RNG.normal(size=(7, 3))
 Y = X[:, 0]
 QUICK = {"max_iter": 2, "random_state": 0}
-GIVEN_SPACE = {"weighting": "uniform", "learn_feature_weights": False, "adjust": False}
+GIVEN_SPACE = {"weighting": "uniform", "learn_feature_weights": False, "trend": None}
 ESTIMATORS = {
     "regressor": NONARegressor(n_estimators=1, **QUICK),
     "several networks": NONARegressor(n_estimators=3, adjust=True, **QUICK),

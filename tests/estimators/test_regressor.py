@@ -29,9 +29,9 @@ from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.training_data import Sample
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._network.trend import AdditiveTrend
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
+from nona_sklearn._trend.additive_trend import AdditiveTrend
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.weighting import Softmax, Uniform
 
@@ -46,8 +46,9 @@ def softstep_knn(**kwargs):
 
 def plain(estimator):
     """The same, whose predictions are means of the targets as they are: ``weights @ y``."""
-    estimator = clone(estimator)
-    return estimator.set_params(adjust=False) if hasattr(estimator, "adjust") else estimator
+    names = estimator.get_params()
+    params = {k: v for k, v in {"adjust": False, "trend": None}.items() if k in names}
+    return clone(estimator).set_params(**params)
 
 
 ESTIMATORS = [
@@ -94,9 +95,8 @@ def test_prediction_is_weights_times_adjusted_targets(estimator, plane):
         # As above, with weights of float32: 120 of them times numbers of about 1.
         sums = (table["weight"] * table["adjusted_target"]).groupby(table["query"]).sum()
         np.testing.assert_allclose(sums, reg.predict(query), rtol=0, atol=2e-6)
-        assert table["adjusted_target"].equals(table["target"]) == (
-            not getattr(reg, "adjust", False)
-        )
+        adjusts = getattr(reg, "adjust", False) or reg.trend is not None
+        assert table["adjusted_target"].equals(table["target"]) == (not adjusts)
 
 
 @EACH
@@ -129,7 +129,8 @@ def test_leave_one_out_never_uses_the_row_itself(estimator, plane):
     changed = y.copy()
     changed[5] += 1000
     before = reg.predict(None)
-    reg.bank_ = NeighborBank(replace(reg.bank_.neighbors, values=torch.tensor(changed)))
+    neighbors = replace(reg.bank_.neighbors, values=torch.tensor(changed))
+    reg.bank_ = replace(reg.bank_, neighbors=neighbors)
     assert reg.predict(None)[5] == before[5]
     assert reg.score(None, y) < 1
 
@@ -155,7 +156,7 @@ def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_wei
         weighting="uniform",
         softstep_on="rank",
         learn_feature_weights=learn_feature_weights,
-        adjust=False,
+        trend=None,
     ).fit(X, y)
     step = SoftStep("s1", on="rank").double()
     # Ranks are 1, 118/119, ..., 0: a threshold halfway between the k-th and the next one.
@@ -271,7 +272,7 @@ def test_transform_gives_what_the_bank_holds(plane):
 def test_feature_weights_scale_standardised_features(plane, similarity):
     X, X_test, y, _ = plane
     reg = softstep_knn(similarity=similarity).fit(X, y)
-    weight = reg.network_.embedding.embedding.weight.numpy()
+    weight = reg.network_.embedding.weight.numpy()
     assert weight.shape == (2,)
     assert (weight > 0).all()
     assert (np.abs(weight - 1) > 1e-3).all()  # learned
@@ -395,7 +396,7 @@ def test_uninformative_features_count_less():
     X = np.c_[rng.normal(size=(200, 4)) * [1, 1, 1, 100], np.ones(200)]
     y = np.sin(2 * X[:, 1])
     # A trend would take what there is to learn: the targets depend on one feature.
-    reg = softstep_knn(max_iter=40, adjust=False).fit(X[:150], y[:150])
+    reg = softstep_knn(max_iter=40, trend=None).fit(X[:150], y[:150])
     importances = reg.feature_weights_
     assert importances.shape == (5,)
     assert importances.sum() == pytest.approx(1)
@@ -828,25 +829,21 @@ def test_network_parameters_arrive(plane):
     assert "log_temperature" in dict(network.head.named_parameters())
     assert (network.head.step.step, network.head.step.params) == ("s2", "pointwise")
 
-    network = (
-        softstep_knn(
-            n_neighbors=30,
-            weighting="uniform",
-            similarity="l1",
-            softstep="s2",
-            softstep_on="rank",
-            softstep_params="pointwise",
-            learn_feature_weights=False,
-        )
-        .fit(X, y)
-        .network_
-    )
-    head, step = network.head, network.head.step
-    space, trend = network.embedding.embedding, network.embedding.trend
-    assert isinstance(space, torch.nn.Identity)
-    assert isinstance(trend, AdditiveTrend)
-    plain = softstep_knn(adjust=False).fit(X, y)
+    reg = softstep_knn(
+        n_neighbors=30,
+        weighting="uniform",
+        similarity="l1",
+        softstep="s2",
+        softstep_on="rank",
+        softstep_params="pointwise",
+        learn_feature_weights=False,
+    ).fit(X, y)
+    head, step = reg.network_.head, reg.network_.head.step
+    assert isinstance(reg.network_.embedding, torch.nn.Identity)
+    assert isinstance(reg.bank_.trend, AdditiveTrend)
+    plain = softstep_knn(trend=None).fit(X, y)
     assert isinstance(plain.network_.embedding, FeatureWeights)
+    assert plain.bank_.trend is None
     assert (head.similarity, type(head.weighting), head.n_neighbors) == ("l1", Uniform, 30)
     assert (step.step, step.params, step.on) == ("s2", "pointwise", "rank")
 

@@ -158,7 +158,7 @@ def test_one_hot_columns():
 
 def test_the_given_space_keeps_distances():
     """All components of few rows: the space of the features."""
-    options = {"learn_feature_weights": False, "similarity": "l2", "adjust": False}
+    options = {"learn_feature_weights": False, "similarity": "l2", "trend": None}
     knn = make(SoftStepKNeighborsRegressor, **options).fit(WIDE, Y)
     dense = make(SoftStepKNeighborsRegressor, **options).fit(WIDE.toarray(), Y)
     np.testing.assert_allclose(knn.predict(WIDE), dense.predict(WIDE), rtol=1e-3)

@@ -52,7 +52,7 @@ def regressor():
 def soft():
     """Without training, in the given space."""
     return SoftStepKNeighborsRegressor(
-        20, weighting="uniform", learn_feature_weights=False, adjust=False
+        20, weighting="uniform", learn_feature_weights=False, trend=None
     ).fit(TRAIN, Y)
 
 
@@ -92,7 +92,7 @@ def test_no_level_of_three_is_nearer_than_the_others():
     levels, means = np.repeat([0, 1, 2], [10, 10, 20]), np.array([3.1, 1.0, 1.2])
     X = pd.DataFrame({"level": np.array(["p", "q", "r"])[levels]})
     knn = SoftStepKNeighborsRegressor(40, similarity="l2", learn_feature_weights=False)
-    model = knn.set_params(adjust=False).fit(X, means[levels])
+    model = knn.set_params(trend=None).fit(X, means[levels])
     (found,) = model.predict(pd.DataFrame({"level": ["s"]}))
     assert means[levels].std() / 2 > abs(found - means[levels].mean())
 
@@ -190,7 +190,7 @@ def test_a_level_that_tells_all_becomes_a_range():
     X = pd.DataFrame({"level": np.repeat([*"pqrs"], 40)})
     y = np.where(X["level"] == "s", 1000.0, 0.0)
     knn = SoftStepKNeighborsRegressor(
-        3, weighting="uniform", learn_feature_weights=False, adjust=False
+        3, weighting="uniform", learn_feature_weights=False, trend=None
     )
     model, new = knn.fit(X, y), pd.DataFrame({"level": ["new", "p"]})
     mean, std = model.predict(new, return_std=True)
@@ -210,7 +210,7 @@ def test_each_level_counts_the_same():
     y = np.where(levels == 0, 0.0, 10.0 * (-1.0) ** levels)
     X = table(levels, np.zeros(120))
     knn = SoftStepKNeighborsRegressor(
-        60, weighting="uniform", learn_feature_weights=False, adjust=False
+        60, weighting="uniform", learn_feature_weights=False, trend=None
     )
     ((variance,),) = variances(knn.fit(X, y))
     assert variance > 40
@@ -228,7 +228,7 @@ OF_TWO = 3.0 * (np.arange(120) % 6) + 0.3 * (np.arange(120) // 20)
 @pytest.fixture(scope="module")
 def of_two_categories():
     knn = SoftStepKNeighborsRegressor(
-        10, weighting="uniform", learn_feature_weights=False, adjust=False
+        10, weighting="uniform", learn_feature_weights=False, trend=None
     )
     return knn.fit(TWO, OF_TWO)
 

@@ -405,7 +405,7 @@ def test_pickles_clones_and_is_repeatable(name, classes):
 @pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
 def test_softstep_k_nn(name, softstep_on, kind):
     classes = kind is SoftStepKNeighborsClassifier
-    options = {"smoothing": False} if classes else {"adjust": False}
+    options = {"smoothing": False} if classes else {"trend": None}
     knn = kind(
         weighting=name,
         similarity="l2",

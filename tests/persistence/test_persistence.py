@@ -634,6 +634,7 @@ def rewrite(path, change=lambda content: content, more=(), **metadata):
         *(partial(pickle.dump, protocol=protocol) for protocol in (2, 3, 4, 5)),
         joblib.dump,
         *(partial(joblib.dump, compress=level) for level in (1, 3, 6, 9)),
+        *(partial(joblib.dump, compress=(name, 3)) for name in ("gzip", "bz2", "xz", "lzma")),
     ],
     ids=lambda write: str(getattr(write, "keywords", "joblib")),
 )
@@ -1464,7 +1465,7 @@ def test_files_of_version_0_2_0_predict_as_they_did(name):
         np.testing.assert_allclose(method(queries), expected[name], rtol=0, atol=1e-5)
     clone(loaded)  # its parameters are those of this version
     if name == "SoftStepKNeighborsRegressor":
-        assert loaded.adjust is False  # so that a fit of the clone does what it did
+        assert loaded.trend is None  # so that a fit of the clone does what it did
 
 
 @OF_ANOTHER_SKLEARN
@@ -1473,6 +1474,54 @@ def test_shards_of_version_0_2_0_predict_as_they_did():
     with np.load(folder / "expected.npz") as expected:
         found = nona_sklearn.ShardedNeighbors(folder / "shards").predict(expected["X"])
         np.testing.assert_allclose(found, expected["NONARegressor"], rtol=0, atol=1e-5)
+
+
+ADDITIVE = STORED.parent / "additive_trend"
+
+
+def read_pickle(path):
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+
+@OF_ANOTHER_SKLEARN
+@pytest.mark.filterwarnings("ignore:.* was pickled by nona_sklearn")
+@pytest.mark.parametrize("read", [nona_sklearn.load, read_pickle])
+@pytest.mark.parametrize(("name", "trend"), [("adjusted", "additive"), ("plain", None)])
+def test_files_whose_embedding_has_a_trend_predict_as_they_did(name, trend, read, tmp_path):
+    """With the parameter `adjust`, and g of SoftStep k-NN in the columns of the embeddings."""
+    ending = "pickle" if read is read_pickle else "safetensors"
+    loaded = read(ADDITIVE / f"{name}.{ending}")
+    assert loaded.trend == trend  # so that a fit of the clone does what it did
+    clone(loaded)
+    nona_sklearn.save(loaded, tmp_path / "again.safetensors")
+    again = nona_sklearn.load(tmp_path / "again.safetensors")
+    with np.load(ADDITIVE / "expected.npz") as expected:
+        for each in loaded, again:
+            for method, queries, key in (
+                (each.predict, expected["X"], "predictions"),
+                (each.predict_quantiles, expected["X"], "quantiles"),
+                (each.predict, None, "left_out"),
+            ):
+                found = method(queries)
+                np.testing.assert_allclose(found, expected[f"{name}_{key}"], rtol=0, atol=1e-5)
+        if trend is not None:
+            table = loaded.attribute_adjustments(
+                expected["X"][1:3], expected["features"], n_neighbors=2
+            )
+            amounts = np.stack([table[each] for each in ("x0", "x1", "x2", "other")], axis=1)
+            np.testing.assert_allclose(amounts, expected["adjusted_amounts"], rtol=0, atol=1e-5)
+            weights = expected["adjusted_feature_weights"]
+            np.testing.assert_allclose(loaded.feature_weights_, weights, rtol=1e-5)
+
+
+@OF_ANOTHER_SKLEARN
+def test_shards_whose_embedding_has_a_trend_predict_as_they_did():
+    with np.load(ADDITIVE / "expected.npz") as expected:
+        sharded = nona_sklearn.ShardedNeighbors(ADDITIVE / "shards")
+        for queries, key in ((expected["X"], "predictions"), (None, "left_out")):
+            found = sharded.predict(queries)
+            np.testing.assert_allclose(found, expected[f"adjusted_{key}"], rtol=0, atol=1e-5)
 
 
 def write_stored_file():

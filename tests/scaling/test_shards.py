@@ -103,6 +103,10 @@ def assert_same_rows(ours, expected):
         (NONAClassifier(**ONE), np.stack([KIND, KIND[::-1]], axis=1)),
         (SoftStepKNeighborsRegressor(softstep_on="similarity", **QUICK), Y),
         (SoftStepKNeighborsClassifier(softstep_on="similarity", **QUICK), KIND),
+        (NONARegressor(trend="kernel", n_estimators=2, **QUICK), np.stack([Y, -Y], axis=1)),
+        (NONARegressor(trend="kernel", n_neighbors=None, **ONE), Y),
+        (NONAClassifier(trend="kernel", **ONE), KIND),
+        (SoftStepKNeighborsRegressor(trend="kernel", **QUICK), Y),
     ],
     ids=lambda thing: str(thing)[:60].replace("\n", "") if hasattr(thing, "fit") else "",
 )
@@ -134,8 +138,9 @@ def test_results_are_those_of_the_whole_bank(estimator, y, tmp_path):
         (NONARegressor(n_estimators=2, weighting="sparse_softmax", **QUICK), Y),
         (SoftStepKNeighborsRegressor(similarity="l1", **QUICK), Y),
         (NONARegressor(weighting="entmax", **ONE), Y),
+        (NONARegressor(trend="kernel", n_estimators=2, **QUICK), Y),
     ],
-    ids=["networks", "outputs", "dot", "softstep", "nearest", "ranks", "entmax"],
+    ids=["networks", "outputs", "dot", "softstep", "nearest", "ranks", "entmax", "trend"],
 )
 @pytest.mark.parametrize("power", [None, 1.0, 0.5])
 def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
@@ -299,6 +304,34 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
     listed = {"estimator.safetensors", "shards.json", shard_folder.LOCK}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
     assert len(files) == n_files  # forgotten rows are in no file
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (NONARegressor(trend="kernel", **ONE), Y),
+        (NONAClassifier(trend="kernel", **ONE), KIND),
+        (SoftStepKNeighborsRegressor(trend="additive", **QUICK), Y),
+    ],
+    ids=["kernel", "classes", "additive"],
+)
+@pytest.mark.parametrize("removed", [[3, 99], [120]], ids=["fitted", "added"])
+def test_edits_change_the_trend_as_that_of_the_whole_bank(estimator, y, removed, tmp_path):
+    """A kernel is fitted anew without rows that it was fitted to, which leave all files."""
+    estimator = clone(estimator).fit(X[:100], y[:100])
+    sharded = shards(estimator, tmp_path)
+    answer = "predict_proba" if estimator.trend == "kernel" and y is KIND else "predict"
+    before = getattr(sharded, answer)(QUERIES)
+    for each in (estimator, sharded):
+        each.add_neighbors(X[100:], y[100:])
+        each.remove_neighbors(ids=removed)
+    for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
+        for queries in (QUERIES, None):
+            assert_same(getattr(one, answer)(queries), getattr(estimator, answer)(queries))
+    assert not np.array_equal(getattr(sharded, answer)(QUERIES), before)
+    encoded = estimator.features_.transform(X[removed]).astype(np.float32)
+    held = b"".join(path.read_bytes() for path in (tmp_path / "bank").iterdir())
+    assert not any(row.tobytes() in held for row in encoded)
 
 
 @pytest.mark.parametrize("row", [0, 37, 38, 149])  # first and last of shards

@@ -13,6 +13,7 @@ from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training import trainer
 from nona_sklearn._training.refinement import loss_relative_to_mean
 from nona_sklearn._training.trainer import LEAST_GAIN, RETRY_RATE
+from nona_sklearn.attention.head import prior_mean
 from nona_sklearn.losses import LogLoss
 
 RNG = np.random.default_rng(0)
@@ -56,15 +57,21 @@ def equal_rows(head, values, log_prior=None):
     return Evaluation(head.eval(), neighbors, torch.tensor([[0.0], [5.0]]))
 
 
+def relative_loss(evaluation, loss, truth):
+    bank = evaluation.neighbors
+    mean = prior_mean(bank.columns, bank.log_prior).expand(len(truth), -1)
+    return loss_relative_to_mean(evaluation, loss, mean.reshape(truth.shape), truth)
+
+
 def test_the_relative_loss_on_paper():
     """Each query is predicted by the row at its place; the mean of the targets is 4."""
     values, truth = torch.tensor([0.0, 3.0, 9.0]), torch.tensor([1.0, 7.0])
     evaluation = equal_rows(NONAHead(n_neighbors=1), values)
-    found = loss_relative_to_mean(evaluation, nn.MSELoss(), truth)
+    found = relative_loss(evaluation, nn.MSELoss(), truth)
     assert found == pytest.approx((1 + 4) / (9 + 9))
     # With twice the weight for the first row, it is 3.
     evaluation = equal_rows(NONAHead(n_neighbors=1), values, torch.tensor([2.0, 1.0, 1.0]).log())
-    found = loss_relative_to_mean(evaluation, nn.MSELoss(), truth)
+    found = relative_loss(evaluation, nn.MSELoss(), truth)
     assert found == pytest.approx((1 + 4) / (4 + 16))
 
 
@@ -74,13 +81,13 @@ def test_the_relative_loss_of_probabilities_and_several_outputs():
     truth = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     near = equal_rows(head, values).mean()
     expected = -(near[0, 0].log() + near[1, 1].log()) / -np.log(1 / 3 * 2 / 3)
-    found = loss_relative_to_mean(equal_rows(head, values), LogLoss(), truth)
+    found = relative_loss(equal_rows(head, values), LogLoss(), truth)
     assert found == pytest.approx(float(expected))
 
 
 def test_equal_targets_leave_nothing_to_predict():
     values, truth = torch.full((3,), 2.0), torch.tensor([2.0, 2.0])
-    assert loss_relative_to_mean(equal_rows(NONAHead(), values), nn.MSELoss(), truth) == 1
+    assert relative_loss(equal_rows(NONAHead(), values), nn.MSELoss(), truth) == 1
     reg = NONARegressor(**QUICK).fit(X, np.ones(60))
     assert in_vain(reg) == [False]
 

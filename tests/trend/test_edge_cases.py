@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from nona_sklearn import NONARegressor, save_shards
+from nona_sklearn import NONARegressor
 
 X, Y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40.0)
 QUICK = {"trend": "kernel", "n_estimators": 1, "max_iter": 2, "random_state": 0}
@@ -14,13 +14,6 @@ def test_it_needs_columns_of_a_table():
     reg = NONARegressor(nn.Linear(2, 3), hidden_layer_sizes=(4,), **QUICK)
     with pytest.raises(ValueError, match="trend must be None with a feature_extractor, got 'kern"):
         reg.fit(X.astype(np.float32), Y)
-
-
-def test_shards_have_none(tmp_path):
-    reg = NONARegressor(**QUICK).fit(X, Y)
-    with pytest.raises(ValueError, match="save_shards needs an estimator without a trend"):
-        save_shards(reg, tmp_path / "shards", 2)
-    assert not (tmp_path / "shards").exists()
 
 
 def test_a_constant_target_is_predicted():

@@ -97,15 +97,17 @@ def test_a_linear_target_of_few_rows_has_a_linear_part():
 
 
 CENTER, UNIT = np.array([5.0, -1.0]), np.array([2.0, 10.0])
-IDS = np.arange(N) * 3
+IDS, X32 = np.arange(N) * 3, X.astype(np.float32)
 
 
 def trend(rows=slice(None), **parts):
-    X32 = X.astype(np.float32)
     left_out = LeftOut(WEIGHTS, **parts)[np.arange(N)[rows]]
-    is_fitted = np.ones(len(X32[rows]), dtype=bool)
-    of_rows = IDS[rows], X32[rows], is_fitted, Y[rows], left_out
+    of_rows = IDS[rows], X32[rows], Y[rows], left_out
     return KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
+
+
+def at_rows(found, rows=slice(None), limits=None):
+    return found.of_rows(IDS[rows], torch.from_numpy(X32[rows]), limits)
 
 
 def values(found, at):
@@ -124,24 +126,23 @@ def test_at_a_row_the_trend_is_that_of_the_others():
     for i in (0, 5, N - 1):
         others = trend(np.arange(N) != i)
         expected = values(others, X[[i]])
-        np.testing.assert_allclose(found.of_rows(IDS[[i]]), expected, atol=1e-8)
+        np.testing.assert_allclose(at_rows(found, [i]), expected, atol=1e-8)
 
 
 def test_a_row_that_is_removed_was_never_there():
     gone = np.isin(np.arange(N), [3, 17])
     left, never = trend(times=TIMES).without(IDS[gone]), trend(~gone, times=TIMES)
     np.testing.assert_allclose(values(left, X), values(never, X), atol=1e-9)
-    np.testing.assert_allclose(left.of_rows(IDS[~gone]), never.of_rows(IDS[~gone]), atol=1e-9)
+    np.testing.assert_allclose(at_rows(left, ~gone), at_rows(never, ~gone), atol=1e-9)
     assert not np.isin(IDS[gone], left.ids).any()
 
 
 def test_a_row_that_is_added_does_not_change_the_function():
-    new = np.zeros((1, 3), dtype=np.float32)
-    found = trend().with_rows(np.array([1000]), torch.from_numpy(new))
-    np.testing.assert_array_equal(values(found, X), values(trend(), X))
-    np.testing.assert_allclose(found.of_rows(np.array([1000])), values(found, new))
-    again = found.without(np.array([1000]))
-    np.testing.assert_array_equal(again.of_rows(IDS), trend().of_rows(IDS))
+    new, number = torch.zeros(1, 3), np.array([1000])
+    found = trend()
+    assert found.with_rows(number, new) is found
+    np.testing.assert_allclose(found.of_rows(number, new), found(new).numpy())
+    assert found.without(number) is found
 
 
 def test_a_query_has_the_trend_of_earlier_rows():
@@ -159,24 +160,25 @@ def test_a_query_has_the_trend_of_earlier_rows():
 def test_a_row_with_a_limit_has_the_trend_of_rows_before_it():
     found, limits = trend(times=TIMES), torch.tensor([2.0, 4.0, 7.0])
     expected = found.from_earlier(torch.tensor(X[:3], dtype=torch.float32), limits).numpy()
-    np.testing.assert_allclose(found.of_rows(IDS[:3], limits), expected)
+    np.testing.assert_allclose(at_rows(found, slice(3), limits), expected)
 
 
 def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
     """The others have the values of the function, which does not know their targets."""
     monkeypatch.setattr(kernel_trend, "MAX_ROWS", 25)
-    X32, rows = X.astype(np.float32), LeftOut(np.ones(N))
-    found = KernelTrend.fit(IDS, X32, Y, rows, CENTER, UNIT)
-    other = ~found.is_fitted
+    found = KernelTrend.fit(IDS, X32, Y, LeftOut(np.ones(N)), CENTER, UNIT)
+    other = ~np.isin(IDS, found.ids)
     assert other.sum() == N - 25
     np.testing.assert_array_equal(found.y, Y[~other])
-    np.testing.assert_allclose(found.of_rows(IDS[other]), values(found, X32[other]))
+    np.testing.assert_allclose(at_rows(found, other), values(found, X32[other]))
+    moved = found.moved(IDS[other], torch.from_numpy(X32[::-1].copy()[other])).numpy()
+    np.testing.assert_allclose(moved, values(found, X32[::-1].copy()[other]))
 
 
 def test_values_move_with_features():
     """From those of other rows, as the function does, whose values there have a closed form."""
     found, other = trend(), X[::-1].astype(np.float32)
-    moved = found.moved(IDS, torch.tensor(other.copy())).numpy() - found.of_rows(IDS)
+    moved = found.moved(IDS, torch.tensor(other.copy())).numpy() - at_rows(found)
     np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)
 
 
@@ -207,13 +209,13 @@ def test_of_many_rows_landmarks_alone_have_coefficients(few_landmarks, parts):
     for i in range(N):
         others = np.flatnonzero(labels != labels[i])
         expected = CENTER + UNIT * predicted_by_landmarks(others, rounded[[i]])
-        np.testing.assert_allclose(found.of_rows(IDS[[i]]), expected, rtol=1e-4)
+        np.testing.assert_allclose(at_rows(found, [i]), expected, rtol=1e-4)
 
 
 def test_residuals_without_two_rows(few_landmarks):
     found, rounded = trend(), X.astype(np.float32).astype(float)
     ids, queries = IDS[5:9], IDS[[7, 20]]
-    residuals = CENTER + UNIT * Y[5:9] - found.of_rows(ids)
+    residuals = CENTER + UNIT * Y[5:9] - at_rows(found, slice(5, 9))
     got = found.residuals_without(queries, ids, residuals)
     for i, query in enumerate((7, 20)):
         for j, row in enumerate(range(5, 9)):
@@ -225,6 +227,6 @@ def test_residuals_without_two_rows(few_landmarks):
 def test_equal_landmarks_are_no_error(few_landmarks):
     twins = np.tile(X[:3], (20, 1)).astype(np.float32)
     rows, y = LeftOut(np.ones(60)), np.tile(Y[:3], (20, 1))
-    of_rows = np.arange(60), twins, np.ones(60, dtype=bool), y, rows
+    of_rows = np.arange(60), twins, y, rows
     found = KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
     np.testing.assert_allclose(values(found, X[:3]), CENTER + UNIT * Y[:3], rtol=0.02)

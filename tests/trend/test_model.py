@@ -83,7 +83,7 @@ def test_a_query_has_the_model_of_rows_before_its_limit():
     found = trend.from_earlier(X[:5], limits).numpy()[:, 0]
     for i, limit in enumerate(limits.tolist()):
         (number,) = np.flatnonzero(trend.ends < limit)[-1:]
-        expected = trend.models[number].predict(X[[i]])[0]
+        expected = trend.functions[number].predict(X[[i]])[0]
         assert found[i] == pytest.approx(expected)
     assert (np.diff(trend.ends) > 0).all()
     assert trend.ends[-1] == TIMES.max()

@@ -31,7 +31,7 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._inference.trend_share import with_share
+from nona_sklearn._inference.trend_share import with_numbers
 
 RNG = np.random.default_rng(0)
 SIZE = 120
@@ -66,7 +66,7 @@ def fitted():
 
 def with_share_of(model, share):
     changed = copy.deepcopy(model)
-    changed.bank_ = with_share(changed.bank_, share)
+    changed.bank_ = with_numbers(changed.bank_, share=share)
     return changed
 
 
@@ -138,7 +138,7 @@ def test_columns_have_the_amounts_of_an_additive_model(fitted):
     for head in model.network_.head.heads:
         head.credibility = (1.0,)
     table = model.attribute_adjustments(QUERIES[:4], TABLE[:90], n_neighbors=3)
-    function = model.bank_.trend.models[-1]
+    function = model.bank_.trend.functions[-1]
     for _, line in table.iterrows():
         row, query = TABLE.loc[[line["neighbor"]]], QUERIES.loc[[line["query"]]]
         for name in TABLE:
@@ -228,7 +228,9 @@ def test_files_of_numbers_refuse_it_before_they_are_written(fitted, tmp_path):
         save(fitted, tmp_path / "model.nona")
     with pytest.raises(TypeError, match=message.format("an ONNX graph")):
         export_onnx(fitted, tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match="save_shards needs an estimator without a trend"):
+    with pytest.raises(
+        ValueError, match=r"save_shards needs a trend that a file can contain, got Pipeline"
+    ):
         save_shards(fitted, tmp_path / "shards", 2)
     assert not [*tmp_path.iterdir()]
 
@@ -318,7 +320,7 @@ def test_its_parameters_are_searched():
     assert model.get_params()["trend__n_neighbors"] == 5
     search = GridSearchCV(model, {"trend__n_neighbors": [1, 9]}, cv=2)
     best = fit(search, X, Y).best_estimator_
-    assert best.bank_.trend.models[-1].n_neighbors == search.best_params_["trend__n_neighbors"]
+    assert best.bank_.trend.functions[-1].n_neighbors == search.best_params_["trend__n_neighbors"]
     assert model.trend.n_neighbors == 5
 
 

@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from torch import nn
 
-from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save, save_shards
+from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save
 from nona_sklearn._inference import trend_share
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.trend_share import with_share
+from nona_sklearn._inference.trend_share import SHARE_OF_CLASSES, with_numbers
 from nona_sklearn._trend import class_trend
 
 RNG = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def encoded(model, rows):
 def shared(model, share):
     """The same model whose trend has another share."""
     other = copy.deepcopy(model)
-    other.bank_ = with_share(other.bank_, share)
+    other.bank_ = with_numbers(other.bank_, share=share)
     return other
 
 
@@ -94,7 +94,7 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
     regression.fit(left_out, labels, weights / weights.mean())
     order = np.argsort(model.classes_)  # sorted already
-    of_rows = np.exp(trend.of_rows(np.arange(150)))[:, order]
+    of_rows = np.exp(trend.of_rows(np.arange(150), model.bank_.inputs))[:, order]
     np.testing.assert_allclose(of_rows, regression.predict_proba(left_out), atol=1e-3)
     values = trend.trend(encoded(model, NEW)).numpy()
     of_queries = trend(encoded(model, NEW)).exp().numpy()
@@ -200,8 +200,9 @@ def test_features_of_rows_move_their_values(fitted):
     """As they move the function; the same features leave them as they are."""
     trend, ids = fitted.bank_.trend, np.array([3, 90])
     own = encoded(fitted, X[ids])
-    np.testing.assert_allclose(trend.moved(ids, own).numpy(), trend.of_rows(ids), atol=1e-6)
-    assert not np.allclose(trend.moved(ids, own + 1).numpy(), trend.of_rows(ids), atol=0.1)
+    at_rows = trend.of_rows(ids, own)
+    np.testing.assert_allclose(trend.moved(ids, own).numpy(), at_rows, atol=1e-6)
+    assert not np.allclose(trend.moved(ids, own + 1).numpy(), at_rows, atol=0.1)
     assert fitted.feature_importances_[2] < fitted.feature_importances_[:2].min()
 
 
@@ -214,7 +215,7 @@ def test_a_removed_row_leaves_the_function_and_the_calibration_stays(fitted):
     assert not np.isin([3, 50], trend.trend.ids).any()
     np.testing.assert_array_equal(trend.slopes, fitted.bank_.trend.slopes)
     np.testing.assert_allclose(
-        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy())
+        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy(), model.bank_.inputs)
     )
     assert not np.array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
 
@@ -262,9 +263,9 @@ def test_a_warm_start_fits_the_trend_anew():
 
 
 def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
-    assert abs(offset_of(fitted).share - trend_share.SHARE_OF_CLASSES) < 0.1
+    assert abs(offset_of(fitted).share - SHARE_OF_CLASSES.share) < 0.1
     unvalidated = nona(early_stopping=False).fit(X, Y)
-    assert offset_of(unvalidated).share == trend_share.SHARE_OF_CLASSES
+    assert offset_of(unvalidated).share == SHARE_OF_CLASSES.share
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -283,7 +284,7 @@ def test_the_share_is_chosen_by_rows_that_trained_no_network(given):
         found = other.predict_proba(rows) if given else other.predict_proba(None)[rows]
         losses[share] = log_loss(labels, found)
     best, n_rows = min(losses, key=losses.get), len(labels)
-    expected = (400 * trend_share.SHARE_OF_CLASSES + n_rows * best) / (400 + n_rows)
+    expected = (400 * SHARE_OF_CLASSES.share + n_rows * best) / (400 + n_rows)
     assert offset_of(model).share == pytest.approx(expected, abs=0.01)
 
 
@@ -294,9 +295,10 @@ def test_the_share_is_drawn_to_that_of_the_least_log_loss(wrong):
     right = torch.eye(2, dtype=torch.float64)[torch.arange(400) % 2] * 0.8 + 0.1
     pair = [right, 1 - right] if wrong == "the trend" else [1 - right, right]
     truth = (right > 0.5).double()
-    found = trend_share._with_best_share(model.network_.head, model.bank_, *pair, truth, None)
+    given = SHARE_OF_CLASSES, model.network_.head, model.bank_
+    found = trend_share._with_best(*given, *pair, truth, None)
     best = 0.0 if wrong == "the trend" else 1.0
-    expected = (trend_share.SHARE_OF_CLASSES + best) / 2
+    expected = (SHARE_OF_CLASSES.share + best) / 2
     assert found.neighbors.offset.share == pytest.approx(expected, abs=1e-3)
 
 
@@ -307,11 +309,6 @@ def test_it_needs_columns_of_a_table():
     clf = NONAClassifier(nn.Linear(3, 3), trend="kernel", **SMALL)
     with pytest.raises(ValueError, match="trend must be None with a feature_extractor, got 'kern"):
         clf.fit(X.astype(np.float32), Y)
-
-
-def test_shards_have_none(fitted, tmp_path):
-    with pytest.raises(ValueError, match="save_shards needs an estimator without a trend"):
-        save_shards(fitted, tmp_path / "shards", 2)
 
 
 @pytest.mark.parametrize("wrong", ["linear", Ridge()])
@@ -346,6 +343,6 @@ def test_rows_without_information_have_the_frequencies_of_classes():
     """The left-out values are lower for a row's own class; the calibration hardly sees that."""
     random = np.random.default_rng(1)
     rows, labels = random.normal(size=(200, 4)), (random.random(200) < 0.3).astype(int)
-    trend = nona(n_estimators=1).fit(rows, labels).bank_.trend
-    probabilities = np.exp(trend.of_rows(np.arange(200)))[:, 1]
+    bank = nona(n_estimators=1).fit(rows, labels).bank_
+    probabilities = np.exp(bank.trend.of_rows(np.arange(200), bank.inputs))[:, 1]
     assert abs(probabilities - labels.mean()).mean() < 0.15

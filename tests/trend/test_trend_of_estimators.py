@@ -51,7 +51,7 @@ def test_a_prediction_is_the_networks_and_the_trend_with_residuals_of_neighbours
             adjustment_scale=fitted.bank_.neighbors.adjustment_scale,
         )
     )
-    residuals = Y - trend.of_rows(np.arange(150))[:, 0]
+    residuals = Y - trend.of_rows(np.arange(150), fitted.bank_.inputs)[:, 0]
     of_trend = trend(encoded(fitted, NEW)).numpy()[:, 0]
     of_trend = of_trend + 0.2 * fitted.neighbor_weights(NEW) @ residuals
     expected = (1 - offset.share) * alone.predict(NEW) + offset.share * of_trend
@@ -92,7 +92,7 @@ def test_a_removed_row_leaves_the_trend(fitted):
     assert not np.isin([3, 50], trend.ids).any()
     assert len(trend.y) == 148
     np.testing.assert_allclose(
-        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy())
+        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy(), model.bank_.inputs)
     )
     assert not np.array_equal(model.predict(NEW), fitted.predict(NEW))
 

@@ -1,4 +1,6 @@
-"""An additive trend, and SoftStep k-NN whose neighbours it adjusts."""
+"""The additive trend, and SoftStep k-NN whose neighbours it adjusts."""
+
+import copy
 
 import numpy as np
 import pytest
@@ -7,17 +9,19 @@ from sklearn.linear_model import Ridge, RidgeCV
 from threadpoolctl import threadpool_limits
 
 from nona_sklearn import SoftStepKNeighborsRegressor
-from nona_sklearn._network.real_valued import MAX_WIDENED
-from nona_sklearn._network.trend import (
-    LEAST_ROWS,
+from nona_sklearn._estimators.architectures import LEAST_OF_TREND
+from nona_sklearn._inference.trend_share import with_numbers
+from nona_sklearn._trend.additive_trend import (
     MAX_BINS,
     MAX_CODES,
     MAX_ROWS,
-    N_FOLDS,
     PENALTIES,
     AdditiveTrend,
-    fit_trend,
 )
+from nona_sklearn._trend.cross_fitted import N_FOLDS
+from nona_sklearn._trend.kernel import LeftOut
+from nona_sklearn._utils.real_valued import MAX_WIDENED
+from nona_sklearn.attention.head import TRUST_FACTOR
 
 RNG = np.random.default_rng(0)
 CURVED = RNG.uniform(-2, 2, size=(300, 2))
@@ -27,9 +31,14 @@ Y = np.sin(2 * X[:, 0]) + np.abs(X[:, 1]) + 0.5 * X[:, 2]
 NEW = np.hstack([RNG.uniform(-2, 2, size=(200, 2)), RNG.integers(0, 2, size=(200, 1))])
 
 
-def fitted(X, y, **options):
-    weights = {k: torch.tensor(v) for k, v in options.items()}
-    return fit_trend(torch.tensor(X).float(), torch.tensor(y).float(), **weights)[0].double()
+def fitted(X, y, sample_weight=None, groups=None, times=None):
+    """Fitted to the encoded targets themselves: of center 0 and unit 1."""
+    targets = np.asarray(y, dtype=float).reshape(len(y), -1)
+    n_outputs = targets.shape[1]
+    weights = np.ones(len(y)) if sample_weight is None else sample_weight
+    rows = LeftOut(weights, groups, times)
+    given = np.arange(len(y)), np.asarray(X, dtype=np.float32), targets, rows
+    return AdditiveTrend.fit(*given, np.zeros(n_outputs), np.ones(n_outputs))
 
 
 def values(trend, X):
@@ -55,7 +64,7 @@ def test_the_trend_is_ridge_regression_on_piecewise_linear_codes():
 
     ridge = RidgeCV(PENALTIES * len(X)).fit(codes(X), Y)
     trend = fitted(X, Y)
-    expected = ridge.predict(codes(NEW)) - ridge.intercept_
+    expected = ridge.predict(codes(NEW))
     np.testing.assert_allclose(values(trend, NEW)[:, 0], expected, rtol=0, atol=1e-4)  # of float32
 
 
@@ -113,8 +122,8 @@ def test_rows_without_weight_do_not_count():
     rows, targets = np.r_[X, X[:2]], np.r_[Y, np.inf, -np.inf]
     trend = fitted(rows, targets, sample_weight=np.r_[np.ones(300), 0, 0])
     np.testing.assert_array_equal(values(trend, NEW), values(fitted(X, Y), NEW))
-    alone = fitted(X, Y, sample_weight=np.r_[1.0, np.zeros(299)])
-    assert not values(alone, NEW).any()
+    ignored = trend.of_rows(np.array([300, 301]))  # by the function of all others
+    np.testing.assert_array_equal(ignored, values(trend, rows[300:].astype(np.float32)))
 
 
 def test_several_targets_have_trends_of_their_own():
@@ -126,7 +135,7 @@ def test_several_targets_have_trends_of_their_own():
 
 @pytest.mark.parametrize("rows", [np.ones((12, 3)), np.zeros((12, 1)), np.full((12, 2), 0.1)])
 def test_constant_features_have_none(rows):
-    assert not values(fitted(rows, np.arange(12.0)), RNG.normal(size=(5, rows.shape[1]))).any()
+    assert fitted(rows, np.arange(12.0)) is None
 
 
 def test_threads_change_nothing():
@@ -140,58 +149,94 @@ def test_threads_change_nothing():
 # -- SoftStep k-NN -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_neighbors_are_adjusted_by_the_trend():
-    """``sum_j w_j (y_j + g(q) - g(j))``, in units of the targets."""
+    """``f(q) + kept sum_j w_j (y_j - f(j))``, and f is the trend of the encoded features."""
     reg = knn().fit(X, 10 * Y)
-    trend = reg.network_.embedding.trend
+    trend, offset = reg.bank_.trend, reg.bank_.neighbors.offset
     assert isinstance(trend, AdditiveTrend)
-    scaler = reg.scaler_
-    g = reg.bank_.embeddings[:, -1].double().numpy()
-    own = values(trend, scaler.transform(NEW))[:, 0]
-    scale = np.std(10 * Y)
-    adjusted = 10 * Y + scale * (own[:, None] - g)
-    weights = reg.neighbor_weights(NEW).toarray()
-    head = reg.network_.head
-    head.shrinkage = 0.0
-    head.trust_radius.fill_(torch.inf)
-    expected = (weights * adjusted).sum(axis=1)
-    np.testing.assert_allclose(reg.predict(NEW), expected, rtol=1e-5, atol=1e-4)
+    assert offset.share == 1
+    own = values(trend, reg.scaler_.transform(NEW).astype(np.float32))[:, 0]
+    near = reg.network_.head.metric_part(reg.bank_.embeddings)
+    residuals = 10 * Y - offset.values[:, 0].numpy()
+    expected = own + offset.kept * (reg.neighbor_weights(NEW) @ residuals)
+    assert reg.kneighbors(NEW, 1)[0].max() < offset.trust_radius
+    assert near.shape[1] == reg.bank_.embeddings.shape[1]  # the trend is no part of it
+    np.testing.assert_allclose(reg.predict(NEW), expected, rtol=1e-9)
 
 
-@pytest.mark.slow
+def test_far_from_all_rows_the_trend_fades():
+    """What is left is the mean of the neighbours' targets."""
+    reg = knn().fit(X, Y)
+    far = np.array([[1e4, 1e4, 1.0]])
+    plain = reg.neighbor_weights(far) @ Y
+    np.testing.assert_allclose(reg.predict(far), plain, rtol=0, atol=1e-3)
+
+
 def test_the_trend_of_a_training_row_is_that_of_other_rows():
     """Ridge regressions on the other folds, less the means by which these differ."""
     rows = BINARY.astype(float)
-    _, differences = fit_trend(torch.tensor(rows).float(), torch.tensor(Y).float())
+    trend = fitted(rows, Y)
     scale, order = rows.std(), np.random.RandomState(0).permutation(300)
     codes = rows / scale
     alpha = RidgeCV(PENALTIES * 300).fit(codes, Y).alpha_
-    own = Ridge(alpha).fit(codes, Y)
     for part in np.array_split(order, N_FOLDS):
         others = np.setdiff1d(order, part)
         expected = Ridge(alpha).fit(codes[others], Y[others]).predict(codes[part])
-        expected += Y.mean() - Y[others].mean() - own.predict(codes[part])
-        np.testing.assert_allclose(differences[part, 0], expected, rtol=0, atol=1e-5)
+        expected += Y.mean() - Y[others].mean()
+        np.testing.assert_allclose(trend.of_rows(part)[:, 0], expected, rtol=0, atol=1e-6)
     reg = knn(learn_feature_weights=False).fit(rows, Y)
-    g = reg.network_.embed(torch.tensor(reg.scaler_.transform(rows)))[:, -1]
-    found = (reg.bank_.embeddings[:, -1] - g) * reg.targets_.unit
-    np.testing.assert_allclose(found, differences[:, 0], atol=1e-5 * np.ptp(Y))
+    found = reg.bank_.neighbors.offset.values[:, 0]
+    np.testing.assert_allclose(found, trend.values[:, 0], rtol=0, atol=1e-5 * np.ptp(Y))
 
 
-@pytest.mark.slow
 def test_its_own_target_does_not_move_a_training_row():
     """But through the penalty and the folds' means: not in proportion."""
     moved = Y.copy()
     moved[7] += 50
-    before, after = (knn().fit(X, y) for y in (Y, moved))
-    scales = (float(reg.targets_.unit) for reg in (before, after))
-    g = [s * reg.bank_.embeddings[7, -1] for reg, s in zip((before, after), scales, strict=True)]
-    in_sample = [
-        fit_trend(torch.tensor(X).float(), torch.tensor(y).float())[0] for y in (Y, moved)
-    ]
-    rows = torch.tensor(X[7:8]).float()
-    assert abs(float(g[1] - g[0])) < abs(float(in_sample[1](rows) - in_sample[0](rows)))
+    trends = [fitted(X, y) for y in (Y, moved)]
+    before, after = (trend.of_rows(np.array([7])) for trend in trends)
+    in_sample = [values(trend, X[7:8]) for trend in trends]
+    assert abs(after - before) < abs(in_sample[1] - in_sample[0])
+
+
+def test_values_of_times_are_those_of_earlier_rows():
+    times = np.random.RandomState(0).permutation(300).astype(float)
+    trend, changed = (fitted(X, y, times=times) for y in (Y, Y + 9.0 * (times > 200)))
+    early = np.flatnonzero(times <= 200)
+    kept = trend.of_rows(early) - changed.of_rows(early)  # the penalty is that of all rows
+    assert abs(kept).max() < 0.1
+    limits = torch.tensor([60.0, 250.0, np.inf])
+    found = trend.from_earlier(torch.tensor(X[:3]).float(), limits)
+    same = changed.from_earlier(torch.tensor(X[:3]).float(), limits)
+    assert abs(found - same)[0] < 0.1
+    assert abs(found - same)[2] > 1
+    np.testing.assert_allclose(found[2], values(trend, X[2:3].astype(np.float32))[0])
+
+
+def test_rows_that_are_removed_or_added_change_no_other_value():
+    trend = fitted(X, Y)
+    left = trend.without(np.arange(100))
+    np.testing.assert_array_equal(left.of_rows(np.arange(100, 300)), trend.values[100:])
+    rows = torch.tensor(NEW[:2]).float()
+    more = left.with_rows(np.array([300, 301]), rows)
+    np.testing.assert_array_equal(more.of_rows(np.array([299, 301]))[0], trend.values[299])
+    np.testing.assert_array_equal(more.of_rows(np.array([300, 301])), trend(rows))
+    for each in (left, more):
+        np.testing.assert_array_equal(values(each, NEW), values(trend, NEW))
+    np.testing.assert_array_equal(more.moved(np.array([300, 301]), rows), more(rows))
+
+
+def test_the_residuals_that_are_kept_depend_on_what_they_tell():
+    """Noise of the targets, and a bump that no sum of functions has."""
+    random = np.random.RandomState(0)
+    rows = random.uniform(-2, 2, (600, 2))
+    bump = np.exp(-4 * (rows**2).sum(axis=1))
+    kept = []
+    for targets in (rows[:, 0] + random.randn(600), rows[:, 0] + 9 * bump):
+        reg = knn().fit(rows, targets)
+        kept.append(reg.bank_.neighbors.offset.kept)
+    assert kept[0] < 0.4
+    assert kept[1] > 0.8
 
 
 def test_intervals_cover_where_features_are_many():
@@ -217,17 +262,23 @@ def test_related_rows_are_left_out_together(relation):
 
 
 def test_one_group_has_no_trend():
-    assert not values(fitted(X, Y, groups=np.zeros(300)), NEW).any()
+    assert fitted(X, Y, groups=np.zeros(300)) is None
 
 
-def test_few_rows_have_no_trend():
-    assert not values(fitted(X[: LEAST_ROWS - 1], Y[: LEAST_ROWS - 1]), NEW).any()
-    assert values(fitted(X[:LEAST_ROWS], Y[:LEAST_ROWS]), NEW).any()
+@pytest.mark.parametrize("trend", ["additive", "kernel", Ridge()])
+def test_few_rows_have_no_trend(trend):
+    """Predictions are then means of targets."""
+    few = LEAST_OF_TREND - 1
+    reg = knn(trend=trend).fit(X[:few], Y[:few])
+    assert reg.bank_.trend is None
+    np.testing.assert_allclose(reg.predict(NEW), reg.neighbor_weights(NEW) @ Y[:few])
+    more = knn(trend=trend).fit(X[: few + 1], Y[: few + 1])
+    assert more.bank_.trend is not None
 
 
 def test_many_columns_have_no_trend():
     rows = RNG.normal(size=(12, MAX_CODES + 1))
-    assert not values(fitted(rows, rows[:, 0]), rows).any()
+    assert fitted(rows, rows[:, 0]) is None
 
 
 def test_of_many_rows_some_are_drawn_with_their_weights():
@@ -252,9 +303,8 @@ def test_a_feature_of_three_values_has_bins():
 @pytest.mark.slow
 def test_warm_start_fits_the_trend_anew():
     reg = knn(warm_start=True).fit(X, Y).fit(X, -Y)
-    expected = knn().fit(X, -Y).network_.embedding.trend
-    for name, buffer in reg.network_.embedding.trend.state_dict().items():
-        np.testing.assert_array_equal(buffer, expected.state_dict()[name])
+    expected = knn().fit(X, -Y).bank_.trend
+    np.testing.assert_array_equal(reg.bank_.trend.values, expected.values)
     binary = np.c_[X[:, 0] > 0, X[:, 1:]].astype(float)
     reg.fit(binary, Y)  # with fewer bins
     assert reg.score(binary, Y) > 0.5
@@ -263,13 +313,14 @@ def test_warm_start_fits_the_trend_anew():
 @pytest.mark.slow
 def test_a_trend_helps_where_there_is_one():
     truth = np.sin(2 * NEW[:, 0]) + np.abs(NEW[:, 1]) + 0.5 * NEW[:, 2]
-    errors = [np.std(knn(adjust=a).fit(X, Y).predict(NEW) - truth) for a in (True, False)]
-    assert errors[0] < 0.7 * errors[1]
+    trends = "additive", "kernel", None
+    errors = [np.std(knn(trend=t).fit(X, Y).predict(NEW) - truth) for t in trends]
+    assert max(errors[:2]) < 0.7 * errors[2]
 
 
 @pytest.mark.slow
-def test_without_adjustment_predictions_are_within_the_targets():
-    predictions = knn(adjust=False).fit(X, Y).predict(3 * NEW)
+def test_without_a_trend_predictions_are_within_the_targets():
+    predictions = knn(trend=None).fit(X, Y).predict(3 * NEW)
     assert Y.min() <= predictions.min()
     assert predictions.max() <= Y.max()
 
@@ -281,22 +332,54 @@ def test_the_sample_weights_of_a_fit_are_those_of_its_trend(weight, slope):
     targets = np.r_[1.0 * BINARY[:, 0], 3.0 * BINARY[:, 0]]
     reg = knn().fit(rows, targets, sample_weight=np.repeat([1.0, weight], 300))
     ends = reg.scaler_.transform([[0.0], [1.0]])
-    rise = np.diff(values(reg.network_.embedding.trend, ends), axis=0).item()
-    assert rise * reg.targets_.scaler.scale_[0] == pytest.approx(slope, rel=0.01)
+    rise = np.diff(values(reg.bank_.trend, ends), axis=0).item()
+    assert rise == pytest.approx(slope, rel=0.01)
 
 
-def test_validation_rows_are_no_part_of_the_trend():
-    reg = knn(early_stopping=True).fit(X, Y)
-    (valid,) = reg.validation_indices_
-    other = Y.copy()
-    other[valid] += 100 * np.cos(np.arange(len(valid)))
-    again = knn(early_stopping=True).fit(X, other)
-    np.testing.assert_array_equal(again.validation_indices_[0], valid)
-    rises = (each.network_.embedding.trend.rises for each in (reg, again))
-    one, two = (each / each.abs().max() for each in rises)  # targets are scaled by all rows
-    np.testing.assert_allclose(one, two, atol=1e-4)
+def test_validation_rows_choose_what_is_kept():
+    """Those that are set aside, or a set that is given."""
+    random = np.random.RandomState(0)
+    noise = random.randn(300)
+    for set_aside in ({}, {"X_val": NEW, "y_val": random.randn(200)}):
+        reg = knn(early_stopping=True).fit(X, Y + 3 * noise, **set_aside)
+        assert reg.bank_.neighbors.offset.kept < 0.7
 
 
-def test_adjust_must_be_a_bool():
-    with pytest.raises(ValueError, match=r"'adjust' parameter .* Got 'auto'"):
-        knn(adjust="auto").fit(X, Y)
+@pytest.mark.parametrize("similarity", ["log_l2", "cosine"])
+def test_it_fades_by_euclidean_distances_under_any_similarity(similarity):
+    reg = knn(similarity=similarity).fit(X[:50], Y[:50])
+    distances = torch.cdist(reg.bank_.embeddings.double(), reg.bank_.embeddings.double())
+    nearest = distances.fill_diagonal_(torch.inf).amin(dim=1)
+    radius = reg.bank_.neighbors.offset.trust_radius
+    assert radius == pytest.approx(TRUST_FACTOR * nearest.max().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("set_aside", [True, False])
+def test_what_is_kept_of_residuals_is_that_of_leave_one_out(set_aside):
+    """The kernel leaves the row out of its neighbours' residuals, too, as predictions do."""
+    rows, targets = X[:200], Y[:200] + np.random.RandomState(0).randn(200)
+    reg = knn(trend="kernel", early_stopping=set_aside).fit(rows, targets)
+    (valid,) = reg.validation_indices_ if set_aside else [np.arange(200)]
+    found = []
+    for kept in (0.0, 1.0):
+        changed = copy.deepcopy(reg)
+        changed.bank_ = with_numbers(reg.bank_, kept=kept)
+        found.append(changed.predict(None)[valid])
+    none, whole = found
+    best = (whole - none) @ (targets[valid] - none) / np.square(whole - none).sum()
+    expected = np.clip((100 * 0.7 + len(valid) * best) / (100 + len(valid)), 0, 1)
+    assert reg.bank_.neighbors.offset.kept == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("trend", ["additive", "kernel", Ridge()])
+def test_a_model_of_linear_targets_is_not_in_vain(trend):
+    """Neighbours have nothing to add there, but predictions are far better than the mean."""
+    reg = knn(trend=trend, early_stopping=True, max_iter=50).fit(X, X @ [1.0, 2.0, 3.0])
+    assert "in_vain" not in reg.history_[-1]
+    assert reg.score(NEW, NEW @ [1.0, 2.0, 3.0]) > 0.95
+
+
+@pytest.mark.parametrize("trend", ["adjusted", True, Ridge])
+def test_a_trend_must_be_a_name_or_a_regressor(trend):
+    with pytest.raises(ValueError, match="trend"):
+        knn(trend=trend).fit(X, Y)

@@ -1,0 +1,238 @@
+"""An additive trend: a sum of functions, one of each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.linear_model import Ridge, RidgeCV
+from torch import Tensor, nn
+
+from .._utils.arrays import as_tensor
+from .._utils.real_valued import MAX_WIDENED, real_valued
+from .._utils.storable import storable
+from .._utils.threads import one_blas_thread
+from .cross_fitted import CrossFittedTrend, Part, parts_of
+from .kernel import LeftOut
+
+MAX_BINS = 8  # of a feature, each with as many of the rows; 16 follow noise
+MAX_ROWS = 2**13  # to which it is fitted
+MAX_CODES = 2**10  # more would take longer than training
+PENALTIES = np.logspace(-5, 2, 15)  # of each row
+LEAST_SCALE = 1e-30  # of a feature: float32 has no slope of less
+
+
+class AdditiveFunction(nn.Module):
+    """A sum of piecewise-linear functions, one of each feature: (n, n_features) -> (n, n_outputs).
+
+    Beyond the bins a function is constant; features without bins count linearly. The codes of a
+    feature, how far it is through each of its bins, are the piecewise-linear encoding of
+    Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning" (2022),
+    section 3.2.
+
+    Parameters
+    ----------
+    columns : int Tensor of shape (c,)
+        Positions of the features with bins.
+    starts, widths : Tensor of shape (c, n_bins)
+        Where their bins start, and how wide they are; infinite where there is no further bin.
+    slopes : Tensor of shape (n_features, n_outputs)
+        Slopes of the features without bins, 0 of the others.
+    rises : Tensor of shape (c * n_bins, n_outputs)
+        By how much the functions rise in each bin.
+    constant : Tensor of shape (n_outputs,)
+        What is added to the sum.
+    """
+
+    columns: Tensor
+    starts: Tensor
+    widths: Tensor
+    slopes: Tensor
+    rises: Tensor
+    constant: Tensor
+
+    def __init__(
+        self,
+        columns: Tensor,
+        starts: Tensor,
+        widths: Tensor,
+        slopes: Tensor,
+        rises: Tensor,
+        constant: Tensor,
+    ):
+        super().__init__()
+        self.register_buffer("columns", columns)
+        self.register_buffer("starts", starts)
+        self.register_buffer("widths", widths)
+        self.register_buffer("slopes", slopes)
+        self.register_buffer("rises", rises)
+        self.register_buffer("constant", constant)
+
+    def sum(self, X: Tensor) -> Tensor:
+        """The sum without the constant, in the precision of the slopes."""
+        X = X.to(self.slopes.dtype)
+        return X @ self.slopes + codes(X, self.columns, self.starts, self.widths) @ self.rises
+
+    def forward(self, X: Tensor) -> Tensor:
+        return self.sum(X) + self.constant
+
+
+def codes(X: Tensor, columns: Tensor, starts: Tensor, widths: Tensor) -> Tensor:
+    """How far each feature is through each of its bins, from 0 to 1, (n, c * n_bins)."""
+    through = (X.index_select(1, columns)[..., None] - starts) / widths
+    return through.clamp(0.0, 1.0).flatten(1)
+
+
+@storable
+class AdditiveTrend(CrossFittedTrend):
+    """A sum of functions, one of each feature, in units of the targets, by ridge regression.
+
+    The penalty has the smallest error of left-out rows. Features of more than two values have
+    bins between their quantiles, unless there are more than 64.
+    """
+
+    takes_table: ClassVar[bool] = False
+    is_data: ClassVar[bool] = True
+
+    @classmethod
+    def fit(
+        cls,
+        ids: np.ndarray,
+        X: np.ndarray,
+        y: np.ndarray,
+        rows: LeftOut,
+        center: np.ndarray,
+        unit: np.ndarray,
+    ) -> Self | None:
+        """Fit the function to as many rows as MAX_ROWS; None where that is not possible.
+
+        `y`, (n, n_outputs), are encoded targets: of `center` and `unit` is what 0 and 1 of them
+        are. Rows have parts to be fitted to as :func:`parts_of` has them.
+        """
+        # Encoded targets of a row without weight may be infinite.
+        some = np.flatnonzero(rows.weights > 0)
+        if len(some) > MAX_ROWS:
+            some = np.sort(np.random.RandomState(0).choice(some, MAX_ROWS, replace=False))
+        chosen, all_rows = rows[some], torch.from_numpy(X)
+        parts = list(parts_of(len(some), chosen.groups, chosen.times))
+        design = _Design.of(all_rows[some])
+        if not 0 < design.n_columns <= MAX_CODES or not any(len(fitted) for fitted, _ in parts):
+            return None
+        with one_blas_thread():
+            fits = _cross_fit(design(all_rows[some]), y[some], chosen, parts)
+        numbered = [(some[fitted], some[predicted]) for fitted, predicted in parts]
+        numbered.append((some, np.arange(len(X))))
+        found = []
+        for (coefficients, constant), (_, predicted) in zip(fits, numbered, strict=True):
+            function = design.function(coefficients * unit, center + constant * unit)
+            found.append((function, function(all_rows[predicted]).numpy()))
+        return cls.joined(ids, numbered, found, rows.times)
+
+    @property
+    def function(self) -> AdditiveFunction:
+        """The function that is fitted to all rows."""
+        return self.functions[-1]
+
+    def evaluate(self, function: AdditiveFunction, inputs: Tensor) -> Tensor:
+        return function(inputs.cpu()).to(inputs.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Store tensors as arrays."""
+        arrays = [{k: v.numpy() for k, v in each.named_buffers()} for each in self.functions]
+        return vars(self) | {"functions": arrays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        each = ({k: as_tensor(v) for k, v in arrays.items()} for arrays in state["functions"])
+        functions = tuple(AdditiveFunction(**tensors) for tensors in each)
+        vars(self).update(state | {"functions": functions})
+
+
+@dataclass(frozen=True)
+class _Design:
+    """What is made of features for the regression: numbers of a deviation of 1, and codes."""
+
+    is_linear: Tensor  # features without bins that differ
+    scales: Tensor
+    columns: Tensor
+    starts: Tensor
+    widths: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor) -> _Design:
+        """Of features (n, n_features)."""
+        columns, starts, widths = _bins(X)
+        scales = X.double().std(dim=0, correction=0)
+        is_linear = (scales > LEAST_SCALE).index_fill(0, columns, False)
+        return cls(is_linear, scales[is_linear, None], columns, starts.double(), widths.double())
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.scales) + self.starts.numel()
+
+    def __call__(self, X: Tensor) -> np.ndarray:
+        """Columns of the regression, (n, n_columns)."""
+        X = X.double()
+        numbers = X[:, self.is_linear] / self.scales.T
+        return torch.cat([numbers, codes(X, self.columns, self.starts, self.widths)], 1).numpy()
+
+    def function(self, coefficients: np.ndarray, constant: np.ndarray) -> AdditiveFunction:
+        """The function with these coefficients of the columns, (n_columns, n_outputs)."""
+        of_numbers, rises = torch.from_numpy(coefficients).tensor_split([len(self.scales)])
+        slopes = of_numbers.new_zeros(len(self.is_linear), of_numbers.shape[1])
+        slopes[self.is_linear] = of_numbers / self.scales
+        bins = self.columns, self.starts, self.widths
+        return AdditiveFunction(*bins, slopes, rises, torch.from_numpy(constant))
+
+
+def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Columns with bins, with where each bin starts and its width, (c, MAX_BINS)."""
+    curved = real_valued(X)
+    curved = curved if len(curved) <= MAX_WIDENED else []
+    starts = torch.zeros(len(curved), MAX_BINS)
+    widths = torch.full_like(starts, torch.inf)
+    levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)
+    for i, j in enumerate(curved):
+        # Values of rows, between which there may be no others.
+        edges = X[:, j].double().quantile(levels, interpolation="lower").float().unique()
+        n_bins = len(edges) - 1
+        starts[i, :n_bins], widths[i, :n_bins] = edges[:-1], edges.diff()
+    return torch.tensor(curved, dtype=torch.long), starts, widths
+
+
+def _cross_fit(
+    X: np.ndarray, y: np.ndarray, rows: LeftOut, parts: Sequence[Part]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Coefficients and constants of a regression on the rows of each part, at last on all rows.
+
+    Rows that are related are left out together where the penalty is chosen, others one by one,
+    which takes one decomposition.
+    """
+    options: dict = {"alpha_per_target": y.shape[1] > 1}
+    if rows.groups is not None or rows.times is not None:
+        folds = [part for part in parts if len(part[0])]
+        options = {"cv": folds, "scoring": "neg_mean_squared_error"}
+    whole = RidgeCV(PENALTIES * len(X), **options).fit(X, y, rows.weights)
+
+    def mean(some: Any) -> np.ndarray:
+        return np.average(y[some], axis=0, weights=rows.weights[some])
+
+    found = []
+    for fitted, others in parts:
+        if not len(fitted):
+            found.append((np.zeros((X.shape[1], y.shape[1])), mean(others)))
+            continue
+        ridge = Ridge(whole.alpha_).fit(X[fitted], y[fitted], rows.weights[fitted])
+        coefficients, constant = _coefficients(ridge, y)
+        if rows.times is None:
+            # The mean of the other rows is low where the targets of these are high.
+            constant = constant + mean(slice(None)) - mean(fitted)
+        found.append((coefficients, constant))
+    return [*found, _coefficients(whole, y)]
+
+
+def _coefficients(ridge: Ridge | RidgeCV, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients, (n_columns, n_outputs), and constants, (n_outputs,)."""
+    return ridge.coef_.reshape(y.shape[1], -1).T, np.reshape(ridge.intercept_, -1)
