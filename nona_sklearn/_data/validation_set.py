@@ -13,7 +13,7 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from .class_targets import ClassTargets
-from .class_weight import weigh_values
+from .class_weight import Factors, weigh_values
 from .names import warn_of_other_order
 from .sample_weight import RowSelection, check_sample_weight, log_prior
 from .times import read_query_times
@@ -70,11 +70,17 @@ class ValidationSet:
             kept = weights[selection.numbers]
             return cls(selection.select(X), selection.select(truth), kept, joins)
 
-    def weights(self, device: torch.device) -> Tensor | None:
-        """Weights of the rows with a mean of 1, (n_valid,); None: all are equal."""
-        if self.sample_weight is None:
+    def weights(
+        self, targets: Targets, values: Tensor, factors: list[Factors] | None
+    ) -> Tensor | None:
+        """Weights of the rows with a mean of 1, (n_valid,); None: all are equal.
+
+        With `factors` of their classes.
+        """
+        if self.sample_weight is None and factors is None:
             return None
-        return torch.from_numpy(self.sample_weight / self.sample_weight.mean()).to(device)
+        weights = self._weigh(targets, values, factors)
+        return torch.from_numpy(weights / weights.mean()).to(values.device)
 
     def encode(
         self, source: Source, targets: Targets, data: TrainingData, feature_names: Sequence[str]
@@ -94,14 +100,18 @@ class ValidationSet:
             times = None
             if data.time is not None and data.time.column is not None:
                 times = torch.from_numpy(read_query_times(data.time, self.X, feature_names))
-        prior = self._log_prior(targets, values, data)
+        weights = self._weigh(targets, values, data.class_factors)
+        prior = log_prior(weights, float(weights.max()))
         return Sample(X, targets.encode(values), prior, times=times)
 
-    def _log_prior(self, targets: Targets, values: Tensor, data: TrainingData) -> Tensor | None:
+    def _weigh(
+        self, targets: Targets, values: Tensor, factors: list[Factors] | None
+    ) -> np.ndarray:
+        """Weights of the rows, with factors of their classes, as they are given."""
         weights = check_sample_weight(self.sample_weight, len(values))
-        if data.class_factors is not None and isinstance(targets, ClassTargets):
-            weights = weigh_values(data.class_factors, targets, values, weights)
-        return log_prior(weights, float(weights.max()))
+        if factors is None or not isinstance(targets, ClassTargets):
+            return weights
+        return weigh_values(factors, targets, values, weights)
 
 
 @contextmanager

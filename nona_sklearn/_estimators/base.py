@@ -259,10 +259,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return fit_by_held_out(blend, head, bank, splits)
 
     def _validation_rows(self, validation):
-        """A validation set embedded, its targets and weights."""
+        """A validation set embedded, its targets and weights, with those of classes."""
         queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
         truth = checked_values(self, validation.y, len(queries))
-        return queries, truth, validation.weights(truth.device)
+        factors = getattr(self, "_class_factors", None)
+        return queries, truth, validation.weights(self.targets_, truth, factors)
 
     @property
     def n_estimators_(self) -> int:
@@ -790,8 +791,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -----
         Without row j, a network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where
         y_j is the adjusted target, if the other rows share its weight in proportion. The scale of
-        a step, and the fading of adjustments far from the bank, are kept fixed. With `n_neighbors`
-        and the weightings 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' and
+        a step, the fading of adjustments far from the bank, and a `trend` are kept fixed. With
+        `n_neighbors` and the weightings 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' and
         'preconditioned', other rows replace the row, so its queries are predicted again without
         it. The time grows with the number k of contributing rows, up to k predictions.
 

@@ -259,8 +259,8 @@ class NeighborBank:
         offset = self.neighbors.offset
         assert offset is not None
         values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), self.inputs))
-        offset = replace(offset, values=values.to(offset.values))
-        return replace(self, neighbors=replace(self.neighbors, offset=offset), trend=trend)
+        neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
+        return replace(self, neighbors=neighbors, trend=trend)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""

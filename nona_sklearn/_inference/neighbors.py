@@ -175,11 +175,15 @@ class Neighbors:
         vars(others)["cache"] = self.cache  # in which an index stays that is built later
         return others
 
-    def without_offset(self) -> Neighbors:
-        """The same neighbours without a trend; the cache stays valid."""
-        others = replace(self, offset=None)
+    def with_offset(self, offset: Offset | None) -> Neighbors:
+        """The same neighbours with another trend, or without one; the cache stays valid."""
+        others = replace(self, offset=offset)
         vars(others)["cache"] = self.cache
         return others
+
+    def without_offset(self) -> Neighbors:
+        """The same neighbours without a trend."""
+        return self.with_offset(None)
 
     def after(self, limits: Tensor | None) -> Exclusion | None:
         """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""

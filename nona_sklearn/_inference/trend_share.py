@@ -109,7 +109,8 @@ def with_numbers(bank: NeighborBank, **numbers: Any) -> NeighborBank:
     """A bank whose trend has other numbers: see `Offset`."""
     neighbors = bank.neighbors
     assert neighbors.offset is not None
-    return replace(bank, neighbors=replace(neighbors, offset=replace(neighbors.offset, **numbers)))
+    offset = replace(neighbors.offset, **numbers)
+    return replace(bank, neighbors=neighbors.with_offset(offset))
 
 
 def _without_and_with(blend: Blend, bank: NeighborBank) -> tuple[NeighborBank, NeighborBank]:
@@ -140,7 +141,8 @@ def _with_best(
         squares = float(counts @ difference.square().sum(dim=1))
         products = float(counts @ (difference * lacking).sum(dim=1))
         found = products / squares if squares else blend.prior
-    value = (blend.n_rows * blend.prior + len(truth) * found) / (blend.n_rows + len(truth))
+    n_rows = float(counts.sum() ** 2 / counts.square().sum())  # fewer, where weights differ
+    value = (blend.n_rows * blend.prior + n_rows * found) / (blend.n_rows + n_rows)
     return with_numbers(bank, **{blend.name: min(max(value, 0.0), 1.0)})
 
 

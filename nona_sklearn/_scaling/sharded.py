@@ -156,6 +156,7 @@ class ShardedNeighbors:
         fails is repeated.
     allow_partial : bool, default=False
         Whether to ignore shards that are missing or damaged; ``missing_shards_`` then lists them.
+        A trend, which the estimator's file holds, stays fitted to their rows.
     **external : object
         Parameters that a file cannot contain: see :func:`load`.
 
@@ -480,6 +481,7 @@ class ShardedNeighbors:
                 now = Folder.read(self.folder)
                 lost = lost | error.errors if now == whole else {}
                 whole = now
+                self._read_estimator(whole)  # an edit may have fitted its trend anew
                 if lost and not (self.allow_partial and len(lost) < len(whole.shards)):
                     raise next(iter(lost.values())) from error
                 continue
