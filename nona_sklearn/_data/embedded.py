@@ -19,7 +19,7 @@ class Embedded:
     labels: np.ndarray | None = None  # (n_queries,), their labels in the index of their table
     ids: Tensor | None = None  # (n_queries,), of rows of the bank, each predicted without itself
     times: Tensor | None = None  # (n_queries,), before which neighbours are
-    added: Tensor | None = None  # (n_queries, n_outputs), variances that unknown levels add
+    added: Tensor | None = None  # (n_queries, n_outputs), what unknown levels add
     inputs: Any = None  # of a trend, if there is one: encoded features, or rows of the table
 
     def __len__(self) -> int:

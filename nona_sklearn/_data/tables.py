@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MappingView, Sequence, Set
+from os import PathLike
 from typing import Any
 
 import narwhals as nw
@@ -110,7 +111,7 @@ def read_again(estimator: Any, X: Any) -> Any:
 
 
 def refuse_no_table(X: Any, in_fit: bool) -> None:
-    """Refuse a Series, and what only pandas makes a table of."""
+    """Refuse a Series, targets in place of a table, a file, and what only pandas reads."""
     if nw.dependencies.is_into_series(X):
         remedy = "one row of a pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
         if in_fit:
@@ -121,6 +122,13 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
         raise ValueError(f"Expected 2D array, got a Series of {len(X)} values instead: {remedy}")
     if issparse(X):  # some kinds are dicts
         return
+    if in_fit and isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.names is None:
+        raise ValueError(
+            f"Expected 2D array, got 1D array of {len(X)} values instead: one feature is "
+            "X.reshape(-1, 1). If these are the targets, X and y are swapped: it is fit(X, y)"
+        )
+    if isinstance(X, str | bytes | PathLike):
+        raise ValueError(f"X must be a table, got {X!r:.100}: read a file by pandas.read_csv")
     of_mappings = isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping)
     if of_mappings or isinstance(X, Mapping | Iterator | Set | MappingView):
         kind = f"list of {type(X[0]).__name__}s" if of_mappings else type(X).__name__

@@ -40,10 +40,10 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .fitting import embed, fit_networks, variances_of_unknown
+from .fitting import embed, fit_networks, unknown_levels
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
-    added_variances,
+    added_by_unknown,
     embedded,
     evaluate,
     fitted_snapshot,
@@ -233,9 +233,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         self.bank_ = bank = self._with_share(bank, splits, validation)
         self._fit_shrinkage(bank, splits, validation)
         self.bank_ = self._calibrate(bank, splits, validation)
-        variances = variances_of_unknown(self, data, splits)
-        most = tuple(bank.neighbors.variance.tolist()) if variances else ()
-        self.bank_ = replace(self.bank_, variances_of_unknown=variances, most_added=most)
+        self.bank_ = replace(self.bank_, unknown_levels=unknown_levels(self, data, splits))
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
@@ -319,7 +317,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         fitted = fitted_snapshot(self)
         queries = embedded(fitted, X)  # X is valid
-        times, added = times_of(fitted, X), added_variances(fitted, X)
+        times, added = times_of(fitted, X), added_by_unknown(fitted, X)
         return replace(queries, labels=labels_of(X), times=times, added=added)
 
     def transform(self, X: Any) -> np.ndarray:
@@ -369,7 +367,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         sparse CSR array of shape (n_queries, n_neighbors)
             Weights; each row sums to 1. Column j is the j-th row of the bank. With
             ``adjust=False``, of SoftStep k-NN ``trend=None``, and ``tolerance=0``, the product
-            with the bank's targets is the prediction.
+            with the bank's targets is the prediction, of classes if no level is new.
 
         Raises
         ------
@@ -981,7 +979,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Replace the targets of the bank, to predict another target with the same neighbours.
 
         The new targets are not adjusted, since the adjustment was trained for those of fit.
-        Predictions are ``weights @ y``.
+        Predictions are ``weights @ y``; for a level that training has not seen, probabilities
+        are nearer to the frequencies of the new labels.
 
         Parameters
         ----------

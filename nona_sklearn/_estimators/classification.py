@@ -106,7 +106,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Returns
         -------
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
-            Probabilities in the order of ``classes_``; each row sums to 1.
+            Probabilities in the order of ``classes_``; each row sums to 1. Where a category has a
+            level that training has not seen, they are nearer to the frequencies of the classes.
 
         Examples
         --------
@@ -240,9 +241,11 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Notes
         -----
-        The network contributes its odds for the classes, with `adjust`, and smoothing. With
-        several networks, the line "network" is their mean. The line "trend" is the difference
-        between the probabilities and those that the networks would have without it.
+        The network contributes its odds for the classes, with `adjust`, and smoothing. Where a
+        category has a level that training has not seen, the line "network" holds the share of
+        the classes' frequencies, too. With several networks, it is their mean. The line "trend"
+        is the difference between the probabilities and those that the networks would have
+        without it.
 
         For ``differs``, differences of numbers are divided by their interquartile range in the
         bank, or by their standard deviation if that is 0. Two categories, or a value and a

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.base import is_regressor
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -20,7 +20,8 @@ from .._data.splits import Split
 from .._data.tables import column_named, exchange_column, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
-from .._inference.relations import unknown_variances
+from .._inference.relations import shares_of_unknown
+from .._inference.unknown_levels import UnknownLevels
 from .._network.network import NeighborNetwork, average
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
@@ -279,12 +280,12 @@ def embed_unknown(
     return Embedded(embed(estimator.network_, encoded), estimator.network_, inputs=inputs)
 
 
-def variances_of_unknown(
+def unknown_levels(
     estimator: Any, data: TrainingData, splits: list[Split]
-) -> tuple[tuple[float, ...], ...]:
-    """What an unknown level adds to a regressor's variance, for each category and output."""
-    if data.levels is None or not is_regressor(estimator):
-        return ()
+) -> UnknownLevels | None:
+    """What unknown levels add to distributions or probabilities; None: nothing."""
+    if data.levels is None:
+        return None
     assert isinstance(data.sample.X, Tensor)  # a table
     X, levels, columns = data.sample.X, data.levels, estimator.features_.categories
     trend = estimator.bank_.trend
@@ -294,7 +295,11 @@ def variances_of_unknown(
         rare = np.flatnonzero(levels[:, j] < 0)
         return embed_unknown(estimator, X, columns[j], rows, rare, table)
 
-    return unknown_variances(estimator.network_.head, estimator.bank_, splits, levels, embed_rows)
+    head, bank = estimator.network_.head, estimator.bank_
+    shares = shares_of_unknown(head, bank, splits, levels, embed_rows)
+    if not shares.any():
+        return None
+    return UnknownLevels.of(shares, bank.neighbors, is_classifier(estimator))
 
 
 def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:

@@ -5,7 +5,6 @@ Each function reads a snapshot of the estimator: another thread may edit the ban
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -16,7 +15,7 @@ import torch
 from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from .._data.embedded import Embedded
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
@@ -97,15 +96,15 @@ def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
 
 
 def query_blocks(fitted: Any, X: Any, with_added: bool) -> Iterator[Embedded]:
-    """Validate and embed queries, in blocks, with their times and added variances if any.
+    """Validate and embed queries, in blocks, with their times and what unknown levels add, if any.
 
-    The variances are for distributions alone, since levels are read for them.
+    `with_added` is for distributions alone: levels are read for it. Classes need it always.
     """
     times, added, start = None, None, 0
     for given, encoded in input_blocks(fitted, X):
         if start == 0:  # X is valid
             times = times_of(fitted, X)
-            added = added_variances(fitted, X) if with_added else None
+            added = added_by_unknown(fitted, X) if with_added or is_classifier(fitted) else None
         rows = slice(start, start + len(encoded))
         yield replace(
             embed_queries(fitted, given, encoded),
@@ -126,47 +125,18 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
 
 
-def added_variances(fitted: Any, X: Any) -> Tensor | None:
-    """Variances that unknown levels add to distributions, (n_queries, n_outputs); None: none do.
+def added_by_unknown(fitted: Any, X: Any) -> Tensor | None:
+    """What unknown levels add to distributions or probabilities, (n_queries, n_outputs), if any.
 
     Queries are valid.
     """
     if isinstance(X, Embedded):
         return X.added
-    variances = UnknownVariances.of(fitted)
-    unknown = None if variances is None else _fitted_input(fitted).unknown_levels(X)
-    if variances is None or unknown is None or not unknown.any():
+    learned = fitted.bank_.unknown_levels if hasattr(fitted, "bank_") else None
+    unknown = None if learned is None else _fitted_input(fitted).unknown_levels(X)
+    if learned is None or unknown is None or not unknown.any():
         return None
-    return variances(torch.from_numpy(unknown)).to(fitted.bank_.embeddings.device)
-
-
-class UnknownVariances(nn.Module):
-    """What unknown levels add to variances: (n_queries, n_categories) -> (n_queries, n_outputs).
-
-    `each`, (n_categories, n_outputs), is what one adds. Together they add their sum, but no more
-    than `most`, (n_outputs,), or the largest of them: copies of a category tell the same.
-    """
-
-    each: Tensor
-    most: Tensor
-
-    def __init__(self, each: Tensor, most: Tensor):
-        super().__init__()
-        self.register_buffer("each", each)
-        self.register_buffer("most", most)
-
-    @classmethod
-    def of(cls, fitted: Any) -> UnknownVariances | None:
-        """Those of a fitted estimator; None: no level adds anything."""
-        if not hasattr(fitted, "bank_") or not any(map(any, fitted.bank_.variances_of_unknown)):
-            return None
-        each = torch.tensor(fitted.bank_.variances_of_unknown, dtype=torch.float64)
-        most = fitted.bank_.most_added or (math.inf,) * each.shape[1]
-        return cls(each, torch.tensor(most, dtype=torch.float64))
-
-    def forward(self, unknown: Tensor) -> Tensor:
-        added = unknown.double()[..., None] * self.each
-        return added.sum(dim=1).minimum(self.most.maximum(added.amax(dim=1)))
+    return learned.added(torch.from_numpy(unknown)).to(fitted.bank_.embeddings.device)
 
 
 def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
@@ -199,7 +169,7 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
     """Evaluate queries on the bank; None: the bank's own rows, each without itself.
 
     What else a result depends on is to be read from the snapshot that comes with it. Distributions
-    need the added variances of the queries, too.
+    need what unknown levels add, too, as probabilities always do.
     """
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
@@ -211,7 +181,7 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
         return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
     if queries is None:
         return fitted, bank.evaluate(head)
-    added = added_variances(fitted, X) if with_added else None
+    added = added_by_unknown(fitted, X) if with_added or is_classifier(fitted) else None
     queries = replace(queries, times=times_of(fitted, X), added=added)
     return fitted, bank.evaluate(head, queries)
 
@@ -353,7 +323,7 @@ def known(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
     if X is None:
         queries = Embedded(bank.embeddings, network, ids=bank.ids)
     else:
-        queries = replace(embedded(fitted, X), times=times)
+        queries = replace(embedded(fitted, X), times=times, added=added_by_unknown(fitted, X))
     check_consistent_length(queries, y, sample_weight)
     evaluation = bank.evaluate(network.head, None if X is None else queries)
     _, rows = evaluation.without_isolated(np.arange(len(queries)))

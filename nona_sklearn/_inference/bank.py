@@ -23,11 +23,12 @@ from .distribution import Calibration
 from .evaluation import Evaluation
 from .left_out import LeftOutQueries
 from .neighbors import Exclusion, Neighbors, Offset
+from .unknown_levels import UnknownLevels
 
-#: In a pickle; version 0.2.0 had none of the last five.
+#: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
-    *("time", "group_names", "variances_of_unknown", "most_added", "trend"),
+    *("time", "group_names", "unknown_levels", "trend"),
 )
 N_AXES = {"values": (1, 2), "levels": (2,), "inputs": (2,), "offset": (2,)}  # of others, 1
 #: Numbers of its trend.
@@ -68,10 +69,8 @@ class NeighborBank:
         Names of the groups, by their numbers; None of a row that is a group by itself.
     levels : int32 Tensor of shape (n, n_categories), optional
         Which level of each category of the table they have; -1: none that is stored.
-    variances_of_unknown : tuple of tuple of float, default=()
-        What an unknown level of each category adds to the variance of each output; (): nothing.
-    most_added : tuple of float, default=()
-        What several of them add together at most, unless one adds more; (): any sum.
+    unknown_levels : UnknownLevels, optional
+        What levels do to predictions that training has not seen; None: nothing.
     trend : Trend, optional
         The function whose values at the rows are their offsets.
     inputs : float32 Tensor of shape (n, n_features), optional
@@ -90,8 +89,7 @@ class NeighborBank:
     time: TimeKind | None = None
     group_names: np.ndarray | None = None
     levels: Tensor | None = None
-    variances_of_unknown: tuple[tuple[float, ...], ...] = ()
-    most_added: tuple[float, ...] = ()
+    unknown_levels: UnknownLevels | None = None
     trend: Trend | None = None
     inputs: Tensor | None = None
 
@@ -296,18 +294,8 @@ class NeighborBank:
     def with_targets(
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
     ) -> NeighborBank:
-        """Return a bank with other targets, whose adjustments and calibration are invalid.
-
-        What unknown levels add is the same share of the variance of each output; of other outputs,
-        the mean share.
-        """
-        neighbors, variances = self.neighbors.with_values(targets), self.variances_of_unknown
-        if variances:
-            shares = torch.tensor(variances).to(targets) / self.neighbors.variance
-            if shares.shape[1] != neighbors.columns.shape[1]:
-                shares = shares.nanmean(dim=1, keepdim=True)
-            found = shares.nan_to_num(0.0) * neighbors.variance
-            variances = tuple(map(tuple, found.tolist()))
+        """Return a bank with other targets, whose adjustments and calibration are invalid."""
+        neighbors, unknown = self.neighbors.with_values(targets), self.unknown_levels
         return replace(
             self,
             neighbors=neighbors,
@@ -315,8 +303,7 @@ class NeighborBank:
             calibration=None,
             trend=None,
             inputs=None,
-            variances_of_unknown=variances,
-            most_added=tuple(neighbors.variance.tolist()) if self.most_added else (),
+            unknown_levels=None if unknown is None else unknown.with_targets(neighbors),
         )
 
     # -- pickling ------------------------------------------------------------------------

@@ -56,7 +56,8 @@ class Evaluation:
     candidates : tuple of Candidates, optional
         The rows that can have weight, for each network; None: they are searched.
     added : Tensor of shape (q, n_outputs), optional
-        Variances that are added to calibrated distributions; None: none are.
+        What unknown levels add: variances to calibrated distributions or, for each class, a part
+        of its probability, of which the others have the rest; None: nothing.
     offset : Tensor of shape (q, n_outputs), optional
         The trend at the queries, if the neighbours have one.
     left_out : LeftOutQueries, optional
@@ -354,7 +355,8 @@ class Evaluation:
         found = None if of_all else self.search()
 
         def apply(queries):
-            left_out = None if self.left_out is None else self.left_out[queries]
+            of_queries = self.offset, self.left_out, self.added
+            others = [None if each is None else each[queries] for each in of_queries]
             excluded = None if self.exclusion is None else self.exclusion.of(queries)
             candidates = self.compare_all(queries) if found is None else found
             networks = []
@@ -364,9 +366,8 @@ class Evaluation:
                 if (found is not None or precise) and not _resolves_similarity(head):
                     own = replace(own, similarity=own.similarity.double())
                 neighbors = replace(self.neighbors, embeddings=z)
-                offset = None if self.offset is None else self.offset[queries]
-                rows = head, query[queries], neighbors, own, excluded, offset, left_out
-                networks.append(rows_of(head)(*rows))
+                rows = head, query[queries], neighbors, own, excluded
+                networks.append(rows_of(head)(*rows, *others))
             return function(queries, networks)
 
         n_columns = len(self.neighbors)

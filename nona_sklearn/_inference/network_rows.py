@@ -40,6 +40,8 @@ class NetworkRows:
         The trend at the queries, if the neighbours have one.
     left_out : LeftOutQueries, optional
         The queries, if the residuals of the trend are those without each of them.
+    added : Tensor of shape (q, n_outputs), optional
+        What unknown levels add to the queries' probabilities.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class NetworkRows:
         excluded_pairs: Excluded = None,
         offset: Tensor | None = None,
         left_out: LeftOutQueries | None = None,
+        added: Tensor | None = None,
     ):
         self.excluded_pairs, self.offset, self.left_out = excluded_pairs, offset, left_out
+        self.added = added
         self.head, self.neighbors, self.candidates = head, neighbors, candidates
         self.query = head.metric_part(query)
         self.adjustment_scale = neighbors.adjustment_scale if head.n_adjusted else None
@@ -255,7 +259,7 @@ class NetworkRows:
         if offset is not None and offset.fades:
             return offset.share_at(self.distance)
         share = 0.0 if offset is None else offset.share
-        return self.neighbors.columns.new_full((len(self.query), 1), share)
+        return self.neighbors.columns.new_full((self.query.shape[0], 1), share)
 
     @property
     def sensitivity(self) -> Tensor:
@@ -354,7 +358,20 @@ class NetworkClassRows(NetworkRows):
     def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """Probabilities, (q, C)."""
         votes = self.head.votes(means, self.smoothing, self.odds[queries])
-        return self.head.normalized(self._pooled(votes, queries))
+        return self._mixed(self.head.normalized(self._pooled(votes, queries)), queries)
+
+    @cached_property
+    def kept(self) -> Tensor:
+        """Share of each probability that unknown levels leave to the rows, (q, C)."""
+        if self.added is None:
+            return torch.ones_like(self.masses)
+        return 1 - self.head.totals(self.added)
+
+    def _mixed(self, probabilities: Tensor, place: Any) -> Tensor:
+        """Probabilities with what unknown levels add: with what `place` selects of it."""
+        if self.added is None:
+            return probabilities
+        return self.added[place] + self.kept[place] * probabilities
 
     @property
     def moves_values(self) -> bool:
@@ -365,7 +382,7 @@ class NetworkClassRows(NetworkRows):
         pooled = self._pooled(self.votes)
         factor = torch.where(self.votes > 0, pooled / self.votes, 1.0)
         scale = (1 - self.smoothing) * self.odds * factor / self.head.totals(pooled)
-        return self.neighbors.columns[rows] * scale[queries, None]
+        return self.neighbors.columns[rows] * (self.kept * scale)[queries, None]
 
     def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
         columns, kept = self.neighbors.columns[self.rows], 1 - self.smoothing
@@ -383,7 +400,7 @@ class NetworkClassRows(NetworkRows):
             classes = range(output.start, output.stop)
             total = reduce(torch.add, map(left, classes))
             for c in classes:
-                yield left(c) / total - mean[:, c, None]
+                yield self._mixed(left(c) / total, (slice(None), c, None)) - mean[:, c, None]
 
 
 def _average(weights: Tensor, values: Tensor) -> Tensor:

@@ -12,17 +12,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from scipy.special import logit
 from torch import Tensor
 
 from .._data.embedded import Embedded
 from .._data.sample_weight import weighted_quantiles
 from .._data.splits import Split
-from ..attention import AverageHead, NONAHead
+from .._utils.chunks import spans_of
+from ..attention import AverageHead, ClassHead, NONAHead
+from ..attention.head import prior_mean
+from ..losses import log
 from .bank import NeighborBank
 from .distribution import Calibration, Distribution
 from .evaluation import Evaluation
-from .held_out import evaluate_rows, n_rows_for, split_networks
+from .held_out import evaluate_rows, n_rows_for, sample_weight_of, split_networks
 from .neighbors import Exclusion
 
 WINDOW = 10  # places to each side, within which rows of an order are related
@@ -116,19 +120,17 @@ def judged_rows(bank: NeighborBank, splits: list[Split], n_rows: int) -> list[np
     return [np.sort(rows[: n_rows // len(splits)]) for rows in each]
 
 
-def unknown_variances(
+def shares_of_unknown(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     splits: list[Split],
     levels: np.ndarray,
     embed_unknown: Callable[[int, np.ndarray], Embedded],
-) -> tuple[tuple[float, ...], ...]:
-    """What the variance of each output lacks where a level of each category is unknown.
+) -> Tensor:
+    """What predictions lack where a level of each category is unknown, (n_categories, n_outputs).
 
-    Logistic distributions with so much more variance cover a share COVERAGE of the rows by their
-    central intervals. Rows are predicted as if their level were unknown, without the rows that
-    share it. A new level may be like any of them, so that each counts the same. The variance is
-    that of a query of a new level, which has rows of all levels.
+    Rows are predicted as if their level were unknown, without the rows that share it. A new level
+    may be like any of them, so that each counts the same.
 
     Parameters
     ----------
@@ -141,31 +143,71 @@ def unknown_variances(
         unknown.
     """
     judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
-    rows, found = np.unique(np.concatenate(judged)), []
-    evaluation, calibration = evaluate_rows(head, bank, rows), bank.calibration or Calibration()
-    n_outputs, deviation = bank.neighbors.columns.shape[1], DEVIATION
+    rows = np.unique(np.concatenate(judged))
+    evaluation = evaluate_rows(head, bank, rows)
+    shares = bank.neighbors.columns.new_zeros(levels.shape[1], bank.neighbors.columns.shape[1])
     for j, of_rows in enumerate(levels.T):
         if len(np.unique(of_rows)) < 2:
-            found.append((0.0,) * n_outputs)
             continue
         unknown = embed_unknown(j, rows)
         offset = bank.trend_at(rows, unknown.inputs)
         query = replace(evaluation, query=unknown.embeddings, offset=offset)
         without = _without(query, Relation(labels=of_rows), rows)
-        errors = (bank.targets[rows] - without.mean()).reshape(len(rows), -1).cpu().numpy()
-        some = np.isfinite(errors).all(axis=1)  # those that have neighbours
-        if not some.any():
-            found.append((0.0,) * n_outputs)
+        without, query, own = without.without_isolated(query, rows)
+        if not len(own):
             continue
-        std = Distribution(query, calibration).unbounded_std().reshape(errors.shape)
-        lacking = ((errors / deviation) ** 2 - std**2)[some]
-        own = np.unique(of_rows[rows[some]], return_inverse=True)[1]
-        weights = torch.from_numpy(1 / np.bincount(own)[own])
-        each = (weighted_quantiles(output, weights) for output in lacking.T)
-        found.append(
-            tuple(max(float(np.quantile(q, COVERAGE, method="higher")), 0.0) for q in each)
+        number = np.unique(of_rows[own], return_inverse=True)[1]
+        found = sample_weight_of(bank.neighbors.log_prior, own)
+        counts = np.ones(len(own)) if found is None else found.cpu().numpy()
+        weights = torch.from_numpy(counts / np.bincount(number, counts)[number])
+        if isinstance(evaluation.one_head, ClassHead):
+            shares[j] = _shares_of_frequencies(bank, own, without, weights)
+        else:
+            shares[j] = _shares_of_variance(bank, own, query, without, weights)
+    return shares
+
+
+def _shares_of_variance(
+    bank: NeighborBank, rows: np.ndarray, query: Evaluation, without: Evaluation, weights: Tensor
+) -> Tensor:
+    """What the variance of each output lacks, as a share of that of the targets.
+
+    Logistic distributions with so much more variance cover a share COVERAGE of the rows by their
+    central intervals. The variance is that of a query of a new level, which has rows of all
+    levels; the error is of others than its own.
+    """
+    errors = (bank.targets[rows] - without.mean()).reshape(len(rows), -1)
+    std = Distribution(query, bank.calibration or Calibration()).unbounded_std()
+    lacking = (errors.cpu().numpy() / DEVIATION) ** 2 - std.reshape(errors.shape) ** 2
+    each = (weighted_quantiles(output, weights) for output in lacking.T)
+    found = [max(float(np.quantile(q, COVERAGE, method="higher")), 0.0) for q in each]
+    variance = bank.neighbors.variance
+    return torch.where(variance > 0, variance.new_tensor(found) / variance, 0.0)
+
+
+def _shares_of_frequencies(
+    bank: NeighborBank, rows: np.ndarray, without: Evaluation, weights: Tensor
+) -> Tensor:
+    """The share of the frequencies that leaves the least log loss, of each output for its classes.
+
+    The loss is a convex function of the share.
+    """
+    head, truth, probabilities = without.one_head, bank.targets[rows], without.mean()
+    assert isinstance(head, ClassHead)
+    frequencies = prior_mean(bank.neighbors.columns, bank.neighbors.log_prior)
+    found: list[float] = []
+    for place in spans_of(head.sizes):
+        own, typical = (
+            (truth * each)[:, place].sum(dim=1) for each in (probabilities, frequencies)
         )
-    return tuple(found)
+
+        def loss(share: float, own: Tensor = own, typical: Tensor = typical) -> float:
+            return -float(weights.to(own) @ log(own + share * (typical - own)))
+
+        inside = minimize_scalar(loss, bounds=(0, 1), method="bounded").x
+        share = min(0.0, 1.0, float(inside), key=loss)
+        found += [share] * (place.stop - place.start)
+    return frequencies.new_tensor(found)
 
 
 def _without(evaluation: Evaluation, relation: Relation, rows: np.ndarray) -> Evaluation:

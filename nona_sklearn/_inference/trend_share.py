@@ -100,7 +100,8 @@ def fit_by_rows(
 def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> NeighborBank:
     """Return a bank whose trend is trusted as far as rows are from their nearest neighbour."""
     some = np.random.RandomState(0).permutation(len(bank))[: n_rows_for(len(bank), RADIUS_PAIRS)]
-    distances = evaluate_rows(head, bank, some).distances()
+    fading = with_numbers(bank, trust_radius=0.0)  # of which Euclidean distances are known
+    distances = evaluate_rows(head, fading, some).distances()
     return with_numbers(bank, trust_radius=trust_radius_of(distances))
 
 

@@ -56,6 +56,8 @@ class Explorer:
         ------
         FileExistsError
             If the file exists and `overwrite` is False.
+        ValueError
+            If the name has the ending of another format, such as ".pdf".
         """
         write_page(self._page, path, overwrite)
 

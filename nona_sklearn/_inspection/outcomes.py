@@ -103,7 +103,9 @@ def make_outcome(model: Unwrapped, y: Any, at_least: Any, at_most: Any) -> Outco
     if is_classifier(model.estimator):
         return _class(model, y, {name: limits[name][0] for name in given})
     if model.neighbor_targets().ndim > 1:
-        raise ValueError("counterfactuals needs a model of one output, got several")
+        raise ValueError(
+            "counterfactuals needs a model of one output, got several: fit one for each"
+        )
     if y is not None:
         raise ValueError(f"y needs a classifier, got {y!r:.100}: use at_least or at_most")
     if len(given) != 1:
@@ -118,7 +120,9 @@ def make_outcome(model: Unwrapped, y: Any, at_least: Any, at_most: Any) -> Outco
 def _class(model: Any, y: Any, limits: dict[str, Any]) -> OtherClass:
     """The class `y`, or any other than the predicted one, of a classifier."""
     if isinstance(model.classes_, list):
-        raise ValueError("counterfactuals needs a model of one output, got several")
+        raise ValueError(
+            "counterfactuals needs a model of one output, got several: fit one for each"
+        )
     for name, value in limits.items():
         raise ValueError(f"{name} needs a regressor, got {value!r:.100} with a classifier: use y")
     if y is not None and (np.ndim(y) or y not in model.classes_.tolist()):

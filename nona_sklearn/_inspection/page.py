@@ -17,6 +17,7 @@ Child = str | Element | None
 #: functions and modules of texts.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 SCRIPTS = "; script-src 'unsafe-inline' 'unsafe-eval' blob:"
+OTHER_FORMATS = ".pdf", ".png", ".svg", ".docx", ".json", ".csv", ".md", ".txt"
 #: Characters that change the direction of the text after them.
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -90,9 +91,18 @@ def write_page(page: str, path: Any, overwrite: Any) -> None:
     """Write a page as a file, where none is unless `overwrite` is True.
 
     A name without an ending gets ".html", without which no browser would open it.
+
+    Raises
+    ------
+    ValueError
+        If the name has the ending of another format.
     """
     check_flag("overwrite", overwrite)
     path = as_path("path", path)
+    if path.suffix.lower() in OTHER_FORMATS:
+        raise ValueError(
+            f"path must end in .html, got {str(path)!r}: a browser prints the page as PDF"
+        )
     if not (path.suffix or path.exists()):
         path = path.with_name(f"{path.name}.html")
     with put_in_place(destination(path, overwrite)) as place:

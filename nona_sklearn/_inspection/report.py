@@ -215,6 +215,8 @@ class NeighborsReport:
         ------
         FileExistsError
             If the file exists and `overwrite` is False.
+        ValueError
+            If the name has the ending of another format, such as ".pdf".
 
         Examples
         --------

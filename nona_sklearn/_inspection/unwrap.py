@@ -367,7 +367,7 @@ def unwrap_one_output(name: str, model: Any) -> Any:
     model = unwrap(model).snapshot()
     several = isinstance(getattr(model, "classes_", None), list)
     if several or model.neighbor_targets().ndim > 1:
-        raise ValueError(f"{name} needs a model of one output, got several")
+        raise ValueError(f"{name} needs a model of one output, got several: fit one for each")
     return model
 
 

@@ -36,6 +36,11 @@ PICKLES = (
     b"x^",
     b"x\x9c",
     b"x\xda",
+    b"\x1f\x8b",
+    b"BZ",
+    b"\xfd7z",
+    b"]\x00\x00",
+    b"\x04\x22M",
 )
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
 
@@ -312,7 +317,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _starts_as_pickle(path: Path) -> bool:
-    """Whether a file starts as a pickle does; one of safetensors has zeros after its length."""
+    """Whether a file starts as a pickle does.
+
+    One of safetensors starts with a length of 8 bytes, the last of which are 0, and a brace.
+    """
     with open(path, "rb") as file:
-        head = file.read(8)
-    return head.startswith(PICKLES) and any(head[3:])
+        head = file.read(9)
+    return head.startswith(PICKLES) and head[3:] != bytes(5) + b"{"

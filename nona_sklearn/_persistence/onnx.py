@@ -23,7 +23,6 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
-from .._estimators.queries import UnknownVariances
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
@@ -213,7 +212,7 @@ class Graph(nn.Module):
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
         self.register_buffer("levels", levels)
-        self.of_unknown = UnknownVariances.of(estimator)
+        self.unknown_levels = bank.unknown_levels
         offset = self.offset = neighbors.offset  # its values are a buffer
         self.trend = None if offset is None else copy.deepcopy(bank.trend.function).cpu()
         self.register_buffer("offsets", None if offset is None else offset.values.cpu())
@@ -228,28 +227,33 @@ class Graph(nn.Module):
         query = self.embedding(features).float().double()  # rounded as the bank's are
         offset = None if self.trend is None else self.trend(features.float())
         parts = self.head.split_by_head(query, self.embeddings)
-        networks = [self._rows(head, own, rows, offset) for head, own, rows in parts]
+        added = None
+        if self.unknown_levels is not None:
+            added = self.unknown_levels.added(self.encoding.unknown_levels(*inputs))
+        networks = [self._rows(head, own, rows, offset, added) for head, own, rows in parts]
         rows = WeightedRows(networks)
         mean = torch.stack([network.mean() for network in networks]).mean(dim=0)
         heaviest, positions = rows.weights().topk(self.n_neighbors, dim=1)
         outputs = self._in_shape_of_values(mean), heaviest, self.ids[positions]
         if self.distribution is None:
             return outputs
-        added = None
-        if self.of_unknown is not None:
-            added = self.of_unknown(self.encoding.unknown_levels(*inputs))
         quantiles = self.distribution.quantiles_of(rows, added, self.levels)
         return *outputs, self._in_shape_of_values(quantiles)
 
     def _rows(
-        self, head: NONAHead, query: Tensor, embeddings: Tensor, offset: Tensor | None
+        self,
+        head: NONAHead,
+        query: Tensor,
+        embeddings: Tensor,
+        offset: Tensor | None,
+        added: Tensor | None,
     ) -> NetworkRows:
         """All rows of the bank, without the shortcuts that depend on numbers."""
         compared = head.metric_part(query), head.metric_part(embeddings)
         nearest = l2(*compared).amax(dim=1, keepdim=True)
         candidates = Candidates(head.compare(*compared), nearest=nearest)
         neighbors = replace(self._neighbors(), embeddings=embeddings)
-        rows = rows_of(head)(head, query, neighbors, candidates, offset=offset)
+        rows = rows_of(head)(head, query, neighbors, candidates, offset=offset, added=added)
         vars(rows)["any_excluded"] = False
         if head.n_adjusted:
             vars(rows)["attenuation"] = head.attenuation(rows.distance)

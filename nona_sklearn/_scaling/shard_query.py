@@ -65,7 +65,7 @@ class ShardQuery:
     query: Tensor  # embeddings, (q, d)
     ids: Tensor | None = None  # of queries that are rows of the bank, and exclude themselves, (q,)
     limits: Tensor | None = None  # before which the queries' neighbours are, (q,)
-    added: Tensor | None = None  # variances that unknown levels add, (q, n_outputs)
+    added: Tensor | None = None  # what unknown levels add, (q, n_outputs)
     offset: Tensor | None = None  # the trend at the queries, (q, n_outputs)
 
     def map(self, function: Callable, *arguments: Any) -> list[Any]:

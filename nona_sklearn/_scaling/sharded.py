@@ -505,7 +505,7 @@ class ShardedNeighbors:
     def _embedded(
         self, X, folder: Folder
     ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]]:
-        """Embeddings, ids and limits of queries, variances that are added to theirs, the trend."""
+        """Embeddings, ids and limits of queries, what unknown levels add, and the trend."""
         if X is not None:
             for queries in query_blocks(self.estimator_, X, with_added=True):
                 offset = self.estimator_.bank_.trend_of(queries)

@@ -37,6 +37,8 @@ class CrossFittedTrend:
         This function; with times, after those that are fitted to the earlier rows alone.
     ends : ndarray of shape (n_functions,)
         The latest time of the rows to which each is fitted, ascending; -inf of the first.
+    times : ndarray of shape (n,), optional
+        Times of its rows; -inf of those that are added.
     """
 
     ids: np.ndarray
@@ -44,6 +46,7 @@ class CrossFittedTrend:
     own: np.ndarray
     functions: tuple[Any, ...]
     ends: np.ndarray
+    times: np.ndarray | None = None
 
     is_solved: ClassVar[bool] = False
     leaves_out_single_rows: ClassVar[bool] = False
@@ -67,7 +70,7 @@ class CrossFittedTrend:
         if times is None:
             return cls(ids, values, own, (function,), np.array([-np.inf]))
         ends = [times[fitted].max(initial=-np.inf) for fitted, _ in parts]
-        return cls(ids, values, own, tuple(each for each, _ in found), np.array(ends))
+        return cls(ids, values, own, tuple(each for each, _ in found), np.array(ends), times)
 
     def evaluate(self, function: Any, inputs: Any) -> Tensor:
         """Values of one of the functions, (n, n_outputs) in float64."""
@@ -115,18 +118,27 @@ class CrossFittedTrend:
 
     def with_rows(self, ids: np.ndarray, inputs: Any) -> Self:
         """With further rows, to which the function is not fitted."""
-        values = self(inputs).cpu().numpy()
+        values, times = self(inputs).cpu().numpy(), self.times
         return replace(
             self,
             ids=np.concatenate([self.ids, ids]),
             values=np.concatenate([self.values, values]),
             own=np.concatenate([self.own, values]),
+            times=None if times is None else np.append(times, np.full(len(ids), -np.inf)),
         )
 
     def without(self, ids: np.ndarray) -> Self:
-        """With fewer rows, and the same functions, which were fitted to those that are removed."""
-        kept = ~np.isin(self.ids, ids)
-        return replace(self, ids=self.ids[kept], values=self.values[kept], own=self.own[kept])
+        """With fewer rows, and the same functions, which were fitted to those that are removed.
+
+        No time of a row that is removed stays, unless all are, as beside shards.
+        """
+        kept, times, ends = ~np.isin(self.ids, ids), self.times, self.ends
+        if times is not None:
+            times = times[kept]
+            if kept.any():
+                ends = np.array([times[times <= end].max(initial=-np.inf) for end in ends])
+        values, own = self.values[kept], self.own[kept]
+        return replace(self, ids=self.ids[kept], values=values, own=own, ends=ends, times=times)
 
 
 def parts_of(n_rows: int, groups: np.ndarray | None, times: np.ndarray | None) -> Iterator[Part]:

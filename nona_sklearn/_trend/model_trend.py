@@ -67,7 +67,7 @@ def check_model(model: Any) -> None:
         is_one = False
     if not is_one:
         raise ValueError(
-            "trend must be 'kernel', None or a regressor of scikit-learn's interface, "
+            "trend must be a name, None or a regressor of scikit-learn's interface, "
             f"{called(model)}"
         )
 

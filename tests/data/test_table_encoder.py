@@ -6,6 +6,7 @@ import re
 import warnings
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -911,6 +912,13 @@ def test_a_long_value_is_cut_in_messages(estimator):
         ((each for each in [[1], [2]]), ValueError, r"got a generator: pass pandas.DataFrame"),
         ({"a": 1, "b": 2}.items(), ValueError, r"got a dict_items: pass pandas.DataFrame\(X\)"),
         (["a", "b"], ValueError, "Expected 2D array, got 1D"),
+        (
+            np.ones(2),
+            ValueError,
+            r"1D array of 2 values .* X and y are swapped: it is fit\(X, y\)",
+        ),
+        ("houses.csv", ValueError, r"got 'houses.csv': read a file by pandas.read_csv"),
+        (Path("houses.csv"), ValueError, r"got PosixPath\('houses.csv'\): read a file by"),
         (np.ones((2, 2, 2)), ValueError, "dim 3"),
         (np.array([[1j], [2]]), ValueError, "Complex data not supported"),
     ],

@@ -1,4 +1,4 @@
-"""A level that fit did not see holds no information: a typical row, with a wider distribution."""
+"""A level that fit did not see holds no information: a typical row, of which less is certain."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from sklearn.base import clone
 
 from nona_sklearn import (
@@ -14,12 +15,14 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     ShardedNeighbors,
+    SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     counterfactuals,
     load,
     save,
     save_shards,
 )
+from nona_sklearn._inference.unknown_levels import UnknownLevels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 LEVELS, N_EACH = 12, 12
@@ -53,11 +56,27 @@ def soft():
     ).fit(TRAIN, Y)
 
 
+@pytest.fixture(scope="module")
+def classifier():
+    """The same for classes, of which the level tells much."""
+    labels = np.where(Y > 0.5, "high", "low")
+    knn = SoftStepKNeighborsClassifier(10, weighting="uniform", learn_feature_weights=False)
+    return knn.set_params(smoothing=False, random_state=3).fit(TRAIN, labels)
+
+
 def as_array(X):
     return np.column_stack([X["a"], X["level"].str[6:].astype(float)])
 
 
+def variances(model):
+    """What an unknown level of each category adds to the variance of each output."""
+    learned = model.bank_.unknown_levels
+    return np.array(learned.shares) * learned.amounts
+
+
 def answers(model, X):
+    if hasattr(model, "predict_proba"):
+        return model.predict_proba(X)
     return np.column_stack([model.predict(X), model.predict_quantiles(X, QUANTILES)])
 
 
@@ -102,10 +121,11 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_all_paths_agree(path, regressor, tmp_path):
-    X = UNKNOWN[:6]
-    found = PATHS[path](regressor, X, tmp_path)
-    np.testing.assert_allclose(found, answers(regressor, X), rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("name", ["regressor", "classifier"])
+def test_all_paths_agree(path, name, tmp_path, request):
+    model, X = request.getfixturevalue(name), UNKNOWN[:6]
+    found = PATHS[path](model, X, tmp_path)
+    np.testing.assert_allclose(found, answers(model, X), rtol=1e-4, atol=1e-4)
 
 
 def test_arrays_agree():
@@ -145,13 +165,13 @@ def test_distributions_are_as_much_wider(name, request):
     assert model.sample_y(X, 4000).std() == pytest.approx(std[0], rel=0.1)
     bank = model.bank_
     try:
-        model.bank_ = replace(bank, variances_of_unknown=())
+        model.bank_ = replace(bank, unknown_levels=None)
         before, std_before = model.predict(X, return_std=True)
         quantiles_before = model.predict_quantiles(X, levels)[0]
     finally:
         model.bank_ = bank
     assert mean == before
-    np.testing.assert_allclose(std**2, std_before**2 + bank.variances_of_unknown[0][0])
+    np.testing.assert_allclose(std**2, std_before**2 + variances(model)[0, 0])
     assert std > 1.2 * std_before
     moves = (quantiles - quantiles_before) / np.log(levels / (1 - levels))
     np.testing.assert_allclose(moves, moves[0])
@@ -192,7 +212,7 @@ def test_each_level_counts_the_same():
     knn = SoftStepKNeighborsRegressor(
         60, weighting="uniform", learn_feature_weights=False, trend=None
     )
-    ((variance,),) = knn.fit(X, y).bank_.variances_of_unknown
+    ((variance,),) = variances(knn.fit(X, y))
     assert variance > 40
 
 
@@ -227,19 +247,17 @@ def test_together_they_add_no_more_than_the_variance_of_targets(of_two_categorie
     copies = TWO[["much"]].assign(**{f"copy {i}": TWO["much"] for i in range(9)})
     model = clone(of_two_categories).fit(copies, OF_TWO)
     new = copies[:1].map(lambda _: "new")
-    bank = model.bank_
     (added,) = model.embed(new).added.numpy()
-    largest = max(v for (v,) in bank.variances_of_unknown)
-    assert added == pytest.approx(max(largest, OF_TWO.var()))
-    assert added < sum(v for (v,) in bank.variances_of_unknown) / 2
+    assert added == pytest.approx(max(variances(model).max(), OF_TWO.var()))
+    assert added < variances(model).sum() / 2
 
 
 def test_the_same_targets_have_the_same_intervals(of_two_categories):
     """Each output has a share of its own variance: a constant one has none."""
     both = np.stack([OF_TWO, np.full(120, 7.0)], axis=1)
     model = clone(of_two_categories).fit(TWO, both)
-    before = model.bank_.variances_of_unknown
-    after = model.set_neighbor_targets(both).bank_.variances_of_unknown
+    before = variances(model)
+    after = variances(model.set_neighbor_targets(both))
     np.testing.assert_allclose(after, before)
     new = TWO[:1].assign(much="new")
     np.testing.assert_array_equal(model.predict_quantiles(new, [0.1, 0.9])[0, :, 1], [7.0, 7.0])
@@ -250,7 +268,7 @@ def test_a_level_without_information_widens_nothing():
     y = TRAIN["a"] + 0.5 * random.normal(size=len(TRAIN))
     model = SoftStepKNeighborsRegressor(20, weighting="uniform", learn_feature_weights=False)
     model.fit(TRAIN, y)
-    ((variance,),) = model.bank_.variances_of_unknown
+    ((variance,),) = variances(model)
     assert variance < 0.6 * 0.5**2
 
 
@@ -264,12 +282,14 @@ def test_rare_levels_are_as_unknown_ones():
     assert spread > np.mean(known)
 
 
-def test_a_forgotten_level_is_unknown(soft):
-    model = deepcopy(soft)
+@pytest.mark.parametrize("name", ["soft", "classifier"])
+def test_a_forgotten_level_is_unknown(name, request):
+    fitted = request.getfixturevalue(name)
+    model = deepcopy(fitted)
     model.remove_neighbors(ids=[*range(N_EACH)])
     forgotten, new = table([0], [0.5]), table([LEVELS], [0.5])
     np.testing.assert_array_equal(answers(model, forgotten), answers(model, new))
-    assert (answers(soft, forgotten) != answers(soft, new)).all()
+    assert (answers(fitted, forgotten) != answers(fitted, new)).all()
 
 
 def test_displays_take_queries_of_unknown_levels(regressor):
@@ -290,6 +310,146 @@ def test_classes_of_an_unknown_level_are_those_of_a_typical_row():
     found = clf.predict_proba(UNKNOWN.assign(a=0.0))
     assert (found == found[0]).all()
     np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+def without_frequencies(model, X):
+    """Probabilities as if no level were unknown."""
+    return model.predict_proba(replace(model.embed(X), added=None))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        NONAClassifier(n_estimators=2),
+        NONAClassifier(n_estimators=2, trend="kernel"),
+        SoftStepKNeighborsClassifier(),
+    ],
+)
+def test_a_new_level_has_the_frequencies_where_the_level_decides(estimator):
+    """As a typical row, it was of the most frequent class with certainty."""
+    levels = np.repeat(np.arange(12), 15)
+    X = table(levels, np.random.default_rng(1).normal(size=180))
+    y = np.where(levels % 3 == 0, "yes", "no")
+    model = clone(estimator).set_params(max_iter=15, random_state=0).fit(X, y)
+    new = X[::9].assign(level="new")
+    np.testing.assert_allclose(model.predict_proba(new), [[2 / 3, 1 / 3]] * 20, atol=0.1)
+    assert without_frequencies(model, new)[:, 0].mean() > 0.85
+    assert model.score(X, y) == 1
+
+
+def test_probabilities_are_mixed_with_frequencies(classifier):
+    X = pd.concat([TRAIN[:5], UNKNOWN[:6]])
+    found, alone = classifier.predict_proba(X), without_frequencies(classifier, X)
+    share, _ = classifier.bank_.unknown_levels.shares[0]
+    assert 0.1 < share < 0.9
+    mixed = (1 - share) * alone[5:] + share * classifier.targets_.frequencies
+    np.testing.assert_allclose(found[5:], mixed, rtol=1e-12)
+    np.testing.assert_array_equal(found[:5], alone[:5])
+
+
+def test_a_category_without_information_leaves_probabilities_alone():
+    random = np.random.default_rng(1)
+    X = table(np.arange(600) % 12, random.normal(size=600))
+    y = np.c_[np.arange(600) % 2 == 0, X["a"] + random.normal(size=600) > 0].astype(int)
+    knn = SoftStepKNeighborsClassifier(60, weighting="uniform", learn_feature_weights=False)
+    shares = knn.set_params(max_iter=1, random_state=0).fit(X, y).bank_.unknown_levels.shares[0]
+    assert shares[0] > 0.7
+    assert shares[2] < 0.4
+
+
+@pytest.fixture(scope="module")
+def of_two_outputs():
+    """The first output is of the level, the second is not."""
+    random = np.random.default_rng(1)
+    X = TWO.assign(a=random.normal(size=120))
+    y = np.c_[np.arange(120) % 6 == 0, X["a"] + 0.5 * random.normal(size=120) > 0.5].astype(int)
+    knn = SoftStepKNeighborsClassifier(10, weighting="uniform", learn_feature_weights=False)
+    return knn.set_params(max_iter=1, random_state=0).fit(X, y), X, y
+
+
+def test_each_output_has_its_own_share(of_two_outputs):
+    model, X, y = of_two_outputs
+    shares = np.array(model.bank_.unknown_levels.shares)
+    np.testing.assert_array_equal(shares[:, ::2], shares[:, 1::2])
+    assert shares[0, 0] > 0.3 + shares[0, 2]
+    new = X[:8].assign(much="new")
+    found, alone = model.predict_proba(new), without_frequencies(model, new)
+    for j, (each, own) in enumerate(zip(found, alone, strict=True)):
+        share, frequency = shares[0, 2 * j], y[:, j].mean()
+        np.testing.assert_allclose(each.sum(axis=1), 1)
+        np.testing.assert_allclose(each[:, 1], (1 - share) * own[:, 1] + share * frequency)
+
+
+def test_of_several_unknown_levels_the_largest_share_counts():
+    of_classes = UnknownLevels(((0.5, 0.5), (0.2, 0.2)), (0.25, 0.75), of_classes=True)
+    unknown = torch.tensor([[True, False], [False, True], [True, True], [False, False]])
+    expected = [[0.125, 0.375], [0.05, 0.15], [0.125, 0.375], [0.0, 0.0]]
+    np.testing.assert_allclose(of_classes.added(unknown), expected)
+
+
+def test_other_labels_have_their_own_frequencies(of_two_outputs):
+    model, _, y = of_two_outputs
+    before = model.bank_.unknown_levels
+    after = deepcopy(model).set_neighbor_targets(1 - y).bank_.unknown_levels
+    assert after.shares == before.shares
+    expected = np.reshape(before.amounts, (2, 2))[:, ::-1].ravel()
+    np.testing.assert_allclose(after.amounts, expected)
+
+
+def test_frequencies_are_those_of_weighted_rows():
+    labels, weight = np.where(SEEN % 3 == 0, "yes", "no"), np.linspace(1, 3, len(Y))
+    knn = SoftStepKNeighborsClassifier(5, weighting="uniform", learn_feature_weights=False)
+    knn.set_params(class_weight={"yes": 4}, max_iter=1, random_state=0).fit(
+        TRAIN, labels, sample_weight=weight
+    )
+    amounts = knn.bank_.unknown_levels.amounts
+    np.testing.assert_allclose(amounts, knn.targets_.frequencies, rtol=1e-6)
+
+
+def test_contributions_sum_to_probabilities_of_unknown_levels(classifier):
+    X = UNKNOWN[:3].reset_index(drop=True)
+    for lines in (classifier.explain(X), classifier.explain(X, 2)):
+        sums = lines.groupby("query")[["contribution_high", "contribution_low"]].sum()
+        np.testing.assert_allclose(sums, classifier.predict_proba(X), atol=1e-6)
+        assert (lines["neighbor"] == "network").sum() == 3
+
+
+def test_rows_have_less_influence_on_unknown_levels(classifier):
+    """A row changes a probability by as much less as the frequencies have of it."""
+    X, truth = UNKNOWN[:1], ["high"]
+    share, _ = classifier.bank_.unknown_levels.shares[0]
+    alone = replace(classifier.embed(X), added=None)
+    found, before = (classifier.influence(each, truth) for each in (X, alone))
+    assert before["change"].max() > 0.01
+    np.testing.assert_allclose(found["change"], (1 - share) * before["change"], atol=1e-12)
+
+
+def test_scores_are_of_predictions_where_times_are_a_column():
+    X, labels = TRAIN.assign(day=np.arange(144.0)), np.where(np.arange(144) < 134, "no", "yes")
+    knn = SoftStepKNeighborsClassifier(3, weighting="uniform", learn_feature_weights=False)
+    model = knn.set_params(max_iter=1, random_state=0).fit(X, labels, times="day")
+    alone = UnknownLevels(((1.0, 1.0),), tuple(model.targets_.frequencies), of_classes=True)
+    model.bank_ = replace(model.bank_, unknown_levels=alone)
+    new = UNKNOWN.assign(day=200.0)
+    assert model.score(new, ["no"] * len(new)) == 1
+    assert (without_frequencies(model, new)[:, 0] < 0.5).any()
+
+
+def test_a_bank_of_an_earlier_version_has_nothing_for_unknown_levels(classifier):
+    state = classifier.bank_.__getstate__()
+    del state["unknown_levels"]
+    model = deepcopy(classifier)
+    model.bank_.__setstate__(state)
+    X = UNKNOWN[:3]
+    np.testing.assert_array_equal(model.predict_proba(X), without_frequencies(classifier, X))
+
+
+def test_displays_of_classes_take_queries_of_unknown_levels(classifier):
+    X = UNKNOWN[:1]
+    other = "low" if classifier.predict(X)[0] == "high" else "high"
+    found = counterfactuals(classifier, X, TRAIN, y=other)
+    assert found["prediction"].iloc[1] == other
+    assert X["level"].iloc[0] in NeighborsReport(classifier, X, TRAIN)._repr_html_()
 
 
 def test_an_encoder_without_shares_encodes_as_before(regressor):

@@ -344,6 +344,8 @@ def test_bad_parameters(flats, regressor, classifier, tmp_path):
     with pytest.raises(FileExistsError, match="overwrite=True"):
         report.save(tmp_path / "here.html")
     report.save(tmp_path / "here.html", overwrite=True)
+    with pytest.raises(ValueError, match=r"path must end in .html, got '.*here.PDF'"):
+        report.save(tmp_path / "here.PDF")
     with pytest.raises(OSError, match=r"there is no folder '.*nowhere'"):
         report.save(tmp_path / "nowhere" / "here.html")
     with pytest.raises(ValueError, match="overwrite must be True or False, got 1"):

@@ -531,6 +531,21 @@ def test_a_raw_table_goes_in(mixed, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("trend", [None, "kernel"])
+def test_classes_of_unknown_levels_are_those_of_the_estimator(trend, tmp_path):
+    table, queries = raw_table()[MIXED], further_rows(raw_table())[MIXED]
+    labels = np.c_[np.arange(60) % 5 == 0, np.arange(60) % 2].astype(int)
+    clf = NONAClassifier(max_categories=20, trend=trend, **QUICK).fit(table, labels)
+    alone = clf.predict_proba(replace(clf.embed(queries), added=None))
+    assert np.abs(np.subtract(clf.predict_proba(queries), alone)).max() > 0.05
+    path = tmp_path / "model.onnx"
+    export_onnx(clf, path)
+    session = onnxruntime.InferenceSession(path)
+    for X in (table, queries, queries[:1]):
+        assert_outputs_agree(clf, X, session.run(None, onnx_inputs(clf, X)), 5, 0.0)
+
+
+@pytest.mark.slow
 def test_removed_levels_are_in_no_graph(mixed):
     reg, table = mixed
     reg = copy.deepcopy(reg)

@@ -634,6 +634,7 @@ def rewrite(path, change=lambda content: content, more=(), **metadata):
         *(partial(pickle.dump, protocol=protocol) for protocol in (2, 3, 4, 5)),
         joblib.dump,
         *(partial(joblib.dump, compress=level) for level in (1, 3, 6, 9)),
+        *(partial(joblib.dump, compress=(name, 3)) for name in ("gzip", "bz2", "xz", "lzma")),
     ],
     ids=lambda write: str(getattr(write, "keywords", "joblib")),
 )

@@ -667,6 +667,17 @@ def test_a_prediction_is_of_the_bank_at_one_moment(
     assert len(sharded) == 57
 
 
+@pytest.mark.parametrize("number", [1, 6])
+def test_the_trend_of_a_prediction_is_of_the_same_moment(number, tmp_path, monkeypatch):
+    monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 5)
+    estimator = NONARegressor(trend="kernel", **ONE).fit(X[:60], Y[:60])
+    sharded = shards(estimator, tmp_path)
+    edit = partial(ShardedNeighbors(tmp_path / "bank").remove_neighbors, ids=[3, 20, 50])
+    monkeypatch.setattr(shard_query, "evaluate_shard", at_call(number, edit))
+    found = sharded.predict(QUERIES)
+    assert_same(found, estimator.remove_neighbors(ids=[3, 20, 50]).predict(QUERIES))
+
+
 @pytest.mark.parametrize("queries", [np.repeat(QUERIES, 3, axis=0), None], ids=["given", "own"])
 @pytest.mark.parametrize("number", [2, 6, 14])
 def test_a_shard_that_is_lost_midway_is_in_no_part_of_a_prediction(

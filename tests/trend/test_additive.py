@@ -21,6 +21,7 @@ from nona_sklearn._trend.additive_trend import (
 from nona_sklearn._trend.cross_fitted import N_FOLDS
 from nona_sklearn._trend.kernel import LeftOut
 from nona_sklearn._utils.real_valued import MAX_WIDENED
+from nona_sklearn.attention.head import TRUST_FACTOR
 
 RNG = np.random.default_rng(0)
 CURVED = RNG.uniform(-2, 2, size=(300, 2))
@@ -342,6 +343,15 @@ def test_validation_rows_choose_what_is_kept():
     for set_aside in ({}, {"X_val": NEW, "y_val": random.randn(200)}):
         reg = knn(early_stopping=True).fit(X, Y + 3 * noise, **set_aside)
         assert reg.bank_.neighbors.offset.kept < 0.7
+
+
+@pytest.mark.parametrize("similarity", ["log_l2", "cosine"])
+def test_it_fades_by_euclidean_distances_under_any_similarity(similarity):
+    reg = knn(similarity=similarity).fit(X[:50], Y[:50])
+    distances = torch.cdist(reg.bank_.embeddings.double(), reg.bank_.embeddings.double())
+    nearest = distances.fill_diagonal_(torch.inf).amin(dim=1)
+    radius = reg.bank_.neighbors.offset.trust_radius
+    assert radius == pytest.approx(TRUST_FACTOR * nearest.max().item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("set_aside", [True, False])

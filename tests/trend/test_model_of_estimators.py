@@ -171,7 +171,7 @@ def test_importances_are_of_the_columns_that_the_model_uses(fitted):
 
 
 def test_unknown_levels_widen_distributions(fitted):
-    assert fitted.bank_.variances_of_unknown[0][0] > 0
+    assert fitted.bank_.unknown_levels.shares[0][0] > 0
 
 
 def test_what_looks_at_a_fitted_model_takes_it(fitted, tmp_path):

@@ -47,7 +47,8 @@ class NeighborsDisplay(Display):
         For classes: the probability of each label. None: targets are numbers.
     added : dict, optional
         For classes: what the network itself, and a trend beside it, add to the probability of
-        each label, by the names of their lines in :meth:`explain`. None: nothing.
+        each label, by the names of their lines in
+        :meth:`~nona_sklearn.NONAClassifier.explain`. None: nothing.
 
     Examples
     --------
