@@ -142,11 +142,8 @@ class _Pairs:
         if not len(self.end):
             return np.zeros((0, self.fitted.n_features_in_, self.found.targets.shape[1]))
         tables = [_safe_indexing(read_again(self.fitted, X), rows) for X, rows in self.ends]
-        both, trend, numbers = (
-            stack_rows(*tables),
-            self.fitted.bank_.trend,
-            np.arange(len(self.end)),
-        )
+        both, trend = stack_rows(*tables), self.fitted.bank_.trend
+        numbers = np.arange(len(self.end))
 
         def values(is_of_end: np.ndarray) -> np.ndarray:
             cells = numbers[:, None] + len(numbers) * is_of_end

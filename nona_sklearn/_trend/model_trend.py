@@ -48,7 +48,8 @@ class ModelTrend(CrossFittedTrend):
         everything = np.arange(len(y))
         parts = [*parts_of(len(y), groups, times), (everything, everything)]
         fits = (delayed(_fit_and_predict)(model, seed, X, y, weights, *part) for part in parts)
-        found = Parallel(n_jobs=n_jobs, verbose=verbose)(fits)
+        # From 11 on, joblib shows each of few parts; below, some versions show none.
+        found = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(fits)
         return cls.joined(ids, parts, found, times)
 
     def evaluate(self, function: Any, inputs: Any) -> Tensor:
