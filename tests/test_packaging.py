@@ -1,5 +1,6 @@
 """What surrounds the package: hooks, CI, the site's build."""
 
+import os
 import re
 import runpy
 import shlex
@@ -122,3 +123,16 @@ def test_ci_prefers_builds_for_cpus_where_they_can_be_had(ci, tmp_path, status, 
     done = ci('prefer_cpu_builds\necho "$PIP_EXTRA_INDEX_URL"', PIP_EXTRA_INDEX_URL=given)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == taken
+
+
+PARTS = "as_in_the_readme", "other_environments", "slow_tests", "at_the_lower_bounds"
+
+
+@pytest.mark.parametrize("failing", [None, *PARTS, "with_the_newest"])
+def test_ci_succeeds_if_every_part_does_and_leaves_no_copies(ci, tmp_path, failing):
+    parts = "prefer_cpu_builds", *PARTS, "with_the_newest"
+    status = {part: "false" if part == failing else "true" for part in parts}
+    functions = "\n".join(f"{part}() {{ {command}; }}" for part, command in status.items())
+    done = ci(f"{functions}\nmain", PATH=os.environ["PATH"], TMPDIR=str(tmp_path))
+    assert done.returncode == (failing is not None), done.stderr
+    assert list(tmp_path.iterdir()) == []
