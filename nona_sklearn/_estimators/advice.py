@@ -22,6 +22,7 @@ from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
 from .._inference.credibility import outputs_by_chance
 from .._inference.relations import Relation, related_factor
+from .._training.ensemble import most_are_in_vain
 from .fitting import embed_unknown
 
 #: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
@@ -54,16 +55,19 @@ def warn_unless_converged(estimator: Any, n_rows: int) -> None:
 
 def warn_if_in_vain(estimator: Any) -> None:
     """Warn the caller of fit where predictions are no better than the mean on validation rows."""
-    last = [epoch for epoch in estimator.history_ if "stopped" in epoch]
-    n_in_vain = sum("in_vain" in epoch for epoch in last)
     mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
     instead = " All predict it instead."
-    if 2 * n_in_vain > len(last):
+    if most_are_in_vain(estimator.history_):
+        n_in_vain = sum("in_vain" in epoch for epoch in estimator.history_)
         found = (
-            f"{n_in_vain} of {len(last)} networks predict validation rows no better than the "
-            f"{mean}."
+            f"{n_in_vain} of {estimator.n_estimators_} networks predict validation rows no better "
+            f"than the {mean}."
         )
-        instead = instead if estimator._architecture().falls_back else ""
+        offset = estimator.bank_.neighbors.offset
+        if not estimator._architecture().falls_back:
+            instead = ""
+        elif offset is not None:
+            instead += f" The share of the trend in predictions is {offset.share:.2f}."
     elif by_chance := outputs_by_chance(estimator.network_.head):
         found = (
             f"The networks predict validation rows no better than the {mean}, within chance"

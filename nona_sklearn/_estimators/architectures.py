@@ -17,7 +17,7 @@ from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import check_algorithm, most_found, refuse_too_few
-from .._inference.trend_share import KEPT, SHARE, SHARE_OF_CLASSES, Blend
+from .._inference.trend_share import KEPT, SHARE, Blend
 from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -125,7 +125,7 @@ class Architecture:
     @property
     def blend(self) -> Blend:
         """How much the trend counts."""
-        return SHARE_OF_CLASSES if is_classifier(self.estimator) else SHARE
+        return SHARE
 
     @property
     def device(self) -> torch.device:

@@ -21,6 +21,7 @@ from .._inference.neighbors import Neighbors
 from .._inference.trend_share import KEPT, fit_by_held_out, fit_by_rows, fit_trust_radius
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
+from .._training.ensemble import most_are_in_vain
 from .._utils.arrays import sparse_rows
 from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
@@ -246,7 +247,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         if bank.trend is None:
             return bank
-        head, blend = self.network_.head, self._architecture().blend
+        head, architecture = self.network_.head, self._architecture()
+        blend = architecture.blend
+        if architecture.falls_back and most_are_in_vain(self.history_):
+            blend = replace(blend, deviation=math.inf)  # the networks predict the mean
         if blend is KEPT and bank.n_units >= 2:
             bank = fit_trust_radius(head, bank)
         if validation is not None:

@@ -460,7 +460,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         edit(self, lambda _: partial(replace, calibration=calibration))
 
     def _fit_shrinkage(self, bank, splits=None, validation=None):
-        head, trained = self.network_.head, _judged(self.history_)
+        head, trained = self.network_.head, _judged(self.history_, bank.trend is not None)
         columns = bank.neighbors.columns.cpu().numpy()
         learned = torch.from_numpy(self.targets_.without_outliers(columns)).to(bank.targets)
         if validation is not None:
@@ -492,11 +492,14 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 
-def _judged(history):
-    """Numbers of the networks that were trained to the end, and not in vain."""
+def _judged(history, has_trend):
+    """Numbers of the networks that were trained to the end, and do not predict the mean alone."""
     last = [epoch for epoch in history if "stopped" in epoch]
-    ended = [epoch["stopped"] == "no change" and "in_vain" not in epoch for epoch in last]
-    return [i for i, has_ended in enumerate(ended) if has_ended]
+    return [
+        i
+        for i, epoch in enumerate(last)
+        if epoch["stopped"] == "no change" and (has_trend or "in_vain" not in epoch)
+    ]
 
 
 def recalibration(fitted, X, y, times, n_latest):

@@ -27,24 +27,26 @@ RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared
 class Blend:
     """The numbers of an `Offset` that suit most tables, one of which is chosen by rows.
 
+    It is the most probable one, given these rows, if it has a normal distribution beforehand.
+
     Parameters
     ----------
     name : str
         Which is chosen.
-    n_rows : int
-        The number of rows whose evidence counts as much as the number that suits most tables.
+    deviation : float
+        The standard deviation of this distribution.
     share, kept : float
-        These numbers.
+        The numbers that suit most tables: the mean of the distribution is one of them.
     """
 
     name: str
-    n_rows: int
+    deviation: float
     share: float
     kept: float
 
     @property
     def prior(self) -> float:
-        """The one that is chosen, before any rows are known."""
+        """The mean of the distribution before any rows are known."""
         return getattr(self, self.name)
 
     def start(self, values: Tensor) -> Offset:
@@ -54,9 +56,8 @@ class Blend:
 
 #: Beside networks that adjust their neighbours or predict classes, the share of the trend is
 #: chosen; where networks have learned what the trend leaves, how much of the residuals is kept.
-SHARE = Blend("share", 400, share=0.7, kept=0.2)
-SHARE_OF_CLASSES = Blend("share", 400, share=0.6, kept=0.0)
-KEPT = Blend("kept", 100, share=1.0, kept=0.7)
+SHARE = Blend("share", 0.12, share=0.7, kept=0.2)
+KEPT = Blend("kept", 0.25, share=1.0, kept=0.7)
 
 
 def fit_by_held_out(
@@ -127,26 +128,39 @@ def _with_best(
     truth: Tensor,
     sample_weight: Tensor | None,
 ) -> NeighborBank:
-    """A bank with the number of the least loss for some rows, drawn to the prior one.
+    """A bank with the most probable number, given the predictions of some rows.
 
     Predictions with 0 and 1 of it, and truth, are (q, n_outputs). The networks' best epochs were
     chosen by the same rows, which favours them.
     """
     counts = truth.new_ones(len(truth)) if sample_weight is None else sample_weight
+    counts = counts * (counts.sum() / counts.square().sum())  # fewer rows, where weights differ
     if isinstance(bank.trend, ClassTrend):
-        found = _least_log_loss(head, bank, none, log(whole), truth, counts)
+        value = _by_log_loss(blend, head, bank, none, log(whole), truth, counts)
     else:
         unit = bank.neighbors.spread
-        difference, lacking = (whole - none) / unit, (truth - none) / unit
-        squares = float(counts @ difference.square().sum(dim=1))
-        products = float(counts @ (difference * lacking).sum(dim=1))
-        found = products / squares if squares else blend.prior
-    n_rows = float(counts.sum() ** 2 / counts.square().sum())  # fewer, where weights differ
-    value = (blend.n_rows * blend.prior + n_rows * found) / (blend.n_rows + n_rows)
-    return with_numbers(bank, **{blend.name: min(max(value, 0.0), 1.0)})
+        value = _by_squared_error(blend, (whole - none) / unit, (truth - none) / unit, counts)
+    return with_numbers(bank, **{blend.name: value})
 
 
-def _least_log_loss(
+def _by_squared_error(blend: Blend, difference: Tensor, lacking: Tensor, counts: Tensor) -> float:
+    """The most probable number, where errors are normal, too.
+
+    The whole of it adds a difference to the predictions without it, which lack what is lacking,
+    both (q, n_outputs).
+    """
+    squares = float(counts @ difference.square().mean(dim=1))
+    products = float(counts @ (difference * lacking).mean(dim=1))
+    errors = lacking - blend.prior * difference
+    variance = float(counts @ errors.square().mean(dim=1) / counts.sum())
+    before = variance / blend.deviation**2  # what the prior one counts, as squares do
+    if not before + squares:
+        return blend.prior
+    return min(max((before * blend.prior + products) / (before + squares), 0.0), 1.0)
+
+
+def _by_log_loss(
+    blend: Blend,
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     of_networks: Tensor,
@@ -154,7 +168,7 @@ def _least_log_loss(
     truth: Tensor,
     counts: Tensor,
 ) -> float:
-    """The share of least log loss, which is a convex function of it."""
+    """The most probable number for classes, whose log loss is a convex function of it."""
     (of_classes, *_), *_ = head.split_by_head(bank.embeddings[:0], bank.embeddings)
     offset = bank.neighbors.offset
     assert isinstance(of_classes, ClassHead)
@@ -163,7 +177,7 @@ def _least_log_loss(
 
     def loss(share: float) -> float:
         pooled = replace(offset, share=share).pool(of_networks, log_of_trend)
-        return float(counts @ log_loss(of_classes.normalized(pooled), truth).mean(dim=1))
+        of_rows = counts @ log_loss(of_classes.normalized(pooled), truth).mean(dim=1)
+        return float(of_rows) + ((share - blend.prior) / blend.deviation) ** 2 / 2
 
-    found = minimize_scalar(loss, bounds=(0, 1), method="bounded")
-    return float(found.x)
+    return float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x)

@@ -89,10 +89,15 @@ def train_networks(
 
 def _fall_back_together(trained: Trained) -> None:
     """Let all networks predict the mean if most do: the others are better by chance."""
-    n_in_vain = sum("in_vain" in epoch for _, history in trained for epoch in history)
-    if n_in_vain > len(trained) / 2:
+    if most_are_in_vain([epoch for _, history in trained for epoch in history]):
         for network, _ in trained:
             network.predict_mean()
+
+
+def most_are_in_vain(history: list[dict]) -> bool:
+    """Whether most networks predict validation rows no better than the mean, by their epochs."""
+    n_networks = sum("stopped" in epoch for epoch in history)
+    return sum("in_vain" in epoch for epoch in history) > n_networks / 2
 
 
 def _train(

@@ -23,7 +23,7 @@ TOO_FAR = 1.15  # times the least error: further rounds are in vain
 LENGTH = 2.0  # of the kernel, in median distances
 RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 START_RIDGE = 1e-2
-SLOPES = (0.0, 0.01, 0.1, 1.0, 10.0)  # variance of the linear part, all features together
+SLOPES = (0.0, 0.1, 1.0, 10.0, 100.0)  # variance of the linear part, all features together
 SHARPNESS = 10  # of the peak: how many times shorter it is
 PEAKS = (0.0, 0.1, 0.3, 1.0, 3.0)  # variance of the peak
 CONSTANT = 10.0  # variance of the constant
@@ -254,7 +254,11 @@ def choose_kernel(
 def _choose_variances(
     kernel: Kernel, X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float]
 ) -> Kernel:
-    """The kernel with a ridge, slope and peak of low error, one climbed after the other."""
+    """The kernel with a ridge, slope and peak of low error, one chosen after the other.
+
+    Of the slope, all candidates are tried: a little of the linear part may be worse than none, and
+    much of it better.
+    """
     laplace = kernel.laplace(X, X)
     candidates: dict[str, Sequence[float]] = {
         "ridge": RIDGES,
@@ -273,7 +277,11 @@ def _choose_variances(
         return loss(**chosen | {name: value})
 
     for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
-        chosen[name] = _climb(candidates[name], chosen[name], partial(changed, name))
+        values, loss_with = candidates[name], partial(changed, name)
+        if name == "slope":
+            chosen[name] = min(values, key=loss_with)
+        else:
+            chosen[name] = _climb(values, chosen[name], loss_with)
     return replace(kernel, **chosen)
 
 

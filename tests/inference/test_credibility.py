@@ -274,7 +274,9 @@ def test_validation_rows_are_predicted_from_what_is_before_their_limits(trend):
 def test_which_networks_are_judged():
     ended = {"stopped": "no change"}
     others = [ended | {"in_vain": True}, {"stopped": "max_iter"}, {"stopped": "max_time"}]
-    assert _judged([{}, ended, *others, {}, ended]) == [0, 4]
+    history = [{}, ended, *others, {}, ended]
+    assert _judged(history, has_trend=False) == [0, 4]
+    assert _judged(history, has_trend=True) == [0, 1, 4]
 
 
 @pytest.mark.slow

@@ -230,6 +230,19 @@ def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
     assert in_vain(reg) == [False] * 3
 
 
+def test_beside_networks_in_vain_rows_alone_choose_the_share_of_a_trend(attempts):
+    """That of most tables is one beside networks that predict."""
+    attempts(1.5, 1.5)
+    with pytest.warns(UserWarning, match="predict it instead. The share of the trend .* is 1.00"):
+        reg = NONARegressor(**QUICK, trend="kernel").fit(X, X @ [1.0, 2.0, 3.0])
+    new = np.random.default_rng(1).normal(size=(50, 3))
+    assert np.corrcoef(reg.predict(new), new @ [1.0, 2.0, 3.0])[0, 1] > 0.99
+    attempts(1.5, 1.5)
+    with pytest.warns(UserWarning, match="predict it instead. The share"):
+        reg = NONARegressor(**QUICK, trend="kernel").fit(X, RNG.permutation(Y))
+    assert reg.bank_.neighbors.offset.share < 0.3
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_fit_does_not_warn_of_a_minority(attempts):

@@ -16,7 +16,7 @@ from torch import nn
 from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save
 from nona_sklearn._inference import trend_share
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.trend_share import SHARE_OF_CLASSES, with_numbers
+from nona_sklearn._inference.trend_share import SHARE, with_numbers
 from nona_sklearn._trend import class_trend
 
 RNG = np.random.default_rng(0)
@@ -263,9 +263,9 @@ def test_a_warm_start_fits_the_trend_anew():
 
 
 def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
-    assert abs(offset_of(fitted).share - SHARE_OF_CLASSES.share) < 0.1
+    assert abs(offset_of(fitted).share - SHARE.share) < 0.1
     unvalidated = nona(early_stopping=False).fit(X, Y)
-    assert offset_of(unvalidated).share == SHARE_OF_CLASSES.share
+    assert offset_of(unvalidated).share == SHARE.share
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -283,23 +283,22 @@ def test_the_share_is_chosen_by_rows_that_trained_no_network(given):
         other = shared(model, share)
         found = other.predict_proba(rows) if given else other.predict_proba(None)[rows]
         losses[share] = log_loss(labels, found)
-    best, n_rows = min(losses, key=losses.get), len(labels)
-    expected = (400 * SHARE_OF_CLASSES.share + n_rows * best) / (400 + n_rows)
+    improbable = {s: len(labels) * losses[s] + ((s - 0.7) / 0.12) ** 2 / 2 for s in losses}
+    expected = min(improbable, key=improbable.get)
     assert offset_of(model).share == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("wrong", ["the trend", "the networks"])
-def test_the_share_is_drawn_to_that_of_the_least_log_loss(wrong):
+def test_of_many_rows_the_share_is_that_of_the_least_log_loss(wrong):
     """Of 400 rows, whose classes one of both knows, and the other takes for others."""
     model = nona(n_estimators=1).fit(X, SCORE > 0)
     right = torch.eye(2, dtype=torch.float64)[torch.arange(400) % 2] * 0.8 + 0.1
     pair = [right, 1 - right] if wrong == "the trend" else [1 - right, right]
     truth = (right > 0.5).double()
-    given = SHARE_OF_CLASSES, model.network_.head, model.bank_
+    given = SHARE, model.network_.head, model.bank_
     found = trend_share._with_best(*given, *pair, truth, None)
     best = 0.0 if wrong == "the trend" else 1.0
-    expected = (SHARE_OF_CLASSES.share + best) / 2
-    assert found.neighbors.offset.share == pytest.approx(expected, abs=1e-3)
+    assert found.neighbors.offset.share == pytest.approx(best, abs=1e-3)
 
 
 # -- where it cannot be, and few rows ------------------------------------------------------
