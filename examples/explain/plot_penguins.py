@@ -24,7 +24,7 @@ print(f"accuracy on {len(X_test)} test penguins: {clf.score(X_test, y_test):.2f}
 # %%
 # The test penguin with the least certain prediction, and all training rows that vote:
 query = X_test.iloc[[clf.predict_proba(X_test).max(axis=1).argmin()]]
-votes = clf.explain(query).set_index("neighbor").drop(index="network", errors="ignore")
+votes = clf.explain(query).set_index("neighbor").drop(index=["network", "trend"], errors="ignore")
 rows = X_train.loc[votes.index.astype(int)]
 shares = dict(zip(clf.classes_, clf.predict_proba(query)[0], strict=True))
 
@@ -62,7 +62,7 @@ figure.set_label(
 # %%
 # A circle marks a row with a vote; a larger circle has more weight. The star lies between two
 # species, so both get about half of the weight, and the circled penguins show why. The probability
-# of a class is the weight of its rows; for some predictions the network adds a small correction,
-# which :meth:`~nona_sklearn.NONAClassifier.explain` lists as well.
+# of a class is the weight of its rows, corrected by the network and by the trend;
+# :meth:`~nona_sklearn.NONAClassifier.explain` lists these as well.
 #
 # More on classification: :doc:`/classes`.

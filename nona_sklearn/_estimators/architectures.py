@@ -66,7 +66,7 @@ SOFTSTEP_OPTIONS = {"step", "params", "on"}
 FURTHER_ROWS = 2
 #: Trends of the encoded features, by their names.
 TRENDS: dict[str, Any] = {"additive": AdditiveTrend, "kernel": KernelTrend}
-LEAST_OF_TREND = 10  # rows, of SoftStep k-NN and of trend='auto'
+LEAST_OF_TREND = 10  # rows, with trend='auto' and in SoftStep k-NN
 MOST_OF_TREND = 2**10  # encoded columns with trend='auto': distances take as long as training
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
@@ -116,11 +116,23 @@ class Architecture:
 
     @property
     def trend(self) -> Any:
-        """The parameter of a trend; None of an estimator without one."""
-        return getattr(self.estimator, "trend", None)
+        """The trend that was chosen for the rows of the present fit, or of the last one."""
+        return getattr(self.estimator, "trend_", None)
 
     def choose_trend(self, data: TrainingData) -> None:
-        """Choose what trend='auto' means for these rows."""
+        """Choose what trend='auto' means for these rows: 'kernel' for most tables."""
+        if not hasattr(self.estimator, "trend"):
+            return
+        trend = self.estimator.trend
+        if trend == "auto":
+            trend = "kernel" if self.suits_kernel(data) else None
+        self.estimator.trend_ = trend
+
+    def suits_kernel(self, data: TrainingData) -> bool:
+        """Whether trend='auto' is 'kernel' for these rows, which are no extractor's."""
+        X: Any = data.sample.X
+        is_wide_sparse = isinstance(self.estimator.features_, SparseEncoder)
+        return len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND and not is_wide_sparse
 
     @property
     def blend(self) -> Blend:
@@ -313,25 +325,8 @@ class NONAArchitecture(Architecture):
         super().__init__(estimator)
         self.extractor = FeatureExtractor.of(estimator.feature_extractor)
 
-    @property
-    def trend(self):
-        """The trend that was chosen for the rows of the present fit, or of the last one."""
-        return getattr(self.estimator, "trend_", None)
-
-    def choose_trend(self, data):
-        trend = self.estimator.trend
-        is_automatic = isinstance(trend, str) and trend == "auto"
-        self.estimator.trend_ = self._automatic_trend(data) if is_automatic else trend
-
-    def _automatic_trend(self, data: TrainingData) -> str | None:
-        """What trend='auto' means: 'kernel' for most tables."""
-        if self.extractor is not None or not self.adjusts:
-            return None
-        is_wide_sparse = isinstance(self.estimator.features_, SparseEncoder)
-        X: Any = data.sample.X
-        n_rows, n_columns = X.shape
-        suits = n_rows >= LEAST_OF_TREND and n_columns <= MOST_OF_TREND and not is_wide_sparse
-        return "kernel" if suits else None
+    def suits_kernel(self, data):
+        return self.extractor is None and self.adjusts and super().suits_kernel(data)
 
     def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")
@@ -343,8 +338,7 @@ class NONAArchitecture(Architecture):
     def validate(self):
         super().validate()
         trend = self.estimator.trend
-        is_automatic = isinstance(trend, str) and trend == "auto"
-        if self.extractor is not None and not (trend is None or is_automatic):
+        if self.extractor is not None and trend not in (None, "auto"):
             raise ValueError(
                 f"trend must be None with a feature_extractor, got {trend!r}: it is a "
                 "function of the columns of a table"

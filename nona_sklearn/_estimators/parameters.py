@@ -101,7 +101,9 @@ NONA_CONSTRAINTS: dict = {
 }
 MODEL_OR_NONE = HasMethods(["fit", "predict", "get_params"]), None
 TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"auto", "kernel"}), *MODEL_OR_NONE]}
-ANY_TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"additive", "kernel"}), *MODEL_OR_NONE]}
+ANY_TREND_CONSTRAINTS: dict = {
+    "trend": [StrOptions({"auto", "additive", "kernel"}), *MODEL_OR_NONE]
+}
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "softstep": [StrOptions(STEPS.keys())],

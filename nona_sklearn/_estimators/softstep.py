@@ -62,8 +62,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     far rows to 0. With ``softstep_params='pointwise'`` the step depends on the query. Rows are
     compared by their features, whose weights are learned; by their features as they are, such as
     precomputed embeddings (`learn_feature_weights`); or by a learned embedding
-    (`hidden_layer_sizes`). The neighbours' targets are adjusted by an additive trend of the
-    features (`trend`).
+    (`hidden_layer_sizes`). The neighbours' targets are adjusted by a trend of the features
+    (`trend`).
 
     Read more on :doc:`hyperparameters </tune>`.
 
@@ -127,7 +127,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Number of dimensions of the learned embedding. Unused with
         ``hidden_layer_sizes=None``.
 
-    trend : {'additive', 'kernel'}, regressor or None, default='additive'
+    trend : {'auto', 'additive', 'kernel'}, regressor or None, default='auto'
         A model f of the table, by which the targets of neighbours are adjusted to the query, as
         an appraiser adjusts comparable sales. An adjusted target is ``f(query) + kept (y_j -
         f(j))``, where f(j) is that of a function which is fitted to other rows. The share of the
@@ -144,6 +144,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         more than 1,024 encoded columns. It stays as it is where rows are removed.
 
         'kernel' and a regressor of scikit-learn's interface are as for :class:`NONARegressor`.
+        'auto' is 'kernel' for up to 1,024 encoded columns, but None for a sparse `X` of more than
+        300. ``trend_`` is the choice.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours in a training step, as for :class:`NONARegressor`.
@@ -214,6 +216,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     n_neighbors_ : int or None
         Largest number of rows that a prediction can have; None: all.
 
+    trend_ : 'additive', 'kernel', regressor or None
+        The `trend` of fit; if that is 'auto', what it was for the training rows.
+
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without
         `early_stopping`.
@@ -265,7 +270,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
-    trend: Any = "additive"
+    trend: Any = "auto"
     bounds: Any = None
     neighbor_pool: str = "dataset"
     pool_size: int = 1024
@@ -281,6 +286,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     warm_start: bool = False
     verbose: bool | int = False
     random_state: Any = None
+
+    trend_ = None  # before fit, and of files of earlier versions
 
     _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | ANY_TREND_CONSTRAINTS
     feature_weights_ = property(feature_weights)

@@ -747,7 +747,7 @@ def test_validation_rows_join_the_bank(plane):
 @pytest.mark.slow
 def test_warm_start_continues(plane):
     X, _, y, _ = plane
-    reg = nona(warm_start=True, early_stopping=False, max_iter=20).fit(X, y)
+    reg = nona(trend=None, warm_start=True, early_stopping=False, max_iter=20).fit(X, y)
     first = [epoch["train_loss"] for epoch in reg.history_]
     reg.fit(X, y)
     assert reg.history_[0]["train_loss"] < first[0]
