@@ -23,7 +23,7 @@ TOO_FAR = 1.15  # times the least error: further rounds are in vain
 LENGTH = 2.0  # of the kernel, in median distances
 RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 START_RIDGE = 1e-2
-SLOPES = (0.0, 0.1, 1.0, 10.0, 100.0)  # variance of the linear part, all features together
+SLOPES = (0.0, 0.1, 1.0, 10.0, 100.0)  # variance of the linear part at the mean square of rows
 SHARPNESS = 10  # of the peak: how many times shorter it is
 PEAKS = (0.0, 0.1, 0.3, 1.0, 3.0)  # variance of the peak
 CONSTANT = 10.0  # variance of the constant
@@ -260,9 +260,10 @@ def _choose_variances(
     much of it better.
     """
     laplace = kernel.laplace(X, X)
+    mean_square = np.square(X).sum(axis=1).mean() or 1.0
     candidates: dict[str, Sequence[float]] = {
         "ridge": RIDGES,
-        "slope": [slope / X.shape[1] for slope in SLOPES],
+        "slope": [slope / mean_square for slope in SLOPES],
         "peak": peaks,
     }
 

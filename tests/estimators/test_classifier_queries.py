@@ -756,7 +756,7 @@ def thresholds():
         "fixed": FixedThresholdClassifier(nona(), threshold=0.8, pos_label="dog"),
         "tuned": TunedThresholdClassifierCV(nona(), cv=2, scoring="balanced_accuracy"),
         "in a pipeline": make_pipeline(
-            StandardScaler(), FixedThresholdClassifier(nona(), threshold=0.1)
+            StandardScaler(), FixedThresholdClassifier(nona(), threshold=0.65)
         ),
         "around a pipeline": FixedThresholdClassifier(
             make_pipeline(StandardScaler(), knn()), threshold=0.9

@@ -195,7 +195,7 @@ def test_influence_with_a_step_on_ranks_is_of_one_row_less(plane, step):
     """The step is of ranks over the number of rows, which a row that leaves changes as well."""
     X, X_test, y, _ = plane
     params = {"n_neighbors": 12, "softstep": step, "softstep_on": "rank", "random_state": 0}
-    reg = SoftStepKNeighborsRegressor(max_iter=3, **params).fit(X[:40], y[:40])
+    reg = SoftStepKNeighborsRegressor(max_iter=3, trend="additive", **params).fit(X[:40], y[:40])
     for query in X_test[:5, None]:
         found, before = reg.influence(query), reg.predict(query)
         weighed = reg.neighbor_weights(query).indices

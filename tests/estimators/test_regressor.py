@@ -29,7 +29,7 @@ from nona_sklearn._data.regression_targets import RegressionTargets
 from nona_sklearn._data.training_data import Sample
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
-from nona_sklearn._trend.additive_trend import AdditiveTrend
+from nona_sklearn._trend.kernel_trend import KernelTrend
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.weighting import Softmax, Uniform
 
@@ -170,7 +170,8 @@ def test_a_hard_step_on_ranks_is_k_nearest_neighbors(plane, k, learn_feature_wei
 def test_rows_that_are_all_alike_predict_their_mean(softstep):
     """Of those that have weight: of equally near rows, a number of neighbours takes the first."""
     X, y = np.ones((40, 2)), np.arange(40.0)
-    reg = softstep_knn(softstep=softstep, softstep_on="rank", n_neighbors=None).fit(X, y)
+    reg = softstep_knn(trend=None, softstep=softstep, softstep_on="rank", n_neighbors=None)
+    reg.fit(X, y)
     k = 40 if softstep == "s2" else reg.n_nonzero_weights(X[:1])[0]
     np.testing.assert_allclose(reg.predict(X[:1]), y[:k].mean(), rtol=1e-5)  # of float32
 
@@ -837,7 +838,7 @@ def test_network_parameters_arrive(plane):
     ).fit(X, y)
     head, step = reg.network_.head, reg.network_.head.step
     assert isinstance(reg.network_.embedding, torch.nn.Identity)
-    assert isinstance(reg.bank_.trend, AdditiveTrend)
+    assert isinstance(reg.bank_.trend, KernelTrend)
     plain = softstep_knn(trend=None).fit(X, y)
     assert isinstance(plain.network_.embedding, FeatureWeights)
     assert plain.bank_.trend is None

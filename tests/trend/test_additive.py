@@ -46,7 +46,9 @@ def values(trend, X):
 
 
 def knn(**params):
-    return SoftStepKNeighborsRegressor(**({"max_iter": 8, "random_state": 0} | params))
+    return SoftStepKNeighborsRegressor(
+        **({"trend": "additive", "max_iter": 8, "random_state": 0} | params)
+    )
 
 
 def test_the_trend_is_ridge_regression_on_piecewise_linear_codes():
