@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from sklearn.kernel_ridge import KernelRidge
 
 from nona_sklearn import NONARegressor
 from nona_sklearn.attention import neighbor_weights
@@ -74,6 +75,7 @@ def draw_method(args):
     pictures = {
         "how_prediction.png": partial(draw_prediction, quick=args.quick),
         "how_adjusted.png": draw_adjusted,
+        "how_trend.png": draw_trend,
         "how_softstep.png": draw_softstep,
     }
     for name, drawn in pictures.items():
@@ -221,6 +223,45 @@ def draw_adjusted():
         ax.plot(query + 2.2, mean, marker, ms=8, color=color, label=f"{label}: {mean:.0f}")
     ax.set_title("all neighbours")
     ax.legend(frameon=False, loc="upper left", fontsize=9)
+    return figure
+
+
+def draw_trend():
+    """Draw a prediction by a network and a trend, and the trend at a row without that row."""
+    hour = np.array([0.5, 2, 4, 6.5, 8, 9.5, 11, 12.5, 14, 16, 18, 19, 21.5, 23])
+    degrees = np.array([9, 7.5, 7.2, 6.0, 9.1, 12, 13.6, 20.5, 17.8, 18.6, 16.4, 16.2, 12.2, 10.5])
+    grid, share, j = np.linspace(0, 24, 400), 0.7, 7
+
+    def fit(rows):
+        kernel = KernelRidge(kernel="laplacian", gamma=0.1, alpha=0.1)
+        kernel.fit(hour[rows, None], degrees[rows] - degrees.mean())
+        return lambda x: kernel.predict(np.atleast_1d(x)[:, None]) + degrees.mean()
+
+    def of_networks(x):
+        similarity = torch.from_numpy(-np.abs(hour - np.atleast_1d(x)[:, None]) / 0.6)
+        return neighbor_weights(similarity).numpy() @ degrees
+
+    f, without_j = fit(slice(None)), fit(np.delete(np.arange(14), j))
+    both = (1 - share) * of_networks(grid) + share * f(grid)
+    figure = Figure(figsize=(10, 3.9), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    left.plot(grid, of_networks(grid), color=BLUE, lw=1.2, label="networks: neighbours")
+    left.plot(grid, f(grid), "--", color=ORANGE, lw=1.6, label="trend $f$: kernel ridge regression")
+    left.plot(grid, both, color="black", lw=2, label="prediction: a share $a$ = 0.7 is $f$")
+    left.set_title("two kinds of model")
+    left.set_ylabel("temperature, °C")
+    right.plot(grid, f(grid), "--", color=ORANGE, lw=1.6, label="$f$, fitted to all rows")
+    right.plot(grid, without_j(grid), color=GREEN, lw=1.6, label="$f_{-j}$, fitted to the others")
+    at = without_j(hour[j]).item()
+    right.annotate("", (hour[j], degrees[j]), (hour[j], at),
+                   arrowprops={"arrowstyle": "-|>", "color": "black", "lw": 1.6})  # fmt: skip
+    right.text(hour[j] + 0.5, degrees[j], "$y_j - f_{-j}(j)$: residual of row $j$", va="center")
+    right.set_title("what row $j$ tells beyond the trend")
+    for ax in (left, right):
+        ax.plot(hour, degrees, "o", ms=5, color="0.45", zorder=3)
+        ax.set_xlabel("hour of the day")
+        ax.legend(frameon=False, loc="lower right", fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
