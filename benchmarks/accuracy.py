@@ -114,13 +114,13 @@ def check(results, scores):
     print(f"NONA beats the dense head on {(nona < dense).sum()} sets, tuned k-NN on", end=" ")
     print(f"{(nona < knn).sum()}; median reduction of the dense head's MSE {reduction:.0%}")
     print(f"NONA / {BASELINE}, worst set: {(nona / baseline).max():.3f}")
-    assert relative["NONA"] <= 0.89  # we aimed at .85
+    assert relative["NONA"] <= 0.87  # we aimed at .84
     assert (nona < knn).all()
-    assert (nona <= 1.05 * baseline).all()
-    assert relative["SoftStep k-NN"] <= 0.99
-    # We aimed at 9 sets and 20 %; this dense head has our embedding and our average of networks.
-    assert (nona < dense).sum() >= 7
-    assert reduction >= 0.10
+    assert (nona < baseline).all()
+    assert relative["SoftStep k-NN"] <= 0.91  # we aimed at .88
+    # This dense head has our embedding and our average of networks, and no trend.
+    assert (nona < dense).all()
+    assert reduction >= 0.15
     ratio, chance, n_rows = compare_with_all_rows(results, "nrmse", real_data.DEVELOPMENT)
     assert ratio <= 1.01 + chance  # we aim at 1.003
     assert n_rows <= 20
@@ -128,8 +128,8 @@ def check(results, scores):
     print(f"Fit of 6,000 x 20 on one core: {seconds:.1f} s")
     assert seconds < 60
     if "CatBoost" in relative:
-        assert relative["NONA"] <= relative["CatBoost"]
-        assert (nona < scores.loc["CatBoost"]).sum() >= 7
+        assert relative["NONA"] <= 0.97 * relative["CatBoost"]
+        assert (nona < scores.loc["CatBoost"]).sum() >= 8  # we aimed at 9
     if "RealMLP" in scores.index:
         assert compare_where_run(results, "RealMLP")[0] < 1
 

@@ -246,7 +246,7 @@ def draw_trend():
     figure = Figure(figsize=(10, 3.9), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     left.plot(grid, of_networks(grid), color=BLUE, lw=1.2, label="networks: neighbours")
-    left.plot(grid, f(grid), "--", color=ORANGE, lw=1.6, label="trend $f$: kernel ridge regression")
+    left.plot(grid, f(grid), "--", color=ORANGE, lw=1.6, label="$f$: kernel ridge regression")
     left.plot(grid, both, color="black", lw=2, label="prediction: a share $a$ = 0.7 is $f$")
     left.set_title("two kinds of model")
     left.set_ylabel("temperature, °C")

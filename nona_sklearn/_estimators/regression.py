@@ -257,12 +257,12 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
         >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][432:433]
-        >>> knn = SoftStepKNeighborsRegressor(max_iter=50, random_state=0).fit(X, y)
-        >>> found = knn.attribute_adjustments(query, X, n_neighbors=2)
+        >>> knn = SoftStepKNeighborsRegressor(trend="additive", max_iter=50, random_state=0)
+        >>> found = knn.fit(X, y).attribute_adjustments(query, X, n_neighbors=2)
         >>> found[["target", "bmi", "s5", "other", "adjusted_target"]].round()
            target  bmi    s5  other  adjusted_target
-        0   164.0  3.0   8.0   13.0            188.0
-        1    85.0 -5.0  80.0   19.0            180.0
+        0   164.0  3.0   8.0   14.0            189.0
+        1    85.0 -5.0  80.0   20.0            181.0
         """
         return adjustments_table(self, X, features, n_neighbors)
 
