@@ -225,7 +225,7 @@ def test_fit_warns_of_what_is_better_than_the_mean_by_chance_alone(attempts):
     attempts(0.99, 0.99, 0.99)
     message = "The networks predict validation rows no better than the mean of y, within chance"
     with pytest.warns(UserWarning, match=message):
-        reg = NONARegressor(**several).fit(X, RNG.permutation(Y))
+        reg = NONARegressor(**several).fit(X, np.random.default_rng(0).permutation(Y))
     assert np.ptp(reg.predict(QUERIES)) < 1e-6
     assert in_vain(reg) == [False] * 3
 
