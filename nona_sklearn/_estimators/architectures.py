@@ -114,6 +114,9 @@ class Architecture:
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
 
+    #: What trend='auto' is where it is not 'kernel'.
+    other_trend: str | None = None
+
     @property
     def trend(self) -> Any:
         """The trend that was chosen for the rows of the present fit, or of the last one."""
@@ -125,14 +128,16 @@ class Architecture:
             return
         trend = self.estimator.trend
         if trend == "auto":
-            trend = "kernel" if self.suits_kernel(data) else None
+            trend = "kernel" if self.suits_kernel(data) else self.other_trend
         self.estimator.trend_ = trend
 
     def suits_kernel(self, data: TrainingData) -> bool:
         """Whether trend='auto' is 'kernel' for these rows, which are no extractor's."""
         X: Any = data.sample.X
-        is_wide_sparse = isinstance(self.estimator.features_, SparseEncoder)
-        return len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND and not is_wide_sparse
+        is_table = data.sample.times is None and not isinstance(
+            self.estimator.features_, SparseEncoder
+        )
+        return is_table and len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND
 
     @property
     def blend(self) -> Blend:
@@ -552,6 +557,7 @@ class SoftStepArchitecture(Architecture):
     """SoftStep k-NN in the space of the features, or in one that is learned."""
 
     blend = KEPT
+    other_trend = "additive"
 
     @property
     def _in_given_space(self) -> bool:

@@ -130,8 +130,8 @@ class NONARegressor(NeighborRegressor):
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
 
         'auto' is 'kernel' for a table of at least 10 rows and up to 1,024 encoded columns; None
-        with a `feature_extractor`, with ``adjust=False`` and for a sparse `X` of more than 300
-        columns. With 'kernel', errors are mostly smaller, and fit takes less time, since two
+        with a `feature_extractor`, ``adjust=False`` or `times`, and for a sparse `X` of more than
+        300 columns. With 'kernel', errors are mostly smaller, and fit takes less time, since two
         networks with a short patience are enough (see `n_estimators` and `n_iter_no_change`). The
         file of a model is larger by the encoded columns of the rows. ``trend_`` is the choice.
 
@@ -458,9 +458,9 @@ class NONAClassifier(NeighborClassifier):
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
 
         'auto' is 'kernel' for a table of at least 10 rows and up to 1,024 encoded columns; None
-        with a `feature_extractor`, with ``adjust=False`` and for a sparse `X` of more than 300
-        columns. With 'kernel', the log loss is mostly smaller, and fit takes less time, since two
-        networks with a short patience are enough. ``trend_`` is the choice.
+        with a `feature_extractor`, ``adjust=False`` or `times`, and for a sparse `X` of more than
+        300 columns. With 'kernel', the log loss is mostly smaller, and fit takes less time, since
+        two networks with a short patience are enough. ``trend_`` is the choice.
 
     Attributes
     ----------

@@ -144,8 +144,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         more than 1,024 encoded columns. It stays as it is where rows are removed.
 
         'kernel' and a regressor of scikit-learn's interface are as for :class:`NONARegressor`.
-        'auto' is 'kernel' for up to 1,024 encoded columns, but None for a sparse `X` of more than
-        300. ``trend_`` is the choice.
+        'auto' is 'kernel' for up to 1,024 encoded columns, but 'additive' with `times` and for a
+        sparse `X` of more than 300 columns. ``trend_`` is the choice.
 
     neighbor_pool : {'dataset', 'batch', 'memory'}, default='dataset'
         The neighbours in a training step, as for :class:`NONARegressor`.

@@ -9,7 +9,13 @@ from scipy import sparse
 from sklearn.base import clone
 from torch import nn
 
-from nona_sklearn import NONAClassifier, NONARegressor, load, save
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    load,
+    save,
+)
 from nona_sklearn._estimators import architectures
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._estimators.upgrades import upgrade_nona
@@ -70,6 +76,15 @@ def test_a_wide_sparse_matrix_has_none_and_a_narrow_one_is_a_table():
     wide = sparse.random_array((40, 400), density=0.1, rng=np.random.default_rng(0))
     assert quick().fit(wide.tocsr(), Y).trend_ is None
     assert quick().fit(sparse.csr_array(X), Y).trend_ == "kernel"
+
+
+def test_times_have_none():
+    """SoftStep k-NN has the additive trend, as where it may not have a kernel otherwise."""
+    assert quick().fit(X, Y, times=np.arange(40)).trend_ is None
+    assert quick(trend="kernel").fit(X, Y, times=np.arange(40)).trend_ == "kernel"
+    knn = SoftStepKNeighborsRegressor(max_iter=2, random_state=0)
+    assert knn.fit(X, Y, times=np.arange(40)).trend_ == "additive"
+    assert knn.fit(X, Y).trend_ == "kernel"
 
 
 @pytest.mark.parametrize("layers", [(4,), None])
