@@ -413,8 +413,8 @@ def sentences_of_the_front_page():
     cover = means_of("uncertainty", "cover_80", "method")
     assert len(crps) == len(cover) == 7
     yield (
-        "On seven tables, its predictive distributions have on average a "
-        f"{lower(geometric(crps, 'NONA', 'quantile forest'))} CRPS than a quantile forest's, and "
+        "On seven tables, the CRPS of its predictive distributions is on average "
+        f"{lower(geometric(crps, 'NONA', 'quantile forest'))} than a quantile forest's, and "
         f"its 80 % intervals cover {between(cover, 'NONA').replace('–', ' to ')} % of the targets."
     )
     ours, others, trees = seconds_of_a_fit()

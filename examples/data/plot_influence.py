@@ -50,7 +50,7 @@ figure.set_label(
 # sphinx_gallery_end_ignore
 
 # %%
-# The wrong price has by far the largest effect. The next rows are its neighbours among the added
-# ones and houses with few others like them; not every influential row is wrong.
+# The wrong price has by far the largest effect. Among the next rows are expensive houses, of which
+# there are few; not every influential row is wrong.
 #
 # More on influence: :doc:`/check_data`.

@@ -30,17 +30,17 @@ display.ax_.set_title("House of 1,889 sq ft, 2000, Gilbert")
 display.figure_.set_size_inches(8, 5)
 # sphinx_gallery_start_ignore
 display.figure_.set_label(
-    "Nine comparable sales, one a line, with their weights. A dotted line leads from the price of "
-    "each to its price adjusted to the house in question. The adjusted prices are nearer to the "
-    "predicted price, a vertical line, which is close to the true one."
+    "Up to ten comparable sales, one a line, with their weights. A dotted line leads from the "
+    "price of each to its price adjusted to the house in question. The adjusted prices are near "
+    "the predicted price, a vertical line, which is close to the true one."
 )
 # sphinx_gallery_end_ignore
 
 # %%
 # A full dot is the price that a house sold for, and the open dot is this price adjusted to the
-# house in question. The first house is larger and newer, so its price moves down; the house of
-# 1,644 square feet is smaller, so its price moves up. The prices range from 172 to 250 thousand
-# dollars, the adjusted prices from 200 to 233. Their weighted mean is the prediction. The right
-# axis shows what each row contributes to it. No other row has any weight.
+# house in question. Prices of much smaller houses move up, those of larger ones down. The prices
+# differ by more than 50 thousand dollars, the adjusted prices by less than half as much. Their
+# weighted mean is the prediction. The right axis shows what each row contributes to it. No other
+# row has any weight.
 #
 # More on such explanations: :doc:`/neighbors`.

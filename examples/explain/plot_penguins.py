@@ -54,15 +54,15 @@ ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Length and depth of the bills of three species of penguins, with the predicted species as "
-    "the colour of the background. A star between Chinstrap and Gentoo is the query; circles "
-    "mark the training rows that vote, most of them of these two species."
+    "the colour of the background. A star near the boundary between two species is the query; "
+    "circles mark the training rows that vote, which belong to different species."
 )
 # sphinx_gallery_end_ignore
 
 # %%
-# A circle marks a row with a vote; a larger circle has more weight. The star lies between two
-# species, so both get about half of the weight, and the circled penguins show why. The probability
-# of a class is the weight of its rows, corrected by the network and by the trend;
+# A circle marks a row with a vote; a larger circle has more weight. The star lies near a boundary,
+# so penguins of more than one species vote, and no species is certain. The probability of a class
+# is the weight of its rows, corrected by the network and by the trend;
 # :meth:`~nona_sklearn.NONAClassifier.explain` lists these as well.
 #
 # More on classification: :doc:`/classes`.

@@ -33,8 +33,8 @@ right.set_title("Coverage of cheap and of expensive houses")
 figure.set_label(
     "Left: 90 % intervals and true prices of test houses in the order of their predictions; "
     "intervals are wider for expensive houses. Right: share of prices inside their intervals in "
-    "six groups, from 97 % for low to 80 % for high predictions, each with a line for its random "
-    "variation."
+    "six groups, above 90 % for the lowest predictions and below it for the highest, each with a "
+    "line for its random variation."
 )
 # sphinx_gallery_end_ignore
 
@@ -42,7 +42,7 @@ figure.set_label(
 # Left, the test houses in the order of their predictions, each with its interval. Intervals of
 # expensive houses are wider, since prices of their neighbours differ more. Right, the share of
 # prices inside their intervals for six groups of 39 houses, from low to high predictions. A
-# vertical line shows the random variation of such a share: for two groups 90 % is at its end, so
-# intervals of the more expensive houses may be slightly too narrow.
+# vertical line shows the random variation of such a share. It is below 90 % in the two groups of
+# the highest predictions, so intervals of expensive houses are too narrow.
 #
 # More on intervals and distributions: :doc:`/intervals`.

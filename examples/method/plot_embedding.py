@@ -41,8 +41,8 @@ axes[0].set_ylabel("price of a test house (thousand dollars)")
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Price of test houses against the first principal component, of the scaled features on the "
-    "left and of the learned embedding on the right. On the right the points are much closer to "
-    "one curve."
+    "left and of the learned embedding on the right. On the right the component has most of the "
+    "variance, and prices follow it along one curve."
 )
 # sphinx_gallery_end_ignore
 

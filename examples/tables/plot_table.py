@@ -77,7 +77,7 @@ figure.set_label(
 # %%
 # A higher curve is better: at 20 thousand dollars it shows the share of houses whose error is at
 # most 20 thousand dollars. NONARegressor has more small errors, and both have far smaller errors
-# than k-NN. Each prediction of NONARegressor rests on about 22 sales that can be listed. Its fit
-# takes ten times as long as that of HistGradientBoosting.
+# than k-NN. Each prediction of NONARegressor rests on a few sales that can be listed. Its fit
+# takes more than five times as long as that of HistGradientBoosting.
 #
 # More on tables: :doc:`/tables`; on more tables and models: :doc:`/benchmarks`.

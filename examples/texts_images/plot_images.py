@@ -4,6 +4,7 @@ Training images behind the class of a digit
 
 Each prediction of :class:`~nona_sklearn.NONAClassifier` rests on a few training images, so that
 one can look at all of them. Two of these handwritten digits are classified correctly, two are not.
+A trend would correct the votes, and has no images to look at, so this classifier has none.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,7 @@ from nona_sklearn import NONAClassifier
 
 digits = load_digits()
 X, y, images = digits.data, digits.target, digits.images
-clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:1200], y[:1200])
+clf = NONAClassifier(trend=None, n_estimators=1, random_state=0).fit(X[:1200], y[:1200])
 predicted = clf.predict(X[1200:])
 print(f"accuracy on {len(predicted)} test images: {(predicted == y[1200:]).mean():.2f}")
 
@@ -38,15 +39,15 @@ for ax in axes.flat:
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Four rows of images of digits. The first image of a row is a test image, the others are the "
-    "training images behind its class with their labels and weights. In the first two rows all "
-    "labels are the true one; in the others most are not."
+    "training images behind its class with their labels and weights. In the first two rows "
+    "nearly all labels are the true one; in the others most are not."
 )
 # sphinx_gallery_end_ignore
 
 # %%
 # In the first column are the test images, beside them all training images behind their classes. In
-# the correct predictions all labels are the same. The 8 and the 1 are taken for a 7: their most
-# similar training images look like them, but are sevens. In the third line several eights vote as
-# well, so its probability of a 7 is lower.
+# the correct predictions nearly all labels are the true one. In the incorrect ones most votes are
+# for another digit: these training images look like the test image, but have another label. Where
+# images of several digits vote, the probability of the predicted one is lower.
 #
 # More on images: :doc:`/texts_images`.

@@ -21,16 +21,16 @@ reg = NONARegressor(text_features=["item"], random_state=0).fit(X_train, y_train
 print(f"R² on {len(X_test)} test dishes: {reg.score(X_test, y_test):.2f}")
 
 # %%
-# A good prediction: the most similar dishes are burritos of the same restaurant.
+# A good prediction: among the most similar dishes are burritos of the same restaurant.
 dish = "Chicken Crunchy Cheesy Core Burrito"
 display = NeighborsDisplay.from_estimator(reg, X_test.loc[[dish]], y_test[dish])
 display.ax_.set_title(dish)
 display.figure_.set_size_inches(8, 4.4)
 # sphinx_gallery_start_ignore
 display.figure_.set_label(
-    "Twelve dishes behind the predicted calories of a burrito, most of them other burritos and "
-    "tacos, with their weights. Their adjusted calories are near the prediction, about 570; the "
-    "true value is 610."
+    "Dishes behind the predicted calories of a burrito, among them other burritos, with their "
+    "weights. The adjusted calories of the first are near the prediction, and that is near the "
+    "true value of 610."
 )
 # sphinx_gallery_end_ignore
 
@@ -44,13 +44,14 @@ display.figure_.set_size_inches(8, 3.4)
 # sphinx_gallery_start_ignore
 display.figure_.set_label(
     "Five dishes behind the predicted calories of four chicken tenders. The portion of ten "
-    "tenders has 99 % of the weight, and the prediction, about 1,400, is far from the true 640."
+    "tenders has nearly all of the weight, and the prediction, about 1,500, is far from the true "
+    "640."
 )
 # sphinx_gallery_end_ignore
 
 # %%
-# A column with the first number in each name repairs this, and improves predictions of other
-# dishes as well:
+# With a column for the first number in each name, this prediction is closer to the true value, and
+# those of other dishes improve as well:
 number = X["item"].str.extract(r"(\d+)", expand=False).astype(float)
 X = X.assign(number=number)
 X_train, X_test = X.loc[X_train.index], X.loc[X_test.index]
