@@ -1023,6 +1023,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Reduce the bank to the rows that matter most for its predictions.
 
         Levels of categories that only removed rows have stay known, since queries may have them.
+        A kernel as `trend` keeps all rows that it is fitted to, also in files: where these must
+        not have a row, use :meth:`remove_neighbors` first.
 
         Parameters
         ----------
