@@ -73,8 +73,8 @@ def test_it_has_so_many_columns_at_most(most, trend, monkeypatch):
 
 
 def test_a_wide_sparse_matrix_has_none_and_a_narrow_one_is_a_table():
-    wide = sparse.random_array((40, 400), density=0.1, rng=np.random.default_rng(0))
-    assert quick().fit(wide.tocsr(), Y).trend_ is None
+    wide = sparse.random(40, 400, 0.1, "csr", random_state=0)
+    assert quick().fit(wide, Y).trend_ is None
     assert quick().fit(sparse.csr_array(X), Y).trend_ == "kernel"
 
 
