@@ -185,7 +185,7 @@ def test_a_useless_trend_has_a_small_share(monkeypatch):
 
 
 def test_light_validation_rows_are_little_evidence():
-    """All but one of 600 have nearly no weight; one moves the share by half a deviation at most."""
+    """All but one of 600 have nearly no weight; one moves the share by half a deviation."""
     random = np.random.default_rng(3)
     many = random.normal(size=(600, 3))
     y_val = many[:, 0] + random.normal(size=600)
