@@ -81,6 +81,7 @@ class Architecture:
     """
 
     extractor: FeatureExtractor | None = None
+    other_trend: str | None = None  # what trend='auto' is where it is not 'kernel'
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -113,9 +114,6 @@ class Architecture:
                 f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
-
-    #: What trend='auto' is where it is not 'kernel'.
-    other_trend: str | None = None
 
     @property
     def trend(self) -> Any:
