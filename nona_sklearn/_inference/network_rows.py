@@ -215,6 +215,14 @@ class NetworkRows:
         adjusted = self._adjust(summands, queries)
         return self.head.within_bounds(adjusted) if self.adjusts else adjusted
 
+    def residuals_not_kept(self, rows: Tensor | slice) -> Tensor:
+        """What adjusted values of rows (q, b), or of all, would gain by residuals in full."""
+        offset = self.neighbors.offset
+        assert offset is not None
+        residuals = self._summands(rows)[..., -self.neighbors.columns.shape[1] :]
+        of_trend = self.sensitivity[:, 1, None]  # (q, 1, c)
+        return (1 - offset.kept) * of_trend * residuals
+
     def _adjust(
         self, summands: Tensor, queries: Tensor | slice, total: Tensor | float = 1.0
     ) -> Tensor:

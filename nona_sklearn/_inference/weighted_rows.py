@@ -75,9 +75,21 @@ class WeightedRows:
 
     @cached_property
     def values(self) -> Tensor:
-        """Adjusted values, (q, m, n_outputs), or (1, n, n_outputs) if all rows have the same."""
+        """Values of distributions, (q, m, n_outputs), or (1, n, n_outputs) if all have the same.
+
+        They are the adjusted values with the residuals of a trend in full, whose spread is that
+        of errors, less what that adds to their weighted mean.
+        """
         rows = slice(None) if self.positions is None else self._rows
-        return self._mean_adjusted(rows, self._of_networks())
+        weights = self._of_networks()
+        values = self._mean_adjusted(rows, weights)
+        if self.networks[0].neighbors.offset is None:
+            return values
+        each = (network.residuals_not_kept(rows) for network in self.networks)
+        added = sum(
+            share[..., None] * own for share, own in zip(_shares(weights), each, strict=True)
+        )
+        return values + added - (self.weights()[:, None] @ added)
 
     @property
     def _rows(self) -> Tensor:

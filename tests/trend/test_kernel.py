@@ -73,6 +73,18 @@ def test_features_are_weighted_by_what_they_have_to_do_with_the_targets():
     assert kernel.weights[1] > 5 * np.delete(kernel.weights, 1).max()
 
 
+def test_an_output_of_noise_does_not_smooth_another():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    clean, noise = np.sin(X[:, :1]) + X[:, 1:], rng.normal(size=(200, 3))
+    rows = LeftOut(np.ones(200))
+    of_clean, of_noise, of_both = (
+        choose_kernel(X, y, rows).ridge for y in (clean, noise, np.hstack([clean, noise]))
+    )
+    assert 10 * of_clean <= of_noise
+    assert of_both <= of_noise / 10
+
+
 def test_twins_have_a_peak_in_common():
     """Rows come in pairs of one target, which is noise otherwise: the peak tells the twin's."""
     rows = np.repeat(RNG.normal(size=(100, 5)), 2, axis=0)
