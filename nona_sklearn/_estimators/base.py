@@ -803,9 +803,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ``trend='kernel'`` is a function of all rows. Its values at the queries and their
         neighbours change by a closed form, as :meth:`remove_neighbors` changes them, so that rows
         without weight have influence, too. The time is proportional to the number of queries
-        times k times the number of rows then. Where it has landmarks, these are kept, and so is
-        the calibration of classes. With times, and for other trends, the trend is kept fixed:
-        its functions would have to be fitted anew.
+        times k times the number of rows then. The calibration of classes is kept, and so are the
+        landmarks of more than 3,000 rows, of which a removal chooses others. With times, and for
+        other trends, the trend is kept fixed: its functions would have to be fitted anew.
 
         Each of several similar rows has little influence, since the others replace it. Influences
         do not add up. A row is left out with all of its sample weight; queries have equal weights.
