@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from .._utils.arrays import sparse_rows
 from .._utils.threads import cached_property
 from ..ranking import nearest_first
+from .left_out import TrendShifts
 from .network_rows import NetworkRows
 
 
@@ -174,8 +175,16 @@ class WeightedRows:
         rows = np.arange(self.n_rows) if self.positions is None else self.positions.cpu().numpy()
         return sparse_rows(weights, rows, weights > tolerance, self.n_rows)
 
+    def changes_with(self, shifts: TrendShifts) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction without each row of the bank, (q, n).
+
+        The trend changes by shifts.
+        """
+        changes = torch.stack([rows.changes_with(shifts) for rows in self.networks])
+        yield from changes.mean(dim=0).unbind(dim=2)
+
     def changes(self) -> Iterator[Tensor]:
-        """Yield the change of each output's prediction without the row of a column, (q, m)."""
+        """Yield the same without the row of a column, (q, m), by the same trend."""
         for of_networks in zip(*(rows.changes() for rows in self.networks), strict=True):
             yield self._align(list(of_networks)).mean(dim=0)
 
