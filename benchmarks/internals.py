@@ -15,6 +15,7 @@ from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor
 from nona_sklearn._data.embedded import Embedded
+from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.architectures import NONAArchitecture
 from nona_sklearn._estimators.base import NeighborEstimator
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
@@ -49,8 +50,26 @@ __all__ = [
     "WithoutAverage",
     "WithoutSkipConnection",
     "make_bank",
+    "perturbed_start",
     "pool_in_place_of_memory",
 ]
+
+
+@contextmanager
+def perturbed_start(size=1e-6):
+    """Perturb the initial weights of networks relative to their size."""
+    train = fitting.train_networks
+
+    def train_perturbed(networks, *args, **kwargs):
+        generator = torch.Generator().manual_seed(0)
+        for network in networks:
+            for weight in network.parameters():
+                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float32)
+                weight.data *= 1 + size * noise.to(weight)
+        return train(networks, *args, **kwargs)
+
+    with patch.object(fitting, "train_networks", train_perturbed):
+        yield
 
 
 def make_bank(embeddings, targets):

@@ -204,8 +204,8 @@ def check(results, relative):
     print(pd.DataFrame(excess).mul(100).round(1).T.to_string())
     # Where targets are integers, an interval of the true distribution covers too much, so ties
     # are shared.
-    assert (excess["shared_80"].abs() <= 0.05).all()  # we aim at .03
-    assert (excess["shared_90"].abs() <= 0.05).all()
+    assert (excess["shared_80"].abs() <= 0.04).all()
+    assert (excess["shared_90"].abs() <= 0.04).all()
     assert relative["NONA"] <= 1
 
 
