@@ -3,8 +3,8 @@ Find a wrong target by its influence
 ====================================
 
 :meth:`~nona_sklearn.NONARegressor.influence` computes how much the predictions of the others would
-change without a row, for all rows and without another fit. Here sales of houses are added to a
-fitted model, and one of their prices has a zero too many.
+change without a row, for all rows and without another fit. Here one of the prices of houses has a
+zero too many.
 """
 
 import matplotlib.pyplot as plt
@@ -15,11 +15,9 @@ from nona_sklearn import NONARegressor
 houses = data("modeldata", "Sacramento").drop(columns=["rownames", "zip"])
 houses.index = [f"house {i}" for i in range(len(houses))]
 price = houses.pop("price") / 1000
-fitted, added = houses[:800], houses[800:]
 price.loc["house 900"] *= 10  # the typing error
 
-reg = NONARegressor(n_estimators=1, random_state=0).fit(fitted, price[fitted.index])
-reg.add_neighbors(added, price[added.index])
+reg = NONARegressor(n_estimators=1, random_state=0).fit(houses, price)
 found = reg.influence().set_index("neighbor")
 print(found["change"].nlargest(5).round(1).to_string())
 

@@ -21,7 +21,7 @@ from .._utils.validation import check_all_known
 from ..attention import AverageHead, NONAHead
 from .distribution import Calibration
 from .evaluation import Evaluation
-from .left_out import LeftOutQueries
+from .left_out import LeftOutQueries, TrendShifts
 from .neighbors import Exclusion, Neighbors, Offset
 from .unknown_levels import UnknownLevels
 
@@ -145,18 +145,34 @@ class NeighborBank:
                 self.neighbors.after(queries.times),
                 added=queries.added,
                 offset=self.trend_of(queries),
+                shifts=self.shifts_at(queries.inputs),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
         times = self.neighbors.times
         exclusion = Exclusion(labels, labels, times, times)
-        offset, left_out = None, None
+        offset, left_out, shifts = None, None, None
         if self.trend is not None and self.neighbors.offset is not None:
             offset = self.neighbors.offset.values
-            if leave_out == "itself" and self.trend.leaves_out_single_rows:
-                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
+            if leave_out == "itself":
+                shifts = self.shifts_at(self.inputs, self.ids)
+                if self.trend.leaves_out_single_rows:
+                    left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
         return Evaluation(
-            head, self.neighbors, self.embeddings, exclusion, offset=offset, left_out=left_out
+            head,
+            self.neighbors,
+            self.embeddings,
+            exclusion,
+            offset=offset,
+            left_out=left_out,
+            shifts=shifts,
         )
+
+    def shifts_at(self, inputs: Any, ids: Tensor | None = None) -> TrendShifts | None:
+        """By how much the trend at queries changes without each row, if that is known."""
+        if self.trend is None or self.neighbors.offset is None or not self.trend.has_shifts:
+            return None
+        assert self.inputs is not None
+        return TrendShifts(self.trend, self.ids, self.inputs, inputs, ids)
 
     def trend_at(self, rows: np.ndarray, inputs: Any) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from .._utils.chunks import spans
 from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, ClassHead, NONAHead
 from .index import METRICS
-from .left_out import LeftOutQueries
+from .left_out import LeftOutQueries, TrendShifts
 from .nearest import Candidates, compare_all, find_nearest, nearest_by_l2
 from .neighbors import Exclusion, Neighbors
 from .network_rows import NetworkClassRows, NetworkRows
@@ -62,6 +63,8 @@ class Evaluation:
         The trend at the queries, if the neighbours have one.
     left_out : LeftOutQueries, optional
         The queries, if they are rows that are to be left out of the trend at their neighbours.
+    shifts : TrendShifts, optional
+        By how much the trend changes without each neighbour, if that is known.
     """
 
     head: NONAHead | AverageHead
@@ -72,6 +75,7 @@ class Evaluation:
     added: Tensor | None = None
     offset: Tensor | None = None
     left_out: LeftOutQueries | None = None
+    shifts: TrendShifts | None = None
 
     def __post_init__(self):
         assert (self.offset is None) == (self.neighbors.offset is None)
@@ -93,6 +97,7 @@ class Evaluation:
             added=added,
             offset=offset,
             left_out=None if self.left_out is None else self.left_out[rows],
+            shifts=None if self.shifts is None else self.shifts[rows],
         )
         if self._found is not None:
             vars(some)["_found"] = tuple(each[rows] for each in self._found)
@@ -149,7 +154,8 @@ class Evaluation:
     def without_trend(self) -> Evaluation:
         """The same by the networks alone."""
         neighbors, found = self.neighbors.without_offset(), self.search()
-        return replace(self, neighbors=neighbors, candidates=found, offset=None, left_out=None)
+        others = replace(self, neighbors=neighbors, candidates=found, offset=None)
+        return replace(others, left_out=None, shifts=None)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
@@ -178,11 +184,16 @@ class Evaluation:
     # -- all weights of a query ------------------------------------------------------------
 
     def map_weighted_rows(
-        self, function: Callable[[slice, WeightedRows], Any], precise: bool = False
+        self,
+        function: Callable[[slice, WeightedRows], Any],
+        precise: bool = False,
+        n_columns: int | None = None,
     ) -> list[Any]:
         """Apply a function to each block of queries: their slice, and their weighted rows."""
         return self._map_blocks(
-            lambda queries, networks: function(queries, WeightedRows(networks)), precise
+            lambda queries, networks: function(queries, WeightedRows(networks)),
+            precise,
+            n_columns=n_columns,
         )
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
@@ -296,7 +307,8 @@ class Evaluation:
 
         If the others would share the weight of neighbour j in proportion to theirs, a network's
         prediction m changes by ``w_j (m - y_j) / (1 - w_j)`` without it, where y_j is adjusted.
-        Otherwise it is evaluated without each neighbour that could change it more.
+        Otherwise it is evaluated without each neighbour that could change it more. The trend
+        changes as well, if its shifts are known.
 
         Returns three tensors (n,): the sum of its weights over the queries; the mean over the
         queries and sum over the outputs of the squared change of a prediction without it; the
@@ -307,15 +319,20 @@ class Evaluation:
 
         def add_influence(queries, rows):
             changed = error = 0.0
-            for j, change in enumerate(rows.changes()):
+            shifts = None if self.shifts is None else self.shifts[queries]
+            changes, by_row = rows.changes(), rows.sum_by_row
+            if shifts is not None:
+                changes, by_row = rows.changes_with(shifts), partial(torch.sum, dim=0)
+            for j, change in enumerate(changes):
                 residual = 0.0 if residuals is None else residuals[queries, j, None]
                 changed = changed + change.square()
                 error = error + change * (change + 2 * residual)
-            influence = [rows.sum_by_row(each) for each in (rows.weights(), changed, error)]
+            sums = rows.sum_by_row(rows.weights()), by_row(changed), by_row(error)
             with adding:
-                totals.add_(torch.stack(influence))
+                totals.add_(torch.stack(sums))
 
-        self.map_weighted_rows(add_influence)
+        n_columns = None if self.shifts is None else self.neighbors.columns.numel()
+        self.map_weighted_rows(add_influence, n_columns=n_columns)
         weight, change, error = totals
         return weight, change / len(self), error / len(self)
 
@@ -344,12 +361,14 @@ class Evaluation:
         function: Callable[[slice, list[NetworkRows]], Any],
         precise: bool = False,
         of_all: bool = False,
+        n_columns: int | None = None,
     ) -> list[Any]:
         """Apply a function to each block of queries: their slice, and each network's rows.
 
         Weights of few rows are in float64. Those of all rows are in the similarities' precision,
         unless they are to be `precise`, as a small power of a weight needs it to be. With
-        `of_all`, all rows are taken even where only the nearest have weight.
+        `of_all`, all rows are taken even where only the nearest have weight. A function that holds
+        more numbers for a query than weights states it as `n_columns`.
         """
         parts = self.split_by_head
         found = None if of_all else self.search()
@@ -370,9 +389,10 @@ class Evaluation:
                 networks.append(rows_of(head)(*rows, *others))
             return function(queries, networks)
 
-        n_columns = len(self.neighbors)
-        if found is not None and self.left_out is None:  # whose residuals are of all rows
-            n_columns = sum(each.similarity.shape[1] for each in found)
+        if n_columns is None:
+            n_columns = len(self.neighbors)
+            if found is not None and self.left_out is None:  # whose residuals are of all rows
+                n_columns = sum(each.similarity.shape[1] for each in found)
         return self._map_queries(apply, max(1, BLOCK_PAIRS // max(1, n_columns)))
 
     def _map_queries(self, function: Callable[[slice], Any], most: int) -> list[Any]:

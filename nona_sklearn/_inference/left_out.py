@@ -1,4 +1,4 @@
-"""Queries that are rows of the bank, which are left out of the trend at their neighbours, too."""
+"""The trend without rows of the bank: without queries that are rows, and without each row."""
 
 from __future__ import annotations
 
@@ -42,3 +42,53 @@ class LeftOutQueries:
         of_all = self.neighbors.residuals
         parts = (each.cpu().numpy() for each in (self.queries, self.ids, of_all))
         return torch.from_numpy(self.trend.residuals_without(*parts)).to(of_all)
+
+
+@dataclass(frozen=True, eq=False)
+class TrendShifts:
+    """By how much a trend changes without each row of a bank, at queries and their neighbours.
+
+    Parameters
+    ----------
+    trend : Trend
+        The trend, which is fitted to rows of the bank.
+    ids : int Tensor of shape (n,)
+        Ids of the bank's rows.
+    inputs : Tensor of shape (n, n_features)
+        Their features.
+    of_queries : Tensor of shape (q, n_features)
+        Features of the queries.
+    queries : int Tensor of shape (q,), optional
+        Their ids, if they are rows of the bank as well.
+    """
+
+    trend: Trend
+    ids: Tensor
+    inputs: Tensor
+    of_queries: Tensor
+    queries: Tensor | None = None
+
+    def __getitem__(self, rows: Tensor | slice) -> TrendShifts:
+        queries = None if self.queries is None else self.queries[rows]
+        rows = rows.cpu() if isinstance(rows, Tensor) else rows
+        return replace(self, of_queries=self.of_queries[rows], queries=queries)
+
+    @property
+    def at_queries(self) -> Tensor:
+        """Changes of the values at the queries, (q, n, n_outputs)."""
+        removed = self.ids.cpu().numpy()
+        if self.queries is None:
+            found = self.trend.shifts(removed, self.of_queries)
+        else:
+            own = self.queries.cpu().numpy()
+            found = self.trend.shifts_of_rows(removed, own, self.of_queries)
+        return torch.from_numpy(found).to(self.ids.device)
+
+    def at_rows(self, query: int, rows: Tensor) -> Tensor:
+        """Changes of the values at rows, by their positions, for a query, (m, n, n_outputs)."""
+        removed, some = self.ids.cpu().numpy(), rows.cpu()
+        own = None
+        if self.queries is not None and self.trend.leaves_out_single_rows:
+            own = int(self.queries[query])
+        found = self.trend.shifts_of_rows(removed, removed[some.numpy()], self.inputs[some], own)
+        return torch.from_numpy(found).to(self.ids.device)

@@ -72,7 +72,11 @@ class Offset:
 
     def pool(self, votes: Tensor, of_query: Tensor) -> Tensor:
         """Votes for classes, multiplied by the trend's odds: a share of both logarithms."""
-        return votes ** (1 - self.share) * (self.share * of_query).exp()
+        return self.shifted(votes ** (1 - self.share), of_query)
+
+    def shifted(self, pooled: Tensor, change: Tensor) -> Tensor:
+        """Votes that are pooled with the trend, where it changes."""
+        return pooled * (self.share * change).exp()
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention import ClassHead, NONAHead
-from .left_out import LeftOutQueries
+from .left_out import LeftOutQueries, TrendShifts
 from .nearest import Candidates, Excluded
 from .neighbors import Neighbors
 
+NEGLIGIBLE = 1e-12  # weight: residuals of all rows of less do not change a prediction's digits
 LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed
 
 
@@ -215,6 +216,14 @@ class NetworkRows:
         adjusted = self._adjust(summands, queries)
         return self.head.within_bounds(adjusted) if self.adjusts else adjusted
 
+    def residuals_not_kept(self, rows: Tensor | slice) -> Tensor:
+        """What adjusted values of rows (q, b), or of all, would gain by residuals in full."""
+        offset = self.neighbors.offset
+        assert offset is not None
+        residuals = self._summands(rows)[..., -self.neighbors.columns.shape[1] :]
+        of_trend = self.sensitivity[:, 1, None]  # (q, 1, c)
+        return (1 - offset.kept) * of_trend * residuals
+
     def _adjust(
         self, summands: Tensor, queries: Tensor | slice, total: Tensor | float = 1.0
     ) -> Tensor:
@@ -277,8 +286,47 @@ class NetworkRows:
 
     # -- without a row ---------------------------------------------------------------------
 
+    def changes_with(self, shifts: TrendShifts) -> Tensor:
+        """Changes of predictions without each row, whose trend changes by shifts, (q, n, c)."""
+        mean, n_rows = self.mean()[:, None], len(self.neighbors)
+        changes = torch.stack(list(self.changes()), dim=2)  # by the same trend
+        if self.positions is not None:
+            of_all = changes.new_zeros(len(changes), n_rows + 1, changes.shape[2])
+            places = self.positions[..., None].expand_as(changes)
+            changes = of_all.scatter_(1, places, changes)[:, :-1]
+        changes = self._shifted(mean + changes, shifts) - mean
+        if self.excluded_pairs is not None:
+            changes[self.excluded_pairs] = 0.0
+        return changes
+
+    def _shifted(self, predicted: Tensor, shifts: TrendShifts) -> Tensor:
+        """Predictions without each row, (q, n, c), from those by the same trend, in place.
+
+        The value of the trend changes at a query and at its neighbours.
+        """
+        assert self.neighbors.offset is not None
+        kept, slopes, of_queries = self.neighbors.offset.kept, self.sensitivity, shifts.at_queries
+        every = torch.arange(len(self.neighbors), device=predicted.device)
+        for i in range(len(predicted)):
+            query, weights = slice(i, i + 1), self.weights[i]
+            leaving = (weights > NEGLIGIBLE).nonzero()[:, 0]
+            without = self._weights_without(torch.full_like(leaving, i), leaving[:, None])
+            columns = (weights + without.sum(dim=0) > NEGLIGIBLE).nonzero()[:, 0]
+            row_of = every if self.positions is None else self.positions[i]
+            rows, left = row_of[columns], row_of[leaving]
+            values = self._adjust(self._summands(rows[None], query), query)[0, :, None]
+            moved = values + slopes[i, 1] * (of_queries[i] - kept * shifts.at_rows(i, rows))
+            moved = self.head.within_bounds(moved) - self.head.within_bounds(values)  # (m, n, c)
+            weights, without = weights[columns], without[:, columns]
+            predicted[i] += torch.einsum("m,mnc->nc", weights, moved)
+            predicted[i, left] += torch.einsum("lm,mlc->lc", without - weights, moved[:, left])
+        return predicted
+
     def changes(self) -> Iterator[Tensor]:
-        """Yield the change of each output's prediction without each candidate, (q, m)."""
+        """Yield the change of each output's prediction without each candidate, (q, m).
+
+        The trend is the same.
+        """
         mean = self.mean()
         changes = self._proportional_changes(weight_odds(self.weights), mean)
         if self.head.keeps_proportions:
@@ -292,21 +340,23 @@ class NetworkRows:
             yield change.masked_scatter(leaving, of_output)
 
     def _means_without(self, leaving: Tensor) -> Tensor:
-        """Predictions without one candidate, (p, c), by the definition, for p pairs of `leaving`.
-
-        A query's only neighbour is kept.
-        """
+        """Predictions without one candidate, (p, c), by the definition, for pairs of `leaving`."""
         queries, columns = leaving.nonzero(as_tuple=True)
         means = [self.neighbors.columns[:0]]
         for pairs in spans(len(queries), max(1, LEAVE_ONE_OUT_PAIRS // leaving.shape[1])):
-            query, column = queries[pairs], columns[pairs, None]
-            weights = self.weigh(query, column)
-            total = weights.sum(dim=1, keepdim=True)
-            weights = torch.where(
-                total > 0, weights, torch.zeros_like(weights).scatter_(1, column, 1.0)
-            )
-            means.append(self._mean_by(weights, query))
+            weights = self._weights_without(queries[pairs], columns[pairs, None])
+            means.append(self._mean_by(weights, queries[pairs]))
         return torch.cat(means)
+
+    def _weights_without(self, queries: Tensor, column: Tensor) -> Tensor:
+        """Weights of queries (p,) without one candidate (p, 1), (p, m); the only one is kept."""
+        if self.head.keeps_proportions:
+            weights = self.weights[queries].scatter_(1, column, 0.0)
+        else:
+            weights = self.weigh(queries, column)
+        total = weights.sum(dim=1, keepdim=True)
+        alone = torch.zeros_like(weights).scatter_(1, column, 1.0)
+        return torch.where(total > 0, weights / _or_one(total), alone)
 
     def _proportional_changes(self, share: Tensor, mean: Tensor) -> Iterator[Tensor]:
         """:meth:`changes` if others take a row's weight in proportion to theirs.
@@ -372,6 +422,14 @@ class NetworkClassRows(NetworkRows):
         if self.added is None:
             return probabilities
         return self.added[place] + self.kept[place] * probabilities
+
+    def _shifted(self, predicted: Tensor, shifts: TrendShifts) -> Tensor:
+        assert self.neighbors.offset is not None
+        place = slice(None), None
+        own = predicted if self.added is None else predicted - self.added[place]
+        # Less than 0 by rounding.
+        votes = self.neighbors.offset.shifted(own.clamp_min(0.0), shifts.at_queries)
+        return self._mixed(self.head.normalized(votes.flatten(0, 1)).view_as(votes), place)
 
     @property
     def moves_values(self) -> bool:

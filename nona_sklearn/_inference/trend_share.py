@@ -138,24 +138,26 @@ def _with_best(
     if isinstance(bank.trend, ClassTrend):
         value = _by_log_loss(blend, head, bank, none, log(whole), truth, counts)
     else:
-        unit = bank.neighbors.spread
-        value = _by_squared_error(blend, (whole - none) / unit, (truth - none) / unit, counts)
+        value = _by_squared_error(blend, whole - none, truth - none, counts)
     return with_numbers(bank, **{blend.name: value})
 
 
 def _by_squared_error(blend: Blend, difference: Tensor, lacking: Tensor, counts: Tensor) -> float:
-    """The most probable number, where errors are normal, too.
+    """The most probable number, where errors are normal, too, each output's with a variance.
 
     The whole of it adds a difference to the predictions without it, which lack what is lacking,
     both (q, n_outputs).
     """
-    squares = float(counts @ difference.square().mean(dim=1))
-    products = float(counts @ (difference * lacking).mean(dim=1))
     errors = lacking - blend.prior * difference
-    variance = float(counts @ errors.square().mean(dim=1) / counts.sum())
-    before = variance / blend.deviation**2  # what the prior one counts, as squares do
-    if not before + squares:
+    variance = counts @ errors.square() / counts.sum()  # of each output, (n_outputs,)
+    known = variance > 0
+    if not known.any():
         return blend.prior
+    squares, products = (
+        float((counts @ each)[known] @ variance[known].reciprocal())
+        for each in (difference.square(), difference * lacking)
+    )
+    before = 1 / blend.deviation**2  # what the prior one counts, as squares do
     return min(max((before * blend.prior + products) / (before + squares), 0.0), 1.0)
 
 

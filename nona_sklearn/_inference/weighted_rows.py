@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from .._utils.arrays import sparse_rows
 from .._utils.threads import cached_property
 from ..ranking import nearest_first
+from .left_out import TrendShifts
 from .network_rows import NetworkRows
 
 
@@ -75,9 +76,21 @@ class WeightedRows:
 
     @cached_property
     def values(self) -> Tensor:
-        """Adjusted values, (q, m, n_outputs), or (1, n, n_outputs) if all rows have the same."""
+        """Values of distributions, (q, m, n_outputs), or (1, n, n_outputs) if all have the same.
+
+        They are the adjusted values with the residuals of a trend in full, whose spread is that
+        of errors, less what that adds to their weighted mean.
+        """
         rows = slice(None) if self.positions is None else self._rows
-        return self._mean_adjusted(rows, self._of_networks())
+        weights = self._of_networks()
+        values = self._mean_adjusted(rows, weights)
+        if self.networks[0].neighbors.offset is None:
+            return values
+        each = (network.residuals_not_kept(rows) for network in self.networks)
+        added = sum(
+            share[..., None] * own for share, own in zip(_shares(weights), each, strict=True)
+        )
+        return values + added - (self.weights()[:, None] @ added)
 
     @property
     def _rows(self) -> Tensor:
@@ -162,8 +175,16 @@ class WeightedRows:
         rows = np.arange(self.n_rows) if self.positions is None else self.positions.cpu().numpy()
         return sparse_rows(weights, rows, weights > tolerance, self.n_rows)
 
+    def changes_with(self, shifts: TrendShifts) -> Iterator[Tensor]:
+        """Yield the change of each output's prediction without each row of the bank, (q, n).
+
+        The trend changes by shifts.
+        """
+        changes = torch.stack([rows.changes_with(shifts) for rows in self.networks])
+        yield from changes.mean(dim=0).unbind(dim=2)
+
     def changes(self) -> Iterator[Tensor]:
-        """Yield the change of each output's prediction without the row of a column, (q, m)."""
+        """Yield the same without the row of a column, (q, m), by the same trend."""
         for of_networks in zip(*(rows.changes() for rows in self.networks), strict=True):
             yield self._align(list(of_networks)).mean(dim=0)
 

@@ -146,6 +146,31 @@ class ClassTrend:
         """Refuse what predictions of classes do not need."""
         raise NotImplementedError("classes have no residuals")
 
+    @property
+    def has_shifts(self) -> bool:
+        """Whether :meth:`shifts` are known."""
+        return self.trend.has_shifts
+
+    def shifts(self, removed: np.ndarray, X: Tensor) -> np.ndarray:
+        """By how much values at queries change without each row, (q, len(removed), C).
+
+        The calibration stays.
+        """
+        return self._calibrated_shifts(self.trend(X).cpu(), self.trend.shifts(removed, X))
+
+    def shifts_of_rows(
+        self, removed: np.ndarray, ids: np.ndarray, X: Tensor, query: int | None = None
+    ) -> np.ndarray:
+        """The same of the values at rows, each fitted to other rows."""
+        shifts = self.trend.shifts_of_rows(removed, ids, X, query)
+        return self._calibrated_shifts(torch.from_numpy(self.trend.of_rows(ids, X)), shifts)
+
+    def _calibrated_shifts(self, values: Tensor, shifts: np.ndarray) -> np.ndarray:
+        """Changes of logarithms by those of values (q, C)."""
+        calibrated, moved = self.calibrated.cpu(), values[:, None] + torch.from_numpy(shifts)
+        found = calibrated(moved.flatten(0, 1)).reshape(moved.shape)
+        return (found - calibrated(values)[:, None]).numpy()
+
     def with_rows(self, ids: np.ndarray, inputs: Any) -> ClassTrend:
         """With further rows, to which neither the function nor the calibration is fitted."""
         return self._with(self.trend.with_rows(ids, inputs))

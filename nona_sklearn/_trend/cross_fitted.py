@@ -50,6 +50,7 @@ class CrossFittedTrend:
 
     is_solved: ClassVar[bool] = False
     leaves_out_single_rows: ClassVar[bool] = False
+    has_shifts: ClassVar[bool] = False
 
     @classmethod
     def joined(
@@ -114,6 +115,16 @@ class CrossFittedTrend:
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
+    ) -> np.ndarray:
+        """Refuse what would need a fit for each row."""
+        raise NotImplementedError("a cross-fitted function is not fitted again without each row")
+
+    def shifts(self, removed: np.ndarray, inputs: Any) -> np.ndarray:
+        """Refuse what would need a fit for each row."""
+        raise NotImplementedError("a cross-fitted function is not fitted again without each row")
+
+    def shifts_of_rows(
+        self, removed: np.ndarray, ids: np.ndarray, inputs: Any, query: int | None = None
     ) -> np.ndarray:
         """Refuse what would need a fit for each row."""
         raise NotImplementedError("a cross-fitted function is not fitted again without each row")

@@ -200,8 +200,13 @@ class LeftOut:
         return a, errors
 
     def loss(self, errors: np.ndarray) -> float:
-        """Mean squared error."""
-        return float(np.average(np.square(errors).mean(axis=1), weights=self.weights))
+        """Geometric mean of the outputs' mean squared errors."""
+        return float(np.exp(np.log(self.losses(errors)).mean()))
+
+    def losses(self, errors: np.ndarray) -> np.ndarray:
+        """Mean squared errors of the outputs, (n_outputs,), none of which is 0."""
+        losses = np.average(np.square(errors), axis=0, weights=self.weights)
+        return np.maximum(losses, np.finfo(float).tiny)
 
 
 def choose_kernel(

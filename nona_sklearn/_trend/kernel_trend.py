@@ -181,9 +181,7 @@ class KernelTrend:
     @cached_property
     def function(self) -> KernelFunction:
         """The function of a block of queries."""
-        X = torch.from_numpy(self.X.astype(float))
-        if not _is_exact(self.rows):
-            X = X[_landmarks(len(X))]
+        X = torch.from_numpy(self._rows_with_coefficients)
         a, center = torch.from_numpy(self.coefficients * self.unit), torch.from_numpy(self.center)
         return KernelFunction(X, a, center, self.kernel)
 
@@ -265,6 +263,66 @@ class KernelTrend:
         return found
 
     @property
+    def has_shifts(self) -> bool:
+        """Whether :meth:`shifts` are known: unless rows are predicted from earlier ones."""
+        return self.rows.times is None
+
+    def shifts(self, removed: np.ndarray, X: Tensor) -> np.ndarray:
+        """By how much values at queries change without each row, (q, len(removed), n_outputs).
+
+        `removed` are ids. For the inverse B of the matrix, the value at q changes by
+        ``-(B k(q))_j a_j / B_jj`` without row j. Landmarks are kept.
+        """
+        Z = self._rows_with_coefficients
+        with one_blas_thread():
+            weights = self.kernel(X.double().cpu().numpy(), Z) @ self._smoother
+            weights = weights / self._inverse.diagonal
+        return self._of_ids(removed, -weights[..., None] * (self.unit * self.duals))
+
+    def shifts_of_rows(
+        self, removed: np.ndarray, ids: np.ndarray, X: Tensor, query: int | None = None
+    ) -> np.ndarray:
+        """The same of the values at rows, each fitted to other rows; without a `query`, too.
+
+        Rows with these features have these `ids`; `query` is the id of another row, where rows
+        are left out by themselves.
+        """
+        own, among = self._places(ids)
+        found = np.empty((len(ids), len(removed), len(self.unit)))
+        if not among.all():
+            found[~among] = self.shifts(removed, X[torch.from_numpy(~among)])
+        entries, a, diagonal = self._entries(own), self.duals, self._inverse.diagonal
+        if query is not None and (place := self._places(np.array([query]))[0]).size:
+            of_query = self._entries(place)[0]
+            weights = of_query / of_query[place]
+            entries = entries - entries[:, place] * weights
+            a, diagonal = a - weights[:, None] * a[place], diagonal - weights * of_query
+            diagonal[place] = np.inf  # the query stays
+        if self.rows.groups is None:
+            left_out = _shifts_left_out(entries[:, None], own[:, None], a, diagonal)[:, 0]
+        else:
+            left_out, groups = np.empty((len(own), *a.shape)), self.rows.groups
+            for group in np.unique(groups[own]):
+                members, some = np.flatnonzero(groups == group), groups[own] == group
+                each = _shifts_left_out(self._entries(members)[None], members[None], a, diagonal)
+                left_out[some] = each[0, np.searchsorted(members, own[some])]
+        found[among] = self._of_ids(removed, self.unit * left_out)
+        return found
+
+    def _of_ids(self, ids: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
+        """What there is of each of its rows, (..., n, n_outputs), for these ids; 0 of others."""
+        own, among = self._places(ids)
+        found = np.zeros((*of_rows.shape[:-2], len(ids), of_rows.shape[-1]))
+        found[..., among, :] = of_rows[..., own, :]
+        return found
+
+    def _entries(self, rows: np.ndarray) -> np.ndarray:
+        """Entries of the inverse, (len(rows), n)."""
+        if _is_exact(self.rows):
+            return self._smoother[rows]
+        return self._inverse.of(rows, np.arange(len(self.ids)))
+
+    @property
     def leaves_out_single_rows(self) -> bool:
         """Whether a row is left out by itself: not with its group, nor with later rows."""
         return self.rows.groups is None and self.rows.times is None
@@ -276,6 +334,22 @@ class KernelTrend:
             if _is_exact(self.rows):
                 return Inverse.of_matrix(self.kernel(X, X), D)
             return Inverse.of_features(_features(X, self.kernel)[0], D)
+
+    @property
+    def _rows_with_coefficients(self) -> np.ndarray:
+        X = self.X.astype(float)
+        return X if _is_exact(self.rows) else X[_landmarks(len(X))]
+
+    @cached_property
+    def _smoother(self) -> np.ndarray:
+        """What makes the coefficients of targets, (m, n): of all rows, the inverse itself."""
+        inverse = self._inverse
+        with one_blas_thread():
+            if _is_exact(self.rows):
+                every = np.arange(len(self.ids))
+                return inverse.of(every, every)
+            F, factor = _features(self.X.astype(float), self.kernel)
+            return solve_triangular(factor, (inverse @ F).T, lower=True, trans="T")
 
     def with_rows(self, ids: np.ndarray, X: Tensor) -> KernelTrend:
         """The same: the function is not fitted to further rows."""
@@ -292,6 +366,24 @@ class KernelTrend:
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
+
+
+def _shifts_left_out(
+    entries: np.ndarray, left_out: np.ndarray, a: np.ndarray, diagonal: np.ndarray
+) -> np.ndarray:
+    """By how much left-out values change without each row, too, (m, s, n, n_outputs).
+
+    Each of the m sets S of rows, (m, s), is left out together; `entries`, (m, s, n), are theirs
+    of the inverse B. Without S, ``a - B_:S e`` takes the place of the dual coefficients a, with
+    the errors ``e = B_SS^-1 a_S``, and ``B - B_:S B_SS^-1 B_S:`` that of the inverse. Values
+    do not change without a row of S itself.
+    """
+    own = np.take_along_axis(entries, left_out[:, None], axis=2)
+    weights, errors = np.linalg.solve(own, entries), np.linalg.solve(own, a[left_out])
+    duals = a - entries.swapaxes(1, 2) @ errors
+    diagonal = diagonal - (entries * weights).sum(axis=1)
+    np.put_along_axis(diagonal, left_out, np.inf, axis=1)
+    return weights[..., None] * (duals / diagonal[..., None])[:, None]
 
 
 def _is_exact(rows: LeftOut) -> bool:

@@ -58,6 +58,21 @@ class Trend(Protocol):
     ) -> np.ndarray:
         """Residuals of some of its rows without each query, too, (q, len(ids), n_outputs)."""
 
+    @property
+    def has_shifts(self) -> bool:
+        """Whether it is known by how much values change without single rows."""
+
+    def shifts(self, removed: np.ndarray, inputs: Any, /) -> np.ndarray:
+        """By how much values at queries change without each row, (q, len(removed), n_outputs)."""
+
+    def shifts_of_rows(
+        self, removed: np.ndarray, ids: np.ndarray, inputs: Any, /, query: int | None = None
+    ) -> np.ndarray:
+        """The same of the values at rows, (len(ids), len(removed), n_outputs).
+
+        Each is fitted to other rows; without a `query`, too, as :meth:`residuals_without`.
+        """
+
     def with_rows(self, ids: np.ndarray, inputs: Any, /) -> Trend:
         """With further rows, to which the function is not fitted."""
 

@@ -263,7 +263,7 @@ def test_leave_one_out_is_a_bank_without_the_row(fitted, animals):
 
 
 def left_out(model, rows):
-    """Rows are removed; a trend, which influence and compression keep, stays as it was."""
+    """Rows are removed; a trend, which compression keeps, stays as it was."""
     other = without(model, [NAMES[i] for i in np.atleast_1d(rows)])
     if model.bank_.trend is not None:
         other.bank_ = model.bank_.in_order(np.delete(np.arange(N), rows))
@@ -281,14 +281,14 @@ def test_influence_is_removing_and_predicting_again(all_fitted, animals, name, o
     before = side_by_side(model, None if own else X_test)
     if own:
         for j in (3, 20):  # the others' predictions, each without itself and without this one
-            rest = left_out(model, j)
+            rest = without(model, [NAMES[j]])
             kept = np.delete(np.arange(N), j)
             change = np.zeros_like(before)
             change[kept] = side_by_side(rest, None) - before[kept]
             check_influence(table.iloc[j], before, change, true)
     else:
         for j in (3, 20):
-            change = side_by_side(left_out(model, j), X_test) - before
+            change = side_by_side(without(model, [NAMES[j]]), X_test) - before
             check_influence(table.iloc[j], before, change, true)
 
 

@@ -161,15 +161,6 @@ def test_readers_and_writers_at_once(reg, plane):
 # -- which rows matter -----------------------------------------------------------------------
 
 
-def without_row(reg, name):
-    """With the same trend, which influence keeps; without one, as it is removed."""
-    smaller = copy.deepcopy(reg)
-    if reg.trend_ is None:
-        return smaller.remove_neighbors(ids=name)
-    smaller.bank_ = reg.bank_.in_order(np.delete(np.arange(len(reg.bank_)), name))
-    return smaller
-
-
 @pytest.mark.parametrize("trend", ["auto", None])
 @pytest.mark.parametrize("X", ["queries", None])
 def test_influence_is_what_leaving_a_row_out_does(reg, plane, X, trend):
@@ -181,7 +172,7 @@ def test_influence_is_what_leaving_a_row_out_does(reg, plane, X, trend):
     np.testing.assert_allclose(found.weight, reg.neighbor_weights(X).sum(axis=0), atol=1e-5)
     for name in (0, 33):
         queries = np.arange(len(before)) if X is not None else np.delete(np.arange(80), name)
-        smaller = without_row(reg, name)
+        smaller = copy.deepcopy(reg).remove_neighbors(ids=name)
         change = smaller.predict(X) - before[queries]
         n = len(before)  # a row is not among its own queries: it changes nothing there
         np.testing.assert_allclose(found.change[name], np.sqrt((change**2).sum() / n), rtol=1e-4)
@@ -224,7 +215,7 @@ def test_influence_of_several_adjusted_outputs_adds_up(plane, trend):
     reg = NONARegressor(trend=trend, **params).fit(X[:80], np.column_stack([y, -3 * y**2])[:80])
     found, before = reg.influence(X_test), reg.predict(X_test)
     for name in (5, 61):
-        smaller = without_row(reg, name)
+        smaller = copy.deepcopy(reg).remove_neighbors(ids=name)
         change = ((smaller.predict(X_test) - before) ** 2).sum(axis=1).mean()
         np.testing.assert_allclose(found.change[name], np.sqrt(change), rtol=1e-4)
 

@@ -46,6 +46,7 @@ from nona_sklearn._inference.distribution import (
 )
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
+from nona_sklearn._inference.trend_share import with_numbers
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 
@@ -279,8 +280,10 @@ def test_without_calibration_it_is_the_weighted_targets(plane):
     assert np.isin(raw.sample_y(X_test, 7), y).all()
 
 
-def test_without_calibration_it_is_the_adjusted_targets(raw, plane):
-    X_test = plane[1]
+def test_without_calibration_it_is_the_adjusted_targets(plane):
+    X, X_test, y, _ = plane
+    raw = nona(n_estimators=2, trend=None).fit(X, y)
+    raw.calibration_ = Calibration()
     table = raw.explain(X_test)
     weights, adjusted = (
         table.pivot(index="query", columns="neighbor", values=name).fillna(absent).to_numpy()
@@ -297,6 +300,25 @@ def test_without_calibration_it_is_the_adjusted_targets(raw, plane):
     assert ((weights * (adjusted < quantiles[:, None] - 1e-6)).sum(axis=1) < 0.3 + 1e-5).all()
     drawn = raw.sample_y(X_test, 5)
     assert np.isclose(drawn[:, :, None], adjusted[:, None], **near).any(axis=2).all()
+
+
+def test_distributions_have_the_residuals_of_a_trend_in_full(raw, plane):
+    X_test = plane[1]
+    full = copy.copy(raw)
+    full.bank_ = with_numbers(raw.bank_, kept=1.0)
+    mean, std = raw.predict(X_test, return_std=True)
+    of_full, expected = full.predict(X_test, return_std=True)
+    np.testing.assert_allclose(std, expected, rtol=1e-9)
+    levels = [0.1, 0.5, 0.9]
+    np.testing.assert_allclose(
+        raw.predict_quantiles(X_test, levels) - mean[:, None],
+        full.predict_quantiles(X_test, levels) - of_full[:, None],
+        atol=1e-9 * np.ptp(plane[2]),  # sums in float64
+    )
+    none = copy.copy(raw)
+    none.bank_ = with_numbers(raw.bank_, kept=0.0)
+    np.testing.assert_allclose(none.predict(X_test, return_std=True)[1], expected, rtol=1e-9)
+    assert np.abs(none.predict(X_test) - of_full).max() > 0.01 * expected.max()
 
 
 def test_calibration_keeps_the_mean(raw, reg, plane):

@@ -73,6 +73,18 @@ def test_features_are_weighted_by_what_they_have_to_do_with_the_targets():
     assert kernel.weights[1] > 5 * np.delete(kernel.weights, 1).max()
 
 
+def test_an_output_of_noise_does_not_smooth_another():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    clean, noise = np.sin(X[:, :1]) + X[:, 1:], rng.normal(size=(200, 3))
+    rows = LeftOut(np.ones(200))
+    of_clean, of_noise, of_both = (
+        choose_kernel(X, y, rows).ridge for y in (clean, noise, np.hstack([clean, noise]))
+    )
+    assert 10 * of_clean <= of_noise
+    assert of_both <= of_noise / 10
+
+
 def test_twins_have_a_peak_in_common():
     """Rows come in pairs of one target, which is noise otherwise: the peak tells the twin's."""
     rows = np.repeat(RNG.normal(size=(100, 5)), 2, axis=0)
@@ -222,6 +234,51 @@ def test_residuals_without_two_rows(few_landmarks):
             others = np.setdiff1d(np.arange(N), [query, row])
             expected = UNIT * (Y[row] - predicted_by_landmarks(others, rounded[[row]])[0])
             np.testing.assert_allclose(got[i, j], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [{}, {"groups": GROUPS}], ids=["rows", "groups"])
+def test_shifts_are_what_removing_a_row_does(parts):
+    """Of queries, and of rows, each without itself or its group, in float64."""
+    found, new = trend(**parts), RNG.normal(size=(10, 3)).astype(np.float32)
+    removed = np.append(IDS[::-1], 1)  # in any order; the last is of no row
+    at_new = found.shifts(removed, torch.from_numpy(new))
+    at_own = found.shifts_of_rows(removed, IDS, torch.from_numpy(X32))
+    assert at_new.shape == (10, N + 1, 2)
+    assert not at_new[:, -1].any()
+    assert not at_own[:, -1].any()
+    for j in (0, 7, N - 1):
+        kept, fewer = np.delete(np.arange(N), j), found.without(IDS[[j]])
+        change = values(fewer, new) - values(found, new)
+        np.testing.assert_allclose(at_new[:, N - 1 - j], change, rtol=1e-8, atol=1e-10)
+        change = at_rows(fewer, kept) - at_rows(found, kept)
+        np.testing.assert_allclose(at_own[kept, N - 1 - j], change, rtol=1e-8, atol=1e-10)
+    few = found.without(IDS[:5])  # the others have no value of their own, but that of queries
+    others = few.shifts_of_rows(removed, IDS[:5], torch.from_numpy(X32[:5]))
+    np.testing.assert_array_equal(others, few.shifts(removed, torch.from_numpy(X32[:5])))
+
+
+def test_shifts_of_landmarks_are_of_the_same_landmarks(few_landmarks):
+    found, new = trend(), RNG.normal(size=(10, 3)).astype(np.float32)
+    at_new = found.shifts(IDS, torch.from_numpy(new))
+    at_own = found.shifts_of_rows(IDS, IDS[:4], torch.from_numpy(X32[:4]))
+    rounded = X32.astype(float)
+    for j in (5, 21):
+        kept = np.delete(np.arange(N), j)
+        expected = CENTER + UNIT * predicted_by_landmarks(kept, new.astype(float))
+        np.testing.assert_allclose(values(found, new) + at_new[:, j], expected, rtol=1e-4)
+        for i in range(4):
+            others = np.delete(np.arange(N), [i, j])
+            expected = CENTER + UNIT * predicted_by_landmarks(others, rounded[[i]])[0]
+            shifted = at_rows(found, [i])[0] + at_own[i, j]
+            np.testing.assert_allclose(shifted, expected, rtol=1e-4)  # by the jitter
+
+
+def test_shifts_without_a_query_are_those_of_a_function_without_it():
+    found, X_own = trend(), torch.from_numpy(X32[5:9])
+    at_own = found.shifts_of_rows(IDS, IDS[5:9], X_own, query=IDS[20])
+    fewer = found.without(IDS[[20]])
+    expected = fewer.shifts_of_rows(IDS, IDS[5:9], X_own)
+    np.testing.assert_allclose(at_own, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_equal_landmarks_are_no_error(few_landmarks):

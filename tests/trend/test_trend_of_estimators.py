@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nona_sklearn import NONARegressor, load, save
-from nona_sklearn._inference.trend_share import with_numbers
+from nona_sklearn._inference.trend_share import SHARE, _by_squared_error, with_numbers
 from nona_sklearn._utils.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
@@ -180,6 +182,22 @@ def test_queries_embedded_before_an_edit_have_the_trend_after_it(fitted):
 
 def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
     assert 0.5 < offset_of(fitted).share < 0.9
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
+def test_the_share_is_that_of_the_outputs_of_which_a_trend_says_something(seed, unit):
+    difference, lacking = torch.randn(
+        2, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
+    counts = torch.ones(40, dtype=torch.float64)
+    share = _by_squared_error(SHARE, difference, lacking, counts)
+    noise = torch.ones(40, 3, dtype=torch.float64)
+    beside = torch.cat([difference, 0 * noise], 1), torch.cat([lacking, noise], 1)
+    assert _by_squared_error(SHARE, *beside, counts) == pytest.approx(share)
+    units = torch.tensor([1.0, unit])
+    assert _by_squared_error(SHARE, difference * units, lacking * units, counts) == pytest.approx(
+        share, rel=1e-6
+    )
 
 
 def test_a_useless_trend_has_a_small_share(monkeypatch):
