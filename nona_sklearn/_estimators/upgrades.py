@@ -37,7 +37,7 @@ def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a SoftStep k-NN estimator, a regressor's trend was chosen by `adjust`.
+    """Parameters of a SoftStep k-NN estimator, whose trend was chosen by `adjust`.
 
     Those of 0.2.0 had none, nor had classifiers.
     """
