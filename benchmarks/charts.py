@@ -230,7 +230,7 @@ def classes():
     )
     title = "Log loss relative to HistGradientBoosting, %"
     names = NAMES | OF_CLASSES | {"dense head": NAMES["dense head"]}
-    draw_ratios(ax, ratios, title, [0.4, 0.6, 0.8, 1, 1.5, 2, 3], names)
+    draw_ratios(ax, ratios, title, [0.3, 0.5, 0.7, 1, 1.5, 2, 3], names)
     for i, (name, error) in enumerate(calibration.items()):
         beside.plot([0, error], [i, i], color=colour(name), lw=2.5, alpha=0.4)
         beside.scatter(error, i, s=60, color=colour(name), zorder=3)

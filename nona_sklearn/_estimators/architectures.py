@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
 from .._trend.kernel_trend import KernelTrend
-from .._trend.model_trend import ModelTrend, check_model
+from .._trend.model_trend import Classes, ModelTrend, Numbers, check_model
 from .._trend.trend import Trend
 from .._utils.real_valued import MAX_WIDENED, real_valued
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
@@ -65,7 +66,9 @@ SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: that takes the place of another.
 FURTHER_ROWS = 2
 #: Trends of the encoded features, by their names.
-TRENDS: dict[str, Any] = {"additive": AdditiveTrend, "kernel": KernelTrend}
+TRENDS: dict[str, Any] = {"additive": AdditiveTrend.fit, "kernel": KernelTrend.fit}
+#: Of one-hot rows. A kernel with a peak has a higher log loss on most tables.
+TRENDS_OF_CLASSES = TRENDS | {"kernel": partial(KernelTrend.fit, peaks=(0.0,))}
 LEAST_OF_TREND = 10  # rows, with trend='auto' and in SoftStep k-NN
 MOST_OF_TREND = 2**10  # encoded columns with trend='auto': distances take as long as training
 START_SAMPLE = 1024  # rows from which initial values are estimated
@@ -81,7 +84,6 @@ class Architecture:
     """
 
     extractor: FeatureExtractor | None = None
-    other_trend: str | None = None  # what trend='auto' is where it is not 'kernel'
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -95,7 +97,7 @@ class Architecture:
         check_algorithm(self.estimator.algorithm, self.estimator.similarity)
         trend = getattr(self.estimator, "trend", None)
         if trend is not None and not isinstance(trend, str):
-            check_model(trend)
+            check_model(trend, is_classifier(self.estimator))
         if is_classifier(self.estimator) and (loss := ASSoftmax.of(self.estimator.loss)):
             loss.validate()
         if self.extractor is not None:
@@ -136,6 +138,11 @@ class Architecture:
             self.estimator.features_, SparseEncoder
         )
         return is_table and len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND
+
+    @property
+    def other_trend(self) -> str | None:
+        """What trend='auto' is where it is not 'kernel'."""
+        return None
 
     @property
     def blend(self) -> Blend:
@@ -236,24 +243,17 @@ class Architecture:
         self, data: TrainingData, targets: Any, random_state: np.random.RandomState
     ) -> Trend | None:
         """Fit the trend beside the networks, if the estimator has one."""
-        trend = self.trend
-        if trend is None:
+        if self.trend is None:
             return None
-        if isinstance(trend, str):
-            return self._fit_encoded(TRENDS[trend], data, targets)
-        y, prior, times = data.values, data.log_prior, data.sample.times
-        return ModelTrend.fit(
-            trend,
-            np.asarray(data.selection.numbers),
-            data.table,
-            y.reshape(len(data), -1).numpy(),
-            None if prior is None else data.selection.unit * prior.double().exp().numpy(),
-            data.groups,
-            None if times is None else times.numpy(),
-            random_state.randint(2**31),
-            getattr(self.estimator, "n_jobs", None),
-            int(self.estimator.verbose),
-        )
+        if isinstance(self.trend, str):
+            trend = self._fit_encoded(self.trend, data, targets)
+        else:
+            trend = self._fit_model(data, targets, random_state.randint(2**31))
+            self.estimator.trend_ = trend.functions[-1]
+        if trend is None or not isinstance(targets, ClassTargets):
+            return trend
+        rows = np.asarray(data.selection.numbers), data.sample.X
+        return ClassTrend.fit(trend, *rows, data.values.numpy(), _weights(data), targets.sizes)
 
     def trend_in_training(
         self, trend: Trend | None, data: TrainingData, targets: Any
@@ -261,21 +261,40 @@ class Architecture:
         """The trend of encoded features whose residuals the networks learn; None: the targets."""
         return None
 
-    def _fit_encoded(self, kind: Any, data: TrainingData, targets: Any) -> Trend | None:
-        sample, prior = data.sample, data.log_prior
+    def _fit_encoded(self, name: str, data: TrainingData, targets: Any) -> Trend | None:
+        sample = data.sample
         assert isinstance(sample.X, Tensor)
         rows = LeftOut(
-            np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
+            _weights(data),
             None if sample.groups is None else sample.groups.numpy(),
             None if sample.times is None else sample.times.numpy(),
         )
         y = sample.y.reshape(len(data), -1).double()
-        table = np.asarray(data.selection.numbers), sample.X.numpy(), y.numpy(), rows
-        if isinstance(targets, ClassTargets):
-            return ClassTrend.fit(*table, targets.sizes)
         center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
         of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
-        return kind.fit(*table, *of_targets)
+        table = np.asarray(data.selection.numbers), sample.X.numpy(), y.numpy(), rows
+        fits = TRENDS_OF_CLASSES if isinstance(targets, ClassTargets) else TRENDS
+        return fits[name](*table, *of_targets)
+
+    def _fit_model(self, data: TrainingData, targets: Any, seed: int) -> ModelTrend:
+        prior, times = data.log_prior, data.sample.times
+        y: Any = data.values.reshape(len(data), -1)
+        answers: Any = Numbers(y.shape[1])
+        if isinstance(targets, ClassTargets):
+            y, answers = targets.decode(y), Classes(targets.classes)
+        return ModelTrend.fit(
+            self.trend,
+            answers,
+            np.asarray(data.selection.numbers),
+            data.table,
+            np.asarray(y).reshape(len(data), -1),
+            None if prior is None else data.selection.unit * prior.double().exp().numpy(),
+            data.groups,
+            None if times is None else times.numpy(),
+            seed,
+            getattr(self.estimator, "n_jobs", None),
+            int(self.estimator.verbose),
+        )
 
     def check_search(self, head: Any, n_rows: int) -> None:
         """Refuse an algorithm that finds nearest rows where others have weight, or too few."""
@@ -314,6 +333,12 @@ class Architecture:
         most = None if isinstance(weighting, str) else weighting.n_neighbors
         if most is not None and most > n_rows:
             raise ValueError(f"weighting={weighting!r} needs as many training rows, got {n_rows}")
+
+
+def _weights(data: TrainingData) -> np.ndarray:
+    """Weights of the rows, of mean 1, (n,)."""
+    prior = data.log_prior
+    return np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy()
 
 
 def before_learned_embedding(estimator: Any, components: SparseEncoder) -> TableInput:
@@ -554,8 +579,13 @@ class NONAArchitecture(Architecture):
 class SoftStepArchitecture(Architecture):
     """SoftStep k-NN in the space of the features, or in one that is learned."""
 
-    blend = KEPT
-    other_trend = "additive"
+    @property
+    def other_trend(self):
+        return None if is_classifier(self.estimator) else "additive"
+
+    @property
+    def blend(self):
+        return super().blend if is_classifier(self.estimator) else KEPT
 
     @property
     def _in_given_space(self) -> bool:
@@ -587,10 +617,12 @@ class SoftStepArchitecture(Architecture):
         return super().fit_trend(data, targets, random_state)
 
     def trend_in_training(self, trend, data, targets):
+        if isinstance(targets, ClassTargets):  # votes have no residuals
+            return None
         if trend is None or isinstance(trend, AdditiveTrend):
             return trend
         # One that can follow single rows has residuals at near rows that contradict each other.
-        return self._fit_encoded(AdditiveTrend, data, targets)
+        return self._fit_encoded("additive", data, targets)
 
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any

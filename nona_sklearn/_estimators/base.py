@@ -934,9 +934,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Their embeddings, targets and names are removed, and the levels of categories that no
         other row of the bank has; such a level is then encoded as an unknown one. What training
         learned from the rows stays: the networks' weights, scaling (with the median of a column,
-        which may be the value of a row), the shares and mean targets of levels, a regressor that
-        is the trend, calibration, the vocabulary of texts and the labels of classes. To remove
-        what a regressor knows of a row, fit anew without it.
+        which may be the value of a row), the shares and mean targets of levels, a model that is
+        the trend, calibration, the vocabulary of texts and the labels of classes. To remove what
+        such a model knows of a row, fit anew without it.
 
         Parameters
         ----------

@@ -98,6 +98,8 @@ def fit_networks(
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
     trend = architecture.fit_trend(data, targets, random_state)
+    if trend is None:
+        estimator.trend_ = None
     learned = architecture.trend_in_training(trend, data, targets)
     if learned is not None:
         ids = np.asarray(data.selection.numbers)

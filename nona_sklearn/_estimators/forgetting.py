@@ -21,7 +21,7 @@ from .._utils.snapshots import EDITING
 STAYS = (
     "the weights of the networks, the scaling of columns, whose medians and quantiles may be "
     "values of rows, the shares and mean targets of levels, the weights that a trend gives to "
-    "features, its calibration to probabilities, a regressor that is the trend, the calibration "
+    "features, its calibration to probabilities, a model that is the trend, the calibration "
     "of distributions, with ranks of errors, the vocabulary of texts and the labels of classes, "
     "to which the rows have contributed; and the ids of the rows, as numbers"
 )

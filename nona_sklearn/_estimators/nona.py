@@ -15,7 +15,6 @@ from .parameters import (
     CLASSIFIER_CONSTRAINTS,
     NONA_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
-    TREND_CONSTRAINTS,
     ASSoftmax,
 )
 from .regression import NeighborRegressor
@@ -122,7 +121,7 @@ class NONARegressor(NeighborRegressor):
         the adjustment fades. False is the papers' estimator, ``weights @ y``. 'auto': True,
         unless a `feature_extractor` is given (g would overfit its few training rows).
 
-    trend : {'auto', 'kernel'}, regressor or None, default='auto'
+    trend : {'auto', 'kernel', 'additive'}, regressor or None, default='auto'
         A second model f of the table, whose share in predictions is a: a neighbour's adjusted
         target is ``(1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j)))``, where f(j) is that
         of the function which is fitted to the other rows. The share is near 0.7, unless many
@@ -134,6 +133,9 @@ class NONARegressor(NeighborRegressor):
         300 columns. With 'kernel', errors are mostly smaller, and fit takes less time, since two
         networks with a short patience are enough (see `n_estimators` and `n_iter_no_change`). The
         file of a model is larger by the encoded columns of the rows. ``trend_`` is the choice.
+
+        'additive' is a sum of functions of one column each, as for
+        :class:`SoftStepKNeighborsRegressor`.
 
         'kernel' is kernel ridge regression with a Laplace kernel of weighted features (a recursive
         feature machine [4]_) and a linear one. It is fitted to at most 10,000 rows, of more than
@@ -240,7 +242,7 @@ class NONARegressor(NeighborRegressor):
         1: a progress line on the standard error stream shows the network in training, its epoch,
         its best loss, and an upper bound of the remaining time. Networks in separate processes
         are counted when they finish. 2: a table by skorch with a line for each epoch. Both show
-        the progress of more than 4,096 predictions, and joblib's of a regressor as `trend`.
+        the progress of more than 4,096 predictions, and joblib's of a model as `trend`.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights, the validation splits, the batches and the pools. An int
@@ -309,8 +311,9 @@ class NONARegressor(NeighborRegressor):
     n_neighbors_ : int or None
         Largest number of rows that a prediction can have; None: all.
 
-    trend_ : 'kernel', regressor or None
-        The `trend` of fit; if that is 'auto', what it was for the training rows.
+    trend_ : str, fitted model or None
+        What `trend` was for the training rows: 'kernel', 'additive', or a clone of the given
+        model that is fitted to all of them.
 
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without
@@ -399,7 +402,7 @@ class NONARegressor(NeighborRegressor):
 
     trend_ = None  # before fit, and of files of earlier versions
 
-    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS | TREND_CONSTRAINTS
+    _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
     _measure = measure_importances
 
@@ -446,16 +449,23 @@ class NONAClassifier(NeighborClassifier):
         probability is a sum of the rows' weights, and may be 0. 'auto': True, unless a
         `feature_extractor` is given.
 
-    trend : {'auto', 'kernel'} or None, default='auto'
+    trend : {'auto', 'kernel', 'additive'}, classifier or None, default='auto'
         A second model of the table, whose probabilities F have a share b in the logarithms of
         the odds: ``P(c) ~ votes_c^(1 - b) F(c)^b``, where the votes are those of `adjust`.
-        Several networks are joined with F one by one, then averaged. 'kernel' is kernel ridge
-        regression on one-hot rows, as of :class:`NONARegressor`. A logistic regression turns its
-        values into probabilities; it is fitted to those at the training rows, each of the
-        function which is fitted to the other rows. The share is near 0.6, unless many validation
-        rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the function, but
+        Several networks are joined with F one by one, then averaged. 'kernel' and 'additive' are
+        regressions on one-hot rows, as of :class:`NONARegressor`. A logistic regression turns
+        their values into probabilities; it is fitted to those at the training rows, each of the
+        function which is fitted to the other rows. The share is near 0.7, unless many validation
+        rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the kernel, but
         not the logistic regression; rows that are added change neither. A
         `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
+
+        A classifier of scikit-learn's interface with ``predict_proba``, such as
+        ``CatBoostClassifier(verbose=0)``, is cloned, fitted and stored as a regressor is for
+        :class:`NONARegressor`. Its probabilities are at least 0.001, and their logarithms have
+        one factor, a temperature, in place of the logistic regression. For several outputs it
+        has to predict a list of arrays, as a
+        :class:`~sklearn.multioutput.MultiOutputClassifier` does.
 
         'auto' is 'kernel' for a table of at least 10 rows and up to 1,024 encoded columns; None
         with a `feature_extractor`, ``adjust=False`` or `times`, and for a sparse `X` of more than
@@ -535,7 +545,7 @@ class NONAClassifier(NeighborClassifier):
     n_neighbors: int | str | None = "auto"
     algorithm: Any = "auto"
     adjust: bool | str = "auto"
-    trend: str | None = "auto"
+    trend: Any = "auto"
     neighbor_pool: str = "auto"
     pool_size: int | str = "auto"
     n_estimators: int | str = "auto"

@@ -57,6 +57,11 @@ COMMON_CONSTRAINTS: dict = {
     "text_features": TableEncoder._parameter_constraints["text_features"],
     "max_categories": TableEncoder._parameter_constraints["max_categories"],
     "similarity": [StrOptions(SIMILARITIES.keys())],
+    "trend": [
+        StrOptions({"auto", "additive", "kernel"}),
+        HasMethods(["fit", "predict", "get_params"]),
+        None,
+    ],
     "n_neighbors": [POSITIVE, AUTO, None],
     "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
     "algorithm": [StrOptions(ALGORITHMS.keys()), HasMethods(["fit", "transform"])],
@@ -97,12 +102,6 @@ NONA_CONSTRAINTS: dict = {
     "callbacks": [list, tuple, None],
     "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
     "softstep": [StrOptions(STEPS.keys()), dict, None],
-    "trend": [StrOptions({"auto", "kernel"}), None],
-}
-MODEL_OR_NONE = HasMethods(["fit", "predict", "get_params"]), None
-TREND_CONSTRAINTS: dict = {"trend": [StrOptions({"auto", "kernel"}), *MODEL_OR_NONE]}
-ANY_TREND_CONSTRAINTS: dict = {
-    "trend": [StrOptions({"auto", "additive", "kernel"}), *MODEL_OR_NONE]
 }
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,

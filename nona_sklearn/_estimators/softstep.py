@@ -16,7 +16,6 @@ from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
 from .nona import NONAClassifier, NONARegressor
 from .parameters import (
-    ANY_TREND_CONSTRAINTS,
     CLASSIFIER_CONSTRAINTS,
     REGRESSOR_CONSTRAINTS,
     SOFTSTEP_CONSTRAINTS,
@@ -24,7 +23,7 @@ from .parameters import (
 )
 from .queries import fitted_snapshot
 from .regression import NeighborRegressor
-from .upgrades import upgrade_softstep, upgrade_softstep_regressor
+from .upgrades import upgrade_softstep
 
 
 def feature_weights(estimator: Any) -> np.ndarray:
@@ -52,7 +51,7 @@ def feature_weights(estimator: Any) -> np.ndarray:
     return of_columns / (squares.sum() or 1.0)
 
 
-@storable_estimator(upgrade=upgrade_softstep_regressor)
+@storable_estimator(upgrade=upgrade_softstep)
 @with_parameters_of(NONARegressor)
 @dataclass(eq=False, repr=False, kw_only=True)
 class SoftStepKNeighborsRegressor(NeighborRegressor):
@@ -216,9 +215,6 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     n_neighbors_ : int or None
         Largest number of rows that a prediction can have; None: all.
 
-    trend_ : 'additive', 'kernel', regressor or None
-        The `trend` of fit; if that is 'auto', what it was for the training rows.
-
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without
         `early_stopping`.
@@ -289,7 +285,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     trend_ = None  # before fit, and of files of earlier versions
 
-    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS | ANY_TREND_CONSTRAINTS
+    _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS
     feature_weights_ = property(feature_weights)
 
     def _architecture(self):
@@ -306,7 +302,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     far rows to 0. With ``softstep_params='pointwise'`` the step depends on the query. Rows are
     compared by their features, whose weights are learned; by their features as they are, such as
     precomputed embeddings (`learn_feature_weights`); or by a learned embedding
-    (`hidden_layer_sizes`).
+    (`hidden_layer_sizes`). In most tables, kernel ridge regression has a share in the odds of the
+    classes (`trend`).
 
     Read more on :doc:`classification </classes>`.
 
@@ -317,7 +314,15 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
 
     smoothing : bool, default=True
         Whether the classes' frequencies have a learned share in each probability, so that none
-        is 0. False is the paper's form: a probability is a sum of the rows' weights.
+        is 0. False is the paper's form: with ``trend=None``, a probability is a sum of the rows'
+        weights.
+
+    trend : {'auto', 'kernel', 'additive'}, classifier or None, default='auto'
+        A second model of the table, whose probabilities F have a share b in the logarithms of
+        the odds, ``P(c) ~ votes_c^(1 - b) F(c)^b``, as for :class:`NONAClassifier`. Without
+        `early_stopping`, b is 0.7. There is none for fewer than 10 rows. None is the paper's
+        estimator. 'auto' is 'kernel' for up to 1,024 encoded columns; None with `times` and for a
+        sparse `X` of more than 300 columns.
 
     early_stopping : bool, default=True
         Whether to set aside `validation_fraction` of the rows, to keep the weights of the epoch
@@ -356,8 +361,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     >>> knn = SoftStepKNeighborsClassifier(max_iter=5, random_state=0).fit(X[::2], y[::2])
     >>> knn.predict(X[[1, 51, 149]])
     array([0, 1, 2])
-    >>> round(knn.score(X[1::2], y[1::2]), 1)
-    1.0
+    >>> knn.predict_proba(X[1:2]).round(1)
+    array([[1., 0., 0.]])
     """
 
     n_neighbors: int | str | None = field(default="auto", kw_only=False)
@@ -376,6 +381,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     learn_feature_weights: bool = True
     hidden_layer_sizes: Any = None
     embedding_dim: int = 32
+    trend: Any = "auto"
     neighbor_pool: str = "dataset"
     pool_size: int = 1024
     batch_size: int | str = 256
@@ -390,6 +396,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     warm_start: bool = False
     verbose: bool | int = False
     random_state: Any = None
+
+    trend_ = None  # before fit, and of files of earlier versions
 
     _parameter_constraints = (
         SOFTSTEP_CONSTRAINTS | CLASSIFIER_CONSTRAINTS | {"smoothing": ["boolean"]}

@@ -23,7 +23,7 @@ GONE = "activation", "average", "batch_norm", "learn_temperature", "skip_connect
 def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters of a NONA estimator."""
     options = {new: parameters[old] for old, new in OF_EXTRACTOR.items() if old in parameters}
-    new = upgrade_softstep({k: v for k, v in parameters.items() if k not in OF_EXTRACTOR})
+    new = _upgrade({k: v for k, v in parameters.items() if k not in OF_EXTRACTOR})
     new.setdefault("n_neighbors", None)  # of 0.2.0, which had none
     new.setdefault("trend", None)  # of the same
     if options and new.get("feature_extractor") is not None:
@@ -36,18 +36,18 @@ def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-def upgrade_softstep_regressor(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a `SoftStepKNeighborsRegressor`, whose trend was chosen by `adjust`.
+def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a SoftStep k-NN estimator, whose trend was chosen by `adjust`.
 
-    That of 0.2.0 had none.
+    Those of 0.2.0 had none, nor had classifiers.
     """
-    new = upgrade_softstep(parameters)
+    new = _upgrade(parameters)
     adjusts = new.pop("adjust", False)
     return {"trend": "additive" if adjusts else None} | new
 
 
-def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a SoftStep k-NN estimator."""
+def _upgrade(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of any estimator."""
     new = {name: value for name, value in parameters.items() if name not in GONE}
     options = {name: new.pop(name) for name in ("margin", "max_accumulation") if name in new}
     if options and new["loss"] == "as_softmax":

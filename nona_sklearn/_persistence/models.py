@@ -26,8 +26,7 @@ def is_model(thing: Any) -> bool:
 
 def refuse_model_inside(estimator: Any, place: str, remedy: str) -> None:
     """Refuse an estimator whose trend is a model, for a place that holds numbers alone."""
-    trend = estimator.bank_.trend if hasattr(estimator, "bank_") else None
-    if trend is not None and not trend.is_data:
+    if hasattr(getattr(estimator, "trend_", None), "fit"):
         model = f"{estimator.trend!r:.100}"
         raise TypeError(f"trend must be no model for {place}, got {model}: {remedy}")
 

@@ -56,7 +56,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         If it is no such estimator, or has a part that a file cannot contain.
     ValueError
         If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is a
-        regressor, which a file cannot contain.
+        model, which a file cannot contain.
     OSError
         If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
 

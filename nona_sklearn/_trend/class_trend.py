@@ -1,4 +1,4 @@
-"""A trend of classes: kernel ridge regression, calibrated to logarithms of probabilities."""
+"""A trend of classes: values of another trend, calibrated to logarithms of probabilities."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from scipy.linalg import block_diag
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from .._utils.chunks import spans_of
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
-from .kernel import LeftOut
-from .kernel_trend import KernelTrend
+from .trend import Trend
 
-INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the calibration
-PEAKS_OF_CLASSES = (0.0,)  # others raise the log loss of most tables
+INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
+SLOPES = 0.05, 3.0  # of the logarithms of a model's probabilities
 
 
 class LogProbabilities(nn.Module):
@@ -55,14 +56,14 @@ class LogProbabilities(nn.Module):
 class ClassTrend:
     """Logarithms of the probabilities of classes, as a function of the features.
 
-    A :class:`~nona_sklearn._trend.kernel_trend.KernelTrend` of one-hot rows has a value for each
-    class. A logistic regression on the values at the training rows, each of the function that is
-    fitted to other rows, turns them into probabilities. The result at one of its own rows is of
-    such a value, too.
+    A trend of one-hot rows has a value for each class. A logistic regression on the values at the
+    training rows, each of the function that is fitted to other rows, turns them into
+    probabilities. The logarithms of a model's probabilities have one slope. The result at one of
+    its own rows is of such a value, too.
 
     Parameters
     ----------
-    trend : KernelTrend
+    trend : Trend
         The function whose values are calibrated.
     slopes : ndarray of shape (C, C)
         Slopes of the logits by the values; 0 between different outputs.
@@ -72,27 +73,38 @@ class ClassTrend:
         Number of classes of each output.
     """
 
-    trend: KernelTrend
+    trend: Trend
     slopes: np.ndarray
     intercepts: np.ndarray
     sizes: tuple[int, ...]
 
-    takes_table: ClassVar[bool] = False
-    is_data: ClassVar[bool] = True
-    is_solved: ClassVar[bool] = True
     leaves_out_single_rows: ClassVar[bool] = False  # votes have no residuals
 
     @classmethod
     def fit(
-        cls, ids: np.ndarray, X: np.ndarray, y: np.ndarray, rows: LeftOut, sizes: tuple[int, ...]
+        cls, trend: Trend, ids: np.ndarray, X: Any, y: np.ndarray, weights: np.ndarray, sizes: Any
     ) -> ClassTrend:
-        """Fit the function to one-hot rows `y`, (n, C), and calibrate its left-out values."""
-        center, unit = np.zeros(y.shape[1]), np.ones(y.shape[1])
-        trend = KernelTrend.fit(ids, X, y, rows, center, unit, PEAKS_OF_CLASSES)
-        values = trend.of_rows(ids, torch.from_numpy(X))
-        each = [_logistic(values[:, own], y[:, own], rows.weights) for own in spans_of(sizes)]
+        """Calibrate a function's left-out values at weighted one-hot rows `y`, (n, C)."""
+        values = trend.of_rows(ids, X)
+        calibrate = _scaled if trend.takes_table else _logistic
+        each = [calibrate(values[:, own], y[:, own], weights) for own in spans_of(sizes)]
         slopes, intercepts = zip(*each, strict=True)
         return cls(trend, block_diag(*slopes), np.concatenate(intercepts), tuple(sizes))
+
+    @property
+    def takes_table(self) -> bool:
+        """As the function."""
+        return self.trend.takes_table
+
+    @property
+    def is_data(self) -> bool:
+        """As the function."""
+        return self.trend.is_data
+
+    @property
+    def is_solved(self) -> bool:
+        """As the function."""
+        return self.trend.is_solved
 
     @cached_property
     def calibrated(self) -> LogProbabilities:
@@ -103,27 +115,30 @@ class ClassTrend:
     @cached_property
     def function(self) -> nn.Module:
         """The function of a block of queries."""
-        return nn.Sequential(self.trend.function, self.calibrated)
+        trend: Any = self.trend  # one whose values are a module's
+        return nn.Sequential(trend.function, self.calibrated)
 
-    def __call__(self, X: Tensor) -> Tensor:
-        """Values at queries (q, n_features), (q, C) in float64, with gradients."""
-        return self.calibrated.to(X.device)(self.trend(X))
+    def __call__(self, inputs: Any) -> Tensor:
+        """Values at queries, (q, C) in float64, with gradients if they are encoded."""
+        return self._of(self.trend(inputs))
 
-    def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
+    def from_earlier(self, inputs: Any, limits: Tensor) -> Tensor:
         """Values at queries, each of the function fitted to rows before a limit, (q,)."""
-        return self.calibrated.to(X.device)(self.trend.from_earlier(X, limits))
+        return self._of(self.trend.from_earlier(inputs, limits))
 
-    def of_rows(self, ids: np.ndarray, X: Tensor, limits: Tensor | None = None) -> np.ndarray:
-        """Values at rows with these features, (len(ids), C), each fitted to other rows.
+    def of_rows(self, ids: np.ndarray, inputs: Any, limits: Tensor | None = None) -> np.ndarray:
+        """Values at rows with these inputs, (len(ids), C), each fitted to other rows.
 
         With limits, (len(ids),), it is fitted to rows before the limit.
         """
-        values = torch.from_numpy(self.trend.of_rows(ids, X, limits))
-        return self.calibrated.cpu()(values).numpy()
+        return self._of(torch.from_numpy(self.trend.of_rows(ids, inputs, limits))).numpy()
 
-    def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
+    def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
         """Values at rows if they had these features instead of theirs, (len(ids), C)."""
-        return self.calibrated.to(X.device)(self.trend.moved(ids, X))
+        return self._of(self.trend.moved(ids, inputs))
+
+    def _of(self, values: Tensor) -> Tensor:
+        return self.calibrated.to(values.device)(values)
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
@@ -156,21 +171,35 @@ class ClassTrend:
         found = calibrated(moved.flatten(0, 1)).reshape(moved.shape)
         return (found - calibrated(values)[:, None]).numpy()
 
-    def with_rows(self, ids: np.ndarray, X: Tensor) -> ClassTrend:
-        """The same: the function is not fitted to further rows."""
-        return self
+    def with_rows(self, ids: np.ndarray, inputs: Any) -> ClassTrend:
+        """With further rows, to which neither the function nor the calibration is fitted."""
+        return self._with(self.trend.with_rows(ids, inputs))
 
     def without(self, ids: np.ndarray) -> ClassTrend:
-        """With the same kernel, fitted anew to the rows that are left, and the same calibration.
+        """With fewer rows, and the same calibration.
 
-        So the value at a row that is removed is what it was while the row was left out.
+        So the value of a kernel at a row that is removed is what it was while it was left out.
         """
-        trend = self.trend.without(ids)
+        return self._with(self.trend.without(ids))
+
+    def _with(self, trend: Trend) -> ClassTrend:
         return self if trend is self.trend else replace(self, trend=trend)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
+
+
+def _scaled(
+    values: np.ndarray, one_hot: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same slope for all classes, (c, c), with the least log loss, and intercepts of 0."""
+
+    def loss(slope: float) -> float:
+        return -float(weights @ (one_hot * log_softmax(slope * values, axis=1)).sum(axis=1))
+
+    slope = minimize_scalar(loss, bounds=SLOPES, method="bounded").x
+    return slope * np.eye(values.shape[1]), np.zeros(values.shape[1])
 
 
 def _logistic(

@@ -59,6 +59,7 @@ class CrossFittedTrend:
         parts: Sequence[Part],
         found: Sequence[tuple[Any, np.ndarray]],
         times: np.ndarray | None,
+        **further: Any,
     ) -> Self:
         """Of what is fitted to each part, and its values at the rows to predict.
 
@@ -69,9 +70,10 @@ class CrossFittedTrend:
         for (_, predicted), (_, of_part) in zip(parts[:-1], others, strict=True):
             values[predicted] = of_part
         if times is None:
-            return cls(ids, values, own, (function,), np.array([-np.inf]))
-        ends = [times[fitted].max(initial=-np.inf) for fitted, _ in parts]
-        return cls(ids, values, own, tuple(each for each, _ in found), np.array(ends), times)
+            return cls(ids, values, own, (function,), np.array([-np.inf]), **further)
+        ends = np.array([times[fitted].max(initial=-np.inf) for fitted, _ in parts])
+        functions = tuple(each for each, _ in found)
+        return cls(ids, values, own, functions, ends, times, **further)
 
     def evaluate(self, function: Any, inputs: Any) -> Tensor:
         """Values of one of the functions, (n, n_outputs) in float64."""

@@ -246,17 +246,17 @@ class KernelTrend:
 
         `queries` are ids as well; `residuals`, (len(ids), n_outputs), are those of the rows
         without themselves. For the inverse B of the matrix, the residual of row j without j
-        and i is ``(B_ii a_j - B_ij a_i) / (B_ii B_jj - B_ij^2)``. Residuals of a query itself, and
-        of rows that the function is not fitted to, stay.
+        and i is ``(a_j - r a_i) / (B_jj - r B_ij)`` with ``r = B_ij / B_ii``. Residuals of a query
+        itself, and of rows that the function is not fitted to, stay.
         """
         (i, is_query), (j, is_row) = map(self._places, (queries, ids))
         with one_blas_thread():  # other threads wait for the inverse, and find it
             inverse = self._inverse
-            own, pairs = inverse.diagonal[i][:, None], inverse.of(i, j)  # B_ii, B_ij
-            diagonal = inverse.diagonal[j]
+            pairs, diagonal = inverse.of(i, j), inverse.diagonal[j]  # B_ij, B_jj
+            ratios = pairs / inverse.diagonal[i][:, None]  # products of both may underflow
         differ, a = i[:, None] != j, self.unit * self.duals
-        without = own[..., None] * a[j] - pairs[..., None] * a[i][:, None]
-        scale = np.where(differ, own * diagonal - pairs**2, 1.0)
+        without = a[j] - ratios[..., None] * a[i][:, None]
+        scale = np.where(differ, diagonal - ratios * pairs, 1.0)
         found = np.repeat(residuals[None], len(queries), axis=0)
         block = np.ix_(is_query, is_row)
         found[block] = np.where(differ[..., None], without / scale[..., None], found[block])

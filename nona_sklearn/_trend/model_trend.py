@@ -1,15 +1,17 @@
-"""A trend by a regressor of scikit-learn's interface, cross-fitted."""
+"""A trend by a regressor or classifier of scikit-learn's interface, cross-fitted."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import clone, is_regressor
-from sklearn.dummy import DummyRegressor
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
@@ -19,9 +21,77 @@ from torch import Tensor
 
 from .cross_fitted import CrossFittedTrend, parts_of
 
+LEAST_PROBABILITY = 1e-3  # of a class, which few rows cannot tell from 0
 
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a regressor predicts, (q, n_outputs)."""
+
+    n_outputs: int
+
+    wrapper: ClassVar[str] = "MultiOutputRegressor"
+
+    def stand_in(self, y: np.ndarray) -> Any:
+        """What is fitted to some rows, (n, n_outputs), in place of a regressor; None: itself."""
+        return None if len(y) else DummyRegressor()
+
+    def of(self, model: Any, X: Any) -> np.ndarray:
+        """What a fitted model predicts, in float64."""
+        return _checked(_ask(model, "predict", X), (_num_samples(X), self.n_outputs), model)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Logarithms of what a classifier's probabilities are, (q, C), of outputs side by side."""
+
+    classes: Sequence[np.ndarray]
+
+    wrapper: ClassVar[str] = "MultiOutputClassifier"
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of columns of labels."""
+        return len(self.classes)
+
+    def stand_in(self, y: np.ndarray) -> Any:
+        """The frequencies of classes, where one output has a single one, which many refuse."""
+        several = len(y) and all(len({*column.tolist()}) > 1 for column in y.T)
+        return None if several else DummyClassifier()
+
+    def of(self, model: Any, X: Any) -> np.ndarray:
+        """Logarithms of the classes of each output; those that a model does not know are rare."""
+        found, known = _ask(model, "predict_proba", X), model.classes_
+        if self.n_outputs == 1 and not isinstance(found, list):
+            found, known = [found], [known]
+        if not isinstance(found, list) or len(found) != self.n_outputs:
+            raise ValueError(
+                f"trend must predict the probabilities of {self.n_outputs} outputs as a list, "
+                f"{called(model)}: wrap it in a {self.wrapper}"
+            )
+        blocks = []
+        for block, labels, classes in zip(found, known, self.classes, strict=True):
+            same = np.asarray(labels, dtype=object)[:, None] == classes.astype(object)
+            if not same.any(axis=1).all():
+                raise ValueError(
+                    f"trend must have labels of y as its classes_, {called(model)} with "
+                    f"{np.asarray(labels).tolist()!r:.80}"
+                )
+            blocks.append(_checked(block, (_num_samples(X), len(labels)), model) @ same)
+        return np.log(np.hstack(blocks).clip(LEAST_PROBABILITY))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ModelTrend(CrossFittedTrend):
-    """A function of the rows of a table in units of the targets, by clones of a regressor."""
+    """A function of the rows of a table, by clones of a model: see `answers`.
+
+    Parameters
+    ----------
+    answers : Numbers or Classes
+        What is made of the predictions of the model.
+    """
+
+    answers: Numbers | Classes
 
     takes_table: ClassVar[bool] = True
     is_data: ClassVar[bool] = False
@@ -30,6 +100,7 @@ class ModelTrend(CrossFittedTrend):
     def fit(
         cls,
         model: Any,
+        answers: Numbers | Classes,
         ids: np.ndarray,
         X: Any,
         y: np.ndarray,
@@ -40,37 +111,40 @@ class ModelTrend(CrossFittedTrend):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> ModelTrend:
-        """Fit clones of a regressor to all rows of a table, and to parts of them.
+        """Fit clones of a model to all rows of a table, and to parts of them.
 
-        `y` is of shape (n, n_outputs). A `random_state` of the regressor that is None becomes the
-        `seed`.
+        `y`, numbers or labels, are of shape (n, n_outputs). A `random_state` of the model that is
+        None becomes the `seed`.
         """
         everything = np.arange(len(y))
         parts = [*parts_of(len(y), groups, times), (everything, everything)]
-        fits = (delayed(_fit_and_predict)(model, seed, X, y, weights, *part) for part in parts)
+        given = model, answers, seed, X, y, weights
+        fits = (delayed(_fit_and_predict)(*given, *part) for part in parts)
         # From 11 on, joblib shows each of few parts; below, some versions show none.
         found = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(fits)
-        return cls.joined(ids, parts, found, times)
+        return cls.joined(ids, parts, found, times, answers=answers)
 
     def evaluate(self, function: Any, inputs: Any) -> Tensor:
-        return torch.from_numpy(predict(function, inputs, self.values.shape[1]))
+        return torch.from_numpy(self.answers.of(function, inputs))
 
 
-def check_model(model: Any) -> None:
-    """Refuse a trend that is no regressor of scikit-learn's interface."""
+def check_model(model: Any, classifies: bool = False) -> None:
+    """Refuse a trend that is no regressor, or classifier, of scikit-learn's interface."""
     if isinstance(model, type):
         raise ValueError(f"trend must be an object, such as {model.__name__}(), got the class")
     if isinstance(model, FrozenEstimator):
         raise ValueError(f"trend must be fitted to parts of the rows, {called(model)}")
     try:
-        is_one = is_regressor(model)
+        is_one = is_classifier(model) if classifies else is_regressor(model)
     except AttributeError:  # without scikit-learn's tags
         is_one = False
     if not is_one:
+        kind = "classifier" if classifies else "regressor"
         raise ValueError(
-            "trend must be a name, None or a regressor of scikit-learn's interface, "
-            f"{called(model)}"
+            f"trend must be a name, None or a {kind} of scikit-learn's interface, {called(model)}"
         )
+    if classifies and not hasattr(model, "predict_proba"):
+        raise ValueError(f"trend must have predict_proba, {called(model)}")
 
 
 def called(model: Any) -> str:
@@ -79,7 +153,7 @@ def called(model: Any) -> str:
 
 
 def parameter_of_weights(model: Any) -> str:
-    """What the weights of the rows are called in a regressor's fit."""
+    """What the weights of the rows are called in a model's fit."""
     name, last = "sample_weight", model
     while isinstance(last, Pipeline):
         step, last = last.steps[-1]
@@ -89,7 +163,7 @@ def parameter_of_weights(model: Any) -> str:
     if not (passes_on or has_fit_parameter(last, "sample_weight")):
         raise ValueError(
             "trend must accept sample_weight in its fit where rows have weights, by sample_weight "
-            f"or half_life, {called(model)}"
+            f"or half_life{', or classes have' if is_classifier(last) else ''}, {called(model)}"
         )
     return name
 
@@ -110,6 +184,7 @@ def with_seed(model: Any, seed: int) -> Any:
 
 def _fit_and_predict(
     model: Any,
+    answers: Numbers | Classes,
     seed: int,
     X: Any,
     y: np.ndarray,
@@ -121,31 +196,38 @@ def _fit_and_predict(
 
     Without rows to fit, it is the mean of the others.
     """
+    own = answers.stand_in(y[fitted]) or with_seed(model, seed)
     if not len(fitted):
-        model, fitted = DummyRegressor(), predicted
-    n_outputs, own = y.shape[1], with_seed(model, seed)
-    params = {} if weights is None else {parameter_of_weights(model): weights[fitted]}
-    targets = y[fitted, 0] if n_outputs == 1 else y[fitted]
+        fitted = predicted
+    params = {} if weights is None else {parameter_of_weights(own): weights[fitted]}
+    targets = y[fitted, 0] if y.shape[1] == 1 else y[fitted]
     try:
         own.fit(_safe_indexing(X, fitted), targets, **params)
     except Exception as error:
         remedy = ""
-        if n_outputs > 1:
-            remedy = "; where it takes one output, wrap it in a MultiOutputRegressor"
+        if answers.n_outputs > 1:
+            remedy = f"; where it takes one output, wrap it in a {answers.wrapper}"
         raise ValueError(
             f"trend cannot be fitted to {len(fitted)} rows, {called(model)}: {error}{remedy}"
         ) from error
-    return own, predict(own, _safe_indexing(X, predicted), n_outputs)
+    return own, answers.of(own, _safe_indexing(X, predicted))
 
 
-def predict(model: Any, X: Any, n_outputs: int) -> np.ndarray:
-    """What a fitted regressor predicts, (q, n_outputs) in float64."""
+def _ask(model: Any, method: str, X: Any) -> Any:
+    """What a fitted model predicts for rows: arrays in float64, that can be written."""
     try:
-        found = np.array(model.predict(X), dtype=np.float64)  # that can be written
+        found = getattr(model, method)(X)
+        if isinstance(found, list):
+            return [np.array(each, dtype=np.float64) for each in found]
+        return np.array(found, dtype=np.float64)
     except Exception as error:
         raise ValueError(f"trend cannot predict these rows, {called(model)}: {error}") from error
-    shape = _num_samples(X), n_outputs
-    if found.shape != shape and (n_outputs > 1 or found.shape != shape[:1]):
+
+
+def _checked(found: Any, shape: tuple[int, int], model: Any) -> np.ndarray:
+    """A prediction in this shape; that of one column may have one axis."""
+    found = np.asarray(found)
+    if found.shape != shape and (shape[1] > 1 or found.shape != shape[:1]):
         raise ValueError(
             f"trend must predict an array of shape {shape}, {called(model)} with {found.shape}"
         )

@@ -15,7 +15,7 @@ import torch
 from hypothesis import strategies as st
 from pandas.api.types import is_string_dtype
 from sklearn.base import BaseEstimator, clone
-from sklearn.dummy import DummyRegressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -74,8 +74,6 @@ BEYOND_CONSTRAINTS = {
     "n_jobs": st.sampled_from([None, 1]),  # other processes take seconds to start
     "weighting": st.sampled_from(sorted(WEIGHTINGS)) | WEIGHTING_OBJECTS,
 }
-#: Objects of parameters that take those of some methods; test_validation_set.py has splitters.
-OBJECTS = {"trend": DummyRegressor}
 OF_THE_DATA = {
     *("bounds", "categorical_features", "class_weight", "feature_extractor", "text_features")
 }
@@ -101,6 +99,7 @@ def parameters(kind: type) -> st.SearchStrategy[dict]:
         for name, constraints in kind._parameter_constraints.items()
         if name not in OF_THE_DATA
     }
+    each["trend"] |= st.builds(DummyClassifier if kind in CLASSIFIERS else DummyRegressor)
     always = {name: each.pop(name) for name in ALWAYS if name in each}
     return st.fixed_dictionaries(always, optional=each)
 
@@ -113,7 +112,8 @@ def values_of(name: str, constraints: list) -> st.SearchStrategy:
     if name in BEYOND_CONSTRAINTS:
         values = BEYOND_CONSTRAINTS[name]
         return values | st.none() if None in constraints else values
-    drawn = [c for c in constraints if not isinstance(c, HasMethods) or name in OBJECTS]
+    # Of objects with some methods, test_validation_set.py has splitters.
+    drawn = [c for c in constraints if not isinstance(c, HasMethods)]
     return st.one_of([values_by(constraint, name) for constraint in drawn])
 
 
@@ -122,8 +122,6 @@ def values_by(constraint: Any, name: str) -> st.SearchStrategy:
     match constraint:
         case None:
             return st.none()
-        case HasMethods():
-            return st.builds(OBJECTS[name])
         case StrOptions():
             return st.sampled_from(sorted(constraint.options))
         case Interval(type=type_) if type_ is Integral:

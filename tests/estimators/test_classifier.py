@@ -456,7 +456,9 @@ def test_probabilities(make, iris):
 
 
 @pytest.mark.parametrize(
-    "model", [nona(adjust=False), softstep_knn(smoothing=False)], ids=["nona", "softstep"]
+    "model",
+    [nona(adjust=False), softstep_knn(smoothing=False, trend=None)],
+    ids=["nona", "softstep"],
 )
 def test_the_papers_form_is_weights_at_one_hot(model, iris):
     X, X_test, y, _ = iris

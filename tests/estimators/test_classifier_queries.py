@@ -91,7 +91,7 @@ MODELS = {
     "plain": nona(n_estimators=2, adjust=False),
     "step": nona(n_estimators=2, softstep="s1"),
     "knn": knn(),
-    "plain knn": knn(smoothing=False, n_neighbors=8),
+    "plain knn": knn(smoothing=False, n_neighbors=8, trend=None),
     "outputs": nona(n_estimators=2),
     "knn outputs": knn(),
 }

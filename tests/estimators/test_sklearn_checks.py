@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import (
     check_get_feature_names_out_error,
     check_param_validation,
@@ -79,15 +80,20 @@ SETTINGS_OF_SOFTSTEP = [
     {"max_time": 60, "learning_rate_init": 0.1},
     {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
 ]
-TRENDS = [{"trend": "kernel"}, {"trend": make_pipeline(TableEncoder(), Ridge())}]
-OF_CLASSIFIERS = [{"class_weight": "balanced"}, {"loss": ASSoftmax(margin=0.2)}]
+TRENDS = [{"trend": "kernel"}, {"trend": "additive"}]
+OF_REGRESSORS = [{"trend": make_pipeline(TableEncoder(), Ridge())}]
+OF_CLASSIFIERS = [
+    {"class_weight": "balanced"},
+    {"loss": ASSoftmax(margin=0.2)},
+    {"trend": make_pipeline(TableEncoder(), DecisionTreeClassifier(min_samples_leaf=5))},
+]
 OTHERS = [
-    *(NONARegressor(**QUICK | each) for each in SETTINGS_OF_NONA + TRENDS),
-    *(NONAClassifier(**QUICK | each) for each in SETTINGS_OF_NONA + OF_CLASSIFIERS + TRENDS[:1]),
+    *(NONARegressor(**QUICK | each) for each in SETTINGS_OF_NONA + TRENDS + OF_REGRESSORS),
+    *(NONAClassifier(**QUICK | each) for each in SETTINGS_OF_NONA + TRENDS + OF_CLASSIFIERS),
     *(SoftStepKNeighborsRegressor(max_iter=2, **each) for each in SETTINGS_OF_SOFTSTEP),
     *(
         SoftStepKNeighborsClassifier(max_iter=2, **each)
-        for each in [*SETTINGS_OF_SOFTSTEP, {"class_weight": "balanced"}, {"smoothing": False}]
+        for each in SETTINGS_OF_SOFTSTEP + TRENDS + OF_CLASSIFIERS + [{"smoothing": False}]
     ),
 ]
 # The checks of few rows, columns or classes, of weights, and of what a row's result depends on.

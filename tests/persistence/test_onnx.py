@@ -126,6 +126,7 @@ EACH = {
         np.stack([Y > 100, Y // 100], axis=1).astype(int),
     ),
     "soft classes": (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
+    "additive": (SoftStepKNeighborsClassifier(trend="additive", **SOFT), Y > 100),
 }
 ON_RANKS = {"step": "s1", "on": "rank"}
 ENDING = {

@@ -114,6 +114,7 @@ def assert_same_rows(ours, expected):
         (NONARegressor(trend="kernel", n_neighbors=None, **ONE), Y),
         (NONAClassifier(trend="kernel", **ONE), KIND),
         (SoftStepKNeighborsRegressor(trend="kernel", **QUICK), Y),
+        (SoftStepKNeighborsClassifier(trend="additive", **QUICK), KIND),
     ],
     ids=lambda thing: str(thing)[:60].replace("\n", "") if hasattr(thing, "fit") else "",
 )
@@ -320,8 +321,9 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
         (NONARegressor(trend="kernel", **ONE), Y),
         (NONAClassifier(trend="kernel", **ONE), KIND),
         (SoftStepKNeighborsRegressor(trend="additive", **QUICK), Y),
+        (SoftStepKNeighborsClassifier(trend="kernel", **QUICK), KIND),
     ],
-    ids=["kernel", "classes", "additive"],
+    ids=["kernel", "classes", "additive", "soft classes"],
 )
 @pytest.mark.parametrize("removed", [[3, 99], [120]], ids=["fitted", "added"])
 def test_edits_change_the_trend_as_that_of_the_whole_bank(estimator, y, removed, tmp_path):

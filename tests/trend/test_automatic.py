@@ -12,13 +12,14 @@ from torch import nn
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
+    SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     load,
     save,
 )
 from nona_sklearn._estimators import architectures
 from nona_sklearn._estimators.dense import DenseHeadRegressor
-from nona_sklearn._estimators.upgrades import upgrade_nona
+from nona_sklearn._estimators.upgrades import upgrade_nona, upgrade_softstep
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
@@ -79,12 +80,14 @@ def test_a_wide_sparse_matrix_has_none_and_a_narrow_one_is_a_table():
 
 
 def test_times_have_none():
-    """SoftStep k-NN has the additive trend, as where it may not have a kernel otherwise."""
+    """SoftStep k-NN of numbers has the additive trend, as where it has no kernel otherwise."""
     assert quick().fit(X, Y, times=np.arange(40)).trend_ is None
     assert quick(trend="kernel").fit(X, Y, times=np.arange(40)).trend_ == "kernel"
     knn = SoftStepKNeighborsRegressor(max_iter=2, random_state=0)
     assert knn.fit(X, Y, times=np.arange(40)).trend_ == "additive"
     assert knn.fit(X, Y).trend_ == "kernel"
+    of_classes = SoftStepKNeighborsClassifier(max_iter=2, random_state=0)
+    assert of_classes.fit(X, Y > 0, times=np.arange(40)).trend_ is None
 
 
 @pytest.mark.parametrize("layers", [(4,), None])
@@ -132,6 +135,9 @@ def test_copies_and_files_keep_the_choice(tmp_path):
 def test_files_of_earlier_versions_have_none():
     assert upgrade_nona({})["trend"] is None
     assert upgrade_nona({"trend": "kernel"})["trend"] == "kernel"
+    assert upgrade_softstep({"smoothing": True})["trend"] is None
+    assert upgrade_softstep({"adjust": True})["trend"] == "additive"
+    assert upgrade_softstep({"trend": "kernel"})["trend"] == "kernel"
 
 
 def test_the_share_counts_rows_by_their_weights():

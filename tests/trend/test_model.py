@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
-from nona_sklearn._trend.model_trend import ModelTrend, check_model
+from nona_sklearn._trend.model_trend import ModelTrend, Numbers, check_model
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(47, 3))
@@ -31,7 +31,8 @@ GROUPS = RNG.integers(0, 7, size=47)
 
 def fit(model=None, table=X, y=Y[:, :1], weights=None, groups=None, times=None, seed=0, **options):
     model = Ridge() if model is None else model
-    return ModelTrend.fit(model, IDS[: len(y)], table, y, weights, groups, times, seed, **options)
+    given = IDS[: len(y)], table, y, weights, groups, times, seed
+    return ModelTrend.fit(model, Numbers(y.shape[1]), *given, **options)
 
 
 def test_values_are_those_of_other_folds():

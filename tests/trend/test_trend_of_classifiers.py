@@ -2,18 +2,24 @@
 
 import copy
 import pickle
-import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from torch import nn
 
-from nona_sklearn import NeighborsDisplay, NeighborsReport, NONAClassifier, load, save
+from nona_sklearn import (
+    NeighborsDisplay,
+    NeighborsReport,
+    NONAClassifier,
+    SoftStepKNeighborsClassifier,
+    load,
+    save,
+)
 from nona_sklearn._inference import trend_share
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.trend_share import SHARE, with_numbers
@@ -309,14 +315,6 @@ def test_it_needs_columns_of_a_table():
         clf.fit(X.astype(np.float32), Y)
 
 
-@pytest.mark.parametrize("wrong", ["linear", Ridge()])
-def test_it_is_a_parameter(wrong):
-    """And no model: a regressor has no probabilities."""
-    message = rf"'trend' parameter of NONAClassifier must be a str .*{re.escape(repr(wrong))}"
-    with pytest.raises(ValueError, match=message):
-        nona(trend=wrong).fit(X, Y)
-
-
 def test_other_losses_have_the_same_trend(fitted):
     """It is no part of training; the share is that of the least log loss."""
     model = nona(loss="as_softmax").fit(X, Y)
@@ -344,3 +342,61 @@ def test_rows_without_information_have_the_frequencies_of_classes():
     bank = nona(n_estimators=1).fit(rows, labels).bank_
     probabilities = np.exp(bank.trend.of_rows(np.arange(200), bank.inputs))[:, 1]
     assert abs(probabilities - labels.mean()).mean() < 0.15
+
+
+# -- additive trends, and SoftStep k-NN ----------------------------------------------------
+
+
+def soft(**params):
+    return SoftStepKNeighborsClassifier(**({"max_iter": 5, "random_state": 0} | params))
+
+
+@pytest.mark.parametrize("kind", [nona, soft])
+def test_an_additive_trend_is_calibrated_as_a_kernel_is(kind, tmp_path):
+    """Its left-out values, one function of each feature, to probabilities of each output."""
+    model = kind(trend="additive").fit(X, TWO)
+    trend = model.bank_.trend
+    left_out = trend.trend.of_rows(np.arange(150))
+    regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
+    expected = regression.fit(left_out[:, :2], TWO[:, 0]).predict_proba(left_out[:, :2])
+    of_rows = np.exp(trend.of_rows(np.arange(150), None))
+    np.testing.assert_allclose(of_rows[:, :2], expected, atol=1e-3)
+    rows = np.repeat(NEW, 2, axis=0)
+    rows[::2, 0], rows[1::2, 0] = -1.0, 1.0
+    steps = np.diff(trend.trend(encoded(model, rows)).numpy().reshape(20, 2, 4), axis=1)
+    np.testing.assert_allclose(steps, np.broadcast_to(steps[:1], steps.shape), atol=1e-9)
+    model.remove_neighbors(ids=[3])
+    model.add_neighbors(NEW, TWO[:20])
+    save(model, tmp_path / "model.nona")
+    again = load(tmp_path / "model.nona")
+    assert again.trend_ == "additive"
+    for one, other in zip(again.predict_proba(NEW), model.predict_proba(NEW), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_softstep_pools_its_votes_with_a_kernel():
+    """By default; the neighbourhood is learned as without it."""
+    model, alone = soft().fit(X, Y), soft(trend=None).fit(X, Y)
+    assert (model.trend_, alone.trend_) == ("kernel", None)
+    share, of_rows = offset_of(model).share, alone.predict_proba(NEW)
+    of_trend = model.bank_.trend(encoded(model, NEW)).exp().numpy()
+    expected = of_rows ** (1 - share) * of_trend**share
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(NEW), expected, atol=1e-9)
+    np.testing.assert_array_equal(model.feature_weights_, alone.feature_weights_)
+
+
+@pytest.mark.parametrize("params", [{"smoothing": False}, {"early_stopping": False}], ids=str)
+def test_softstep_has_it_in_all_its_forms(params):
+    model = soft(**params).fit(X, Y, groups=np.arange(150) // 5)
+    table = model.explain(NEW)
+    sums = [contributions(each).sum(axis=0) for _, each in table.groupby("query")]
+    np.testing.assert_allclose(sums, model.predict_proba(NEW), atol=1e-5)
+    assert (offset_of(model).share == SHARE.share) == ("early_stopping" in params)
+
+
+@pytest.mark.parametrize("trend", ["kernel", "additive", LogisticRegression()], ids=str)
+def test_softstep_needs_ten_rows(trend):
+    few, enough = (soft(trend=trend).fit(X[:n], Y[:n] == "high") for n in (9, 10))
+    assert few.trend_ is None is few.bank_.trend
+    assert enough.trend_ is not None is not enough.bank_.trend

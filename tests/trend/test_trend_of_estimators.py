@@ -15,7 +15,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nona_sklearn import NONARegressor, load, save
-from nona_sklearn._inference.trend_share import SHARE, _by_squared_error
+from nona_sklearn._inference.trend_share import SHARE, _by_squared_error, with_numbers
 from nona_sklearn._utils.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
@@ -59,6 +59,21 @@ def test_a_prediction_is_the_networks_and_the_trend_with_residuals_of_neighbours
     of_trend = of_trend + 0.2 * fitted.neighbor_weights(NEW) @ residuals
     expected = (1 - offset.share) * alone.predict(NEW) + offset.share * of_trend
     np.testing.assert_allclose(fitted.predict(NEW), expected, rtol=1e-6)
+
+
+def test_a_trend_of_nona_may_be_additive(tmp_path):
+    model = nona(trend="additive").fit(X, Y)
+    offset, values = offset_of(model), offset_of(model).values.numpy()[:, 0]
+    weighted = model.neighbor_weights(NEW) @ (Y - values)
+    expected = model.bank_.trend(encoded(model, NEW)).numpy()[:, 0] + 0.2 * weighted
+    save(model, tmp_path / "model.nona")
+    whole = load(tmp_path / "model.nona")
+    whole.bank_ = with_numbers(whole.bank_, share=1.0)
+    np.testing.assert_allclose(whole.predict(NEW), expected, rtol=1e-6)
+    whole.bank_ = with_numbers(whole.bank_, share=0.0)
+    mixed = (1 - offset.share) * whole.predict(NEW) + offset.share * expected
+    np.testing.assert_allclose(model.predict(NEW), mixed, rtol=1e-6)
+    assert model.trend_ == "additive"
 
 
 def test_the_values_of_the_trend_at_rows_are_of_other_rows(fitted):
