@@ -1,4 +1,4 @@
-"""Importances measured in fit, beside those of permutations of other rows.
+"""Importances of an estimator, beside those of permutations of other rows.
 
 Spearman's rank correlation with :func:`sklearn.inspection.permutation_importance` of the mean
 squared error, on the nine tables with numbers, first split. The last column is that of two halves

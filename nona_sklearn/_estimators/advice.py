@@ -8,7 +8,6 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
@@ -117,9 +116,12 @@ def _columns_of(estimator: Any, X: Any) -> Iterator[Column]:
 
 def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
     """Messages about columns that are lags of the targets, (n,) or (n, n_outputs)."""
-    for y in values.reshape(len(values), -1).T.cpu().numpy():
+    for output in values.reshape(len(values), -1).T.cpu():
+        if _is_sorted(output):
+            continue
+        y, in_order = output.numpy(), output.sort().values.numpy()
         for column in columns:
-            if (lag := _lag_of(column, y)) is not None:
+            if (lag := _lag_of(column, y, in_order)) is not None:
                 rows = "row" if lag == 1 else f"{lag} rows"
                 yield (
                     f"The target of the {rows} before is in {column.label}, so that X is a time "
@@ -193,23 +195,35 @@ def _of_columns(columns: list[Column]) -> Iterator[Candidate]:
             )
 
 
-def _lag_of(column: Column, y: np.ndarray) -> int | None:
+def _lag_of(column: Column, y: np.ndarray, in_order: np.ndarray) -> int | None:
     """By how many rows a column lags behind the targets, (n,); None, if it is no lag of them."""
-    if column.kind != "number" or _is_sorted(torch.from_numpy(y)):
+    if column.kind != "number":
         return None
     rows = np.unique(np.linspace(0, len(y) - 1, N_LAG_ROWS).astype(int))
     rows = rows[np.isfinite(column.values[rows])]
-    if len(np.unique(column.values[rows])) < LEAST_LAG_VALUES:
+    values = column.values[rows]
+    if len(np.unique(values)) < LEAST_LAG_VALUES or not _are_among(values, in_order):
         return None
     lags = np.arange(1, min(LARGEST_LAG, len(y) // 2) + 1)
     before = rows[:, None] - lags
     rounding = np.minimum(ROUNDED * abs(y[before]), ROUNDED_SPREAD * np.ptp(y))
-    same = (abs(column.values[rows, None] - y[before]) <= rounding) & (before >= 0)
+    same = (abs(values[:, None] - y[before]) <= rounding) & (before >= 0)
     counts = (before >= 0).sum(axis=0)
     shares = np.where(counts >= LEAST_LAG_ROWS, same.sum(axis=0) / np.maximum(counts, 1), 0)
     if not len(lags) or shares.max() < LEAST_LAGGED or np.median(shares) > LEAST_LAGGED / 2:
         return None
     return int(lags[shares.argmax()])
+
+
+def _are_among(values: np.ndarray, in_order: np.ndarray) -> bool:
+    """Whether so many values, (m,), are targets, ascending, that the column can be a lag of them.
+
+    Few columns are looked at further.
+    """
+    after = np.searchsorted(in_order, values).clip(max=len(in_order) - 1)
+    nearest = abs(values - in_order[[after, np.maximum(after - 1, 0)]]).min(axis=0)
+    n_equal = np.count_nonzero(nearest <= 2 * ROUNDED * abs(values))
+    return bool(n_equal >= LEAST_LAGGED * LEAST_LAG_ROWS)
 
 
 def _identifiers(column: Column) -> np.ndarray | None:

@@ -9,53 +9,103 @@ import torch
 from torch import Tensor
 
 from .._data.table_encoder import TableEncoder
-from .._data.tables import exchange_column
+from .._data.tables import gather_cells
 from .._data.training_data import TrainingData
 from .._inference.evaluation import Evaluation
+from .._utils.chunks import spans
+from .._utils.random import plain_torch
 from .fitting import embed
+from .queries import fitted_snapshot
 
+NAME = "feature_importances_"
 #: Predictions in all, and least rows for a column: of more rows, the order hardly changes.
 N_PREDICTIONS, LEAST_ROWS = 1024, 64
 MOST_PREDICTIONS = 2**14
+MOST_ENTRIES = 2**22  # of permuted rows at a time
 
 
-def measure_importances(estimator: Any, data: TrainingData) -> None:
-    """Set ``feature_importances_`` of an estimator that was just fitted to a table."""
-    vars(estimator).pop("feature_importances_", None)  # of an earlier fit
-    if not isinstance(getattr(estimator, "features_", None), TableEncoder):
-        return
-    changes = _changes(estimator, data)
-    estimator.feature_importances_ = changes / (changes.sum() or 1.0)
+class FeatureImportances:
+    """The attribute `feature_importances_`, measured when it is read for the first time.
+
+    It needs the encoded rows, which a bank keeps for a kernel as trend. For other banks, fit
+    measures it, and what it has set on the estimator is returned instead of this.
+    """
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self
+        fitted = fitted_snapshot(estimator)
+        bank, of_bank = fitted.bank_, vars(fitted.bank_)
+        if not _has_table(fitted):
+            raise AttributeError(
+                f"{NAME} are of the columns of a table: a wide sparse X and the rows of a "
+                "feature_extractor have none"
+            )
+        if bank.inputs is None:
+            raise AttributeError(
+                f"{NAME} are measured with a trend, and this estimator has lost it by "
+                "set_neighbor_targets, or is of a version that measured none"
+            )
+        if NAME not in of_bank:  # an edit has made another bank
+            with plain_torch():
+                of_bank[NAME] = measured(fitted, bank.inputs)
+        return of_bank[NAME]
 
 
-def _changes(estimator: Any, data: TrainingData) -> np.ndarray:
-    """Mean squared change of predictions when a column is permuted, (n_features,)."""
-    X: Any = data.sample.X
+def measure_in_fit(estimator: Any, data: TrainingData) -> None:
+    """Set `feature_importances_` of an estimator whose bank keeps no encoded rows."""
+    vars(estimator).pop(NAME, None)  # of an earlier fit
+    if estimator.bank_.inputs is None and _has_table(estimator):
+        vars(estimator)[NAME] = measured(estimator, data.sample.X, data.table)
+
+
+def _has_table(estimator: Any) -> bool:
+    return isinstance(getattr(estimator, "features_", None), TableEncoder)
+
+
+def measured(estimator: Any, X: Any, table: Any = None) -> np.ndarray:
+    """Mean squared changes of predictions when a column is permuted, as shares, (n_features,).
+
+    Parameters
+    ----------
+    estimator : NONARegressor or NONAClassifier
+        Fitted to a table.
+    X : Tensor of shape (n, n_encoded)
+        The encoded rows of its bank.
+    table : array, sparse matrix or DataFrame, optional
+        The same rows as they were given, for a trend that takes them.
+    """
     bank, head = estimator.bank_, estimator.network_.head
     own, places = bank.evaluate(head).without_isolated(np.arange(len(bank)))
     n_columns, random = estimator.n_features_in_, np.random.RandomState(0)
+    changes = np.zeros(n_columns)
     if not len(own):  # no row is earlier than another
-        return np.zeros(n_columns)
+        return changes
     n_rows = max(N_PREDICTIONS // n_columns, min(LEAST_ROWS, MOST_PREDICTIONS // n_columns), 1)
     rows = random.permutation(len(places))[:n_rows]
-    chosen, exclusion = places[rows], own[rows].exclusion
-    encoded = X[torch.as_tensor(chosen)]
-    source = torch.as_tensor(estimator.features_.source_)
+    chosen = places[rows]
+    encoded, source = X[torch.as_tensor(chosen)], torch.as_tensor(estimator.features_.source_)
     unit = estimator.targets_.unit.to(bank.embeddings.device)
     unit = torch.where(unit > 0, unit, torch.inf)  # a constant output does not change
 
-    def predict(column: int, order: np.ndarray) -> Tensor:
-        """Predictions with a column in another order."""
-        permuted, those = encoded.clone(), source == column
-        permuted[:, those] = encoded[order][:, those]
+    def predict(columns: np.ndarray, orders: np.ndarray) -> Tensor:
+        """Predictions with each of some columns in its order, (n, n_rows) or (n, n_rows, c)."""
+        n = len(columns)
+        moves = torch.as_tensor(columns)[:, None, None] == source
+        permuted = torch.where(moves, encoded[torch.as_tensor(orders)], encoded).flatten(0, 1)
         inputs: Any = permuted
         if bank.trend is not None and bank.trend.takes_table:
-            inputs = exchange_column(data.table, chosen, column, chosen[order])
-        z, offset = embed(estimator.network_, permuted), bank.trend_at(chosen, inputs)
-        return Evaluation(head, bank.neighbors, z, exclusion, offset=offset).mean() / unit
+            cells = np.tile(chosen[:, None], (n, 1, n_columns))
+            cells[np.arange(n), :, columns] = chosen[orders]
+            inputs = gather_cells(table, cells.reshape(-1, n_columns))
+        z, offset = embed(estimator.network_, permuted), bank.trend_at(np.tile(chosen, n), inputs)
+        exclusion = own.exclusion[np.tile(rows, n)]
+        found = Evaluation(head, bank.neighbors, z, exclusion, offset=offset).mean() / unit
+        return found.unflatten(0, orders.shape)
 
-    before, changes = predict(0, np.arange(len(rows))), np.zeros(n_columns)
-    for column in range(n_columns):
-        after = predict(column, random.permutation(len(rows)))
-        changes[column] = float((after - before).square().mean())
-    return changes
+    before = predict(np.zeros(1, int), np.arange(len(rows))[None])
+    orders = np.array([random.permutation(len(rows)) for _ in range(n_columns)])
+    for columns in spans(n_columns, max(1, MOST_ENTRIES // encoded.numel())):
+        after = predict(np.arange(n_columns)[columns], orders[columns])
+        changes[columns] = (after - before).square().flatten(1).mean(dim=1).cpu().numpy()
+    return changes / (changes.sum() or 1.0)

@@ -10,7 +10,7 @@ from .._utils.storable import storable_estimator
 from ..weighting import Weighting
 from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
-from .importances import measure_importances
+from .importances import FeatureImportances, measure_in_fit
 from .parameters import (
     CLASSIFIER_CONSTRAINTS,
     NONA_CONSTRAINTS,
@@ -287,8 +287,9 @@ class NONARegressor(NeighborRegressor):
     feature_importances_ : ndarray of shape (`n_features_in_`,)
         Permutation importance of each column, as shares of the sum: the mean squared change of
         the predictions of some training rows, each predicted without itself, when the column is
-        permuted. Computed in fit, for tables only: not with a `feature_extractor` or a wide
-        sparse matrix. See :func:`sklearn.inspection.permutation_importance` for other rows.
+        permuted. Measured when it is first read, and anew after an edit of the bank; if `trend`
+        is no kernel, in fit. For tables only: not with a `feature_extractor` or a wide sparse
+        matrix. See :func:`sklearn.inspection.permutation_importance` for other rows.
 
     validation_indices_ : list of ndarray or None
         Numbers of the rows that each network set aside for validation; None without
@@ -404,7 +405,8 @@ class NONARegressor(NeighborRegressor):
 
     _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
-    _measure = measure_importances
+    _measure = measure_in_fit
+    feature_importances_ = FeatureImportances()
 
     def _architecture(self):
         return NONAArchitecture(self)
@@ -491,7 +493,8 @@ class NONAClassifier(NeighborClassifier):
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
         Permutation importance of each column: the mean squared change of the probabilities when
-        it is permuted, as shares of the sum.
+        it is permuted, as shares of the sum. Measured when it is first read, and anew after an
+        edit of the bank; if `trend` is no kernel, in fit.
 
     history_ : list of dict
         skorch's history, a dict for each epoch of each network, one network after another:
@@ -568,7 +571,8 @@ class NONAClassifier(NeighborClassifier):
 
     _parameter_constraints = NONA_CONSTRAINTS | CLASSIFIER_CONSTRAINTS
 
-    _measure = measure_importances
+    _measure = measure_in_fit
+    feature_importances_ = FeatureImportances()
 
     def _architecture(self):
         return NONAArchitecture(self)

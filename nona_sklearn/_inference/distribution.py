@@ -251,7 +251,9 @@ class Smoothed:
 
     def reached(self, weights: Tensor) -> Tensor:
         """Probabilities not to exceed the noise's points, (q, N_POINTS)."""
-        return self.mass(weights) @ self.at_points
+        before, _ = self._positions
+        some = slice(int(before.min()), int(before.max()) + 2)  # others have no mass
+        return self.mass(weights)[:, some] @ self.at_points[some]
 
     def mass(self, weights: Tensor) -> Tensor:
         """Weights of the points, (q, N_POINTS): each value's is split between two points."""

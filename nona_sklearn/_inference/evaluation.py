@@ -125,7 +125,29 @@ class Evaluation:
 
     def mean(self) -> Tensor:
         """Predictions, (q,) or (q, c), in float64; of isolated queries as if nothing is known."""
-        means = self._average(NetworkRows.mean)
+        return self._with_unknown(self._average(NetworkRows.mean))
+
+    def weigh(self) -> Callable[[], Tensor]:
+        """Weigh the rows once; what is returned is :meth:`mean` by these weights.
+
+        It may be called after each change of the head that changes no weight.
+        """
+
+        def keep(_: slice, networks: list[NetworkRows]) -> list[NetworkRows]:
+            _mean_of(networks, NetworkRows.mean)  # what takes time is kept with them
+            return networks
+
+        blocks = self._map_blocks(keep)
+
+        @torch.inference_mode()
+        def mean() -> Tensor:
+            means = [_mean_of(networks, NetworkRows.mean) for networks in blocks]
+            return self._with_unknown(self._join(means))
+
+        return mean
+
+    def _with_unknown(self, means: Tensor) -> Tensor:
+        """Means of queries, those of isolated ones as if nothing is known."""
         if (isolated := self.isolated) is not None:
             means[isolated] = self.one_head.unknown(means)
         return means
@@ -163,12 +185,11 @@ class Evaluation:
 
     def _average(self, function: Callable[[NetworkRows], Tensor]) -> Tensor:
         """The mean of a function of each network's rows, in the shape of the values."""
+        return self._join(self._map_blocks(lambda _, networks: _mean_of(networks, function)))
 
-        def average(_, networks):
-            return torch.stack(list(map(function, networks))).mean(dim=0)
-
+    def _join(self, blocks: list[Tensor]) -> Tensor:
+        """Join means of blocks, (q, c), in the shape of the values."""
         shape = len(self), *self.neighbors.values.shape[1:]
-        blocks = self._map_blocks(average)
         return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
 
     @property
@@ -509,6 +530,11 @@ class Evaluation:
 def _resolves_similarity(head: NONAHead) -> bool:
     """Whether weights depend on how finely similarities are rounded: on what is equally near."""
     return head.step is not None and head.step.on == "similarity"
+
+
+def _mean_of(networks: list[NetworkRows], function: Callable[[NetworkRows], Tensor]) -> Tensor:
+    """The mean over the networks of a function of each one's rows, (q, c)."""
+    return torch.stack(list(map(function, networks))).mean(dim=0)
 
 
 def rows_of(head: NONAHead) -> type[NetworkRows]:

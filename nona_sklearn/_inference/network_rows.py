@@ -157,7 +157,13 @@ class NetworkRows:
 
     def mean(self) -> Tensor:
         """Adjusted weighted means of the values, (q, c)."""
-        return self._mean_by(self.weights)
+        if self.adjusts and self.head.bounds is not None:
+            return self._mean_by(self.weights)
+        return self._prediction(self._mean_summands)
+
+    @cached_property
+    def _mean_summands(self) -> Tensor:
+        return _average(self.weights, self._summands(self.rows))
 
     def _mean_by(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
         """Predictions of some queries by other weights of their candidates."""

@@ -31,6 +31,7 @@ from .neighbors import Exclusion
 
 WINDOW = 10  # places to each side, within which rows of an order are related
 N_ROWS, LEAST_ROWS = 800, 60  # of validation, of all networks
+LEVEL_ROWS = 400  # of these, for unknown levels: twice as many vary as much from fit to fit
 EXACT = 1e-6  # of the variance of the targets: smaller errors are equal
 PAIRS = 2**24  # of rows and neighbours that are compared at most
 COVERAGE = 0.8  # by which the error of unknown levels is measured, which has no outliers then
@@ -142,7 +143,7 @@ def shares_of_unknown(
         Takes the number of a category and those of rows, embeds these as if their levels were
         unknown.
     """
-    judged = judged_rows(bank, splits, min(N_ROWS, n_rows_for(len(bank), PAIRS)))
+    judged = judged_rows(bank, splits, min(LEVEL_ROWS, n_rows_for(len(bank), PAIRS)))
     rows = np.unique(np.concatenate(judged))
     evaluation = evaluate_rows(head, bank, rows)
     shares = bank.neighbors.columns.new_zeros(levels.shape[1], bank.neighbors.columns.shape[1])

@@ -58,20 +58,20 @@ def refine(
     if head.shrinks:
         head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
 
-    def whole_loss() -> Tensor:
-        return loss(evaluation.mean() / unit, *truth)
+    def whole_loss(means: Tensor) -> Tensor:
+        return loss(means / unit, *truth)
 
     if candidates:
         parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
 
-        def losses_of_parts() -> Tensor:
-            means = evaluation.mean() / unit
+        def losses_of_parts(means: Tensor) -> Tensor:
+            means = means / unit
             return torch.stack(
                 [loss(means[rows], *(t[rows] for t in truth)) for rows in parts if len(rows)]
             )
 
-        fit_n_neighbors(head, candidates, whole_loss, losses_of_parts)
-    head.refine(whole_loss)
+        fit_n_neighbors(head, candidates, evaluation.weigh, whole_loss, losses_of_parts)
+    head.refine(lambda: whole_loss(evaluation.mean()))
 
 
 def loss_relative_to_mean(
@@ -97,24 +97,27 @@ def root_mean_squares(errors: Tensor, weights: Tensor | None = None) -> Tensor:
 def fit_n_neighbors(
     head: NONAHead,
     candidates: list[int],
-    loss: Callable[[], Tensor],
-    losses_of_parts: Callable[[], Tensor],
+    weigh: Callable[[], Callable[[], Tensor]],
+    loss: Callable[[Tensor], Tensor],
+    losses_of_parts: Callable[[Tensor], Tensor],
 ) -> None:
     """Set the smallest number of neighbours whose loss is within chance of the best.
 
-    `loss` returns the head's loss, `losses_of_parts` those of parts of the rows, (p,). Within
-    chance is a mean excess of at most one standard error, or of a small share of the best loss,
-    if that is more. Each number is tried with the shrinkage or smoothing that suits it.
+    `weigh` is :meth:`Evaluation.weigh`; of predictions, `loss` returns the loss, and
+    `losses_of_parts` those of parts of the rows, (p,). Within chance is a mean excess of at most
+    one standard error, or of a small share of the best loss, if that is more. Each number is tried
+    with the shrinkage or smoothing that suits it.
     """
     of_noise, found = list(head.noise_refinements()), []
 
-    def refine_noise() -> None:
+    def refine_noise() -> Tensor:
+        mean = weigh()  # noise changes no weights
         for set_to, values in of_noise:
-            refine_one(set_to, values, loss)
+            refine_one(set_to, values, lambda: loss(mean()))
+        return mean()
 
     for head.n_neighbors in candidates:
-        refine_noise()
-        found.append(losses_of_parts())
+        found.append(losses_of_parts(refine_noise()))
     each = torch.stack(found)  # (len(candidates), p)
     excess = each - each[each.mean(dim=1).argmin()]
     chance = excess.std(dim=1, correction=0) / math.sqrt(each.shape[1])

@@ -1,14 +1,21 @@
 """How much predictions depend on each column."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import SelectFromModel
 from sklearn.inspection import permutation_importance
 
+import nona_sklearn
 from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn._estimators import importances as module
 
 N = 300
 QUICK = {"n_estimators": 1, "max_iter": 30, "random_state": 0}
@@ -121,3 +128,128 @@ def test_outputs_of_different_units_count_the_same(table):
     )
     assert found["little"] > 0.2
     assert found["much"] > 0.2
+
+
+def read(model):
+    """What has been measured: where it is first read, and in fit."""
+    return [vars(each).get(module.NAME) for each in (model.bank_, model)]
+
+
+@pytest.fixture(scope="module")
+def models(table):
+    """Of a kernel, whose bank keeps encoded rows, and of networks alone."""
+    X, y = table
+    quick = QUICK | {"max_iter": 2}
+    return {t: NONARegressor(trend=t, **quick).fit(X, y) for t in ("kernel", None)}
+
+
+def copy_of(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+def test_they_are_measured_where_they_are_first_read(models):
+    model = copy_of(models["kernel"])
+    assert read(model) == [None, None]
+    found = model.feature_importances_
+    assert found.shape == (5,)
+    assert found.sum() == pytest.approx(1)
+    assert model.feature_importances_ is found
+    assert read(copy_of(model)) == [None, None]
+    np.testing.assert_array_equal(copy_of(model).feature_importances_, found)
+
+
+def test_without_rows_in_the_bank_they_are_measured_in_fit(models):
+    model = models[None]
+    assert model.bank_.inputs is None
+    found = read(model)[1]
+    assert found.sum() == pytest.approx(1)
+    assert model.feature_importances_ is found
+    np.testing.assert_array_equal(copy_of(model).feature_importances_, found)
+
+
+def test_they_are_the_changes_of_one_column_after_another(models, monkeypatch):
+    """All columns are predicted in as few blocks as memory allows."""
+    whole = models["kernel"].feature_importances_
+    monkeypatch.setattr(module, "MOST_ENTRIES", 1)
+    np.testing.assert_allclose(copy_of(models["kernel"]).feature_importances_, whole, rtol=1e-9)
+
+
+def test_they_are_squared_changes_of_predictions():
+    """Of all rows, each permuted in a table whose prediction is that of the other rows alone."""
+    random = np.random.RandomState(0)
+    X = random.randn(30, 2)
+    y = X @ [3.0, 1.0]
+    model = NONARegressor(**QUICK | {"max_iter": 2, "trend": None}).fit(X, y)
+    draws = np.random.RandomState(0)
+    chosen = draws.permutation(30)
+    changes = np.zeros(2)
+    for column in range(2):
+        moved = X[chosen].copy()
+        moved[:, column] = moved[draws.permutation(30), column]
+        for row, i in zip(moved, chosen, strict=True):
+            others = copy_of(model).remove_neighbors(ids=[i])
+            changes[column] += np.square(np.diff(others.predict([row, X[i]]))[0])
+    np.testing.assert_allclose(model.feature_importances_, changes / changes.sum(), rtol=1e-3)
+
+
+def test_an_edit_makes_others(models, table):
+    """They are of the present bank, read before the edit or not."""
+    (X, y), model, late = table, copy_of(models["kernel"]), copy_of(models["kernel"])
+    before = model.feature_importances_
+    for each in (model, late):
+        each.remove_neighbors(ids=range(100))
+        each.add_neighbors(X[:50], y[:50] + 1)
+    assert read(model) == [None, None]
+    np.testing.assert_array_equal(model.feature_importances_, late.feature_importances_)
+    assert abs(model.feature_importances_ - before).max() > 1e-6
+
+
+def test_other_targets_have_none(models, table):
+    model = copy_of(models["kernel"]).set_neighbor_targets(-table[1])
+    assert not hasattr(model, "feature_importances_")
+    with pytest.raises(AttributeError, match="set_neighbor_targets"):
+        model.feature_importances_  # noqa: B018
+
+
+def test_an_estimator_before_fit_has_none(models):
+    for model in (NONARegressor(), NONAClassifier(), clone(models["kernel"]), clone(models[None])):
+        assert not hasattr(model, "feature_importances_")
+        with pytest.raises(NotFittedError):
+            model.feature_importances_  # noqa: B018
+
+
+@pytest.mark.parametrize("trend", ["kernel", None])
+def test_files_lose_none(models, trend, tmp_path):
+    """A file of a version that measured them in fit has them."""
+    model = copy_of(models[trend])
+    nona_sklearn.save(model, tmp_path / "now")
+    found = nona_sklearn.load(tmp_path / "now").feature_importances_
+    np.testing.assert_allclose(found, model.feature_importances_, rtol=1e-6)
+    vars(model)[module.NAME] = np.arange(5.0)
+    nona_sklearn.save(model, tmp_path / "then")
+    then = nona_sklearn.load(tmp_path / "then")
+    assert then.feature_importances_.tolist() == copy_of(model).feature_importances_.tolist()
+    assert then.feature_importances_.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_another_fit_has_others(models, table):
+    X, y = table
+    model = copy_of(models[None])
+    model.set_params(trend="kernel", max_iter=1).fit(X, y)
+    assert read(model) == [None, None]
+    assert model.feature_importances_.shape == (5,)
+
+
+def test_threads_read_the_same(models):
+    model = copy_of(models["kernel"])
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: model.feature_importances_, range(8)))
+    for each in found:
+        np.testing.assert_array_equal(each, found[0])
+
+
+def test_modes_of_torch_do_not_matter(models):
+    whole = copy_of(models["kernel"])
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+        found = whole.feature_importances_
+    np.testing.assert_array_equal(found, copy_of(models["kernel"]).feature_importances_)

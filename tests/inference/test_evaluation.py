@@ -57,6 +57,19 @@ def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, bl
     assert torch.equal(values, bank.targets[our_rows][..., None])  # nothing is adjusted
 
 
+@pytest.mark.parametrize("n_neighbors", [None, 4])
+@pytest.mark.parametrize("bounds", [None, (-0.5, 0.5)])
+def test_rows_are_weighed_once_for_all_shrinkages(bank, n_neighbors, bounds):
+    head = NONAHead(n_adjusted=1, n_neighbors=n_neighbors)
+    head.bounds = bounds
+    evaluation = evaluate(bank, head, queries(25))
+    mean, found = evaluation.weigh(), []
+    for head.shrinkage in (0.0, 0.4, 0.7):
+        found.append(mean())
+        torch.testing.assert_close(found[-1], evaluation.mean(), rtol=0, atol=1e-12)
+    assert not torch.equal(found[0], found[2])
+
+
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("weighting", ["softmax", "uniform"])
 @pytest.mark.parametrize("leave_one_out", [False, True])

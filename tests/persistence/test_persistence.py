@@ -1464,6 +1464,7 @@ def test_files_of_version_0_2_0_predict_as_they_did(name):
         # Embeddings and weights are of float32, in which another processor rounds otherwise.
         np.testing.assert_allclose(method(queries), expected[name], rtol=0, atol=1e-5)
     clone(loaded)  # its parameters are those of this version
+    assert not hasattr(loaded, "feature_importances_")  # which that version did not measure
     if name == "SoftStepKNeighborsRegressor":
         assert loaded.trend is None  # so that a fit of the clone does what it did
 
