@@ -100,13 +100,15 @@ def counterfactuals(
     >>> from nona_sklearn import NONAClassifier, counterfactuals
     >>> X, y = load_iris(return_X_y=True, as_frame=True)
     >>> X.columns = ["sepal length", "sepal width", "petal length", "petal width"]
-    >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:-1], y[:-1])
-    >>> found = counterfactuals(clf, X[-1:], X[:-1], y=1, fixed=["sepal length", "sepal width"])
+    >>> query, X_train, y_train = X.loc[[112]], X.drop(112), y.drop(112)
+    >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X_train, y_train)
+    >>> fixed = ["sepal length", "sepal width"]
+    >>> found = counterfactuals(clf, query, X_train, y=1, fixed=fixed)
     >>> found[["row", "prediction", "petal length", "petal width"]]
                   row prediction  petal length  petal width
-    0           query          2           5.1          1.8
-    1  counterfactual          1           5.1          1.5
-    2              72       None           4.9          1.5
+    0           query          2           5.5          2.1
+    1  counterfactual          1           5.1          1.6
+    2              83       None           5.1          1.6
     """
     model = unwrap(model).snapshot()
     n_counterfactuals = check_integer("n_counterfactuals", n_counterfactuals)
