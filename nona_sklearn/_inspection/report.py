@@ -32,7 +32,7 @@ from .cells import Cells
 from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
 from .displays.neighbors import check_class, check_number
 from .dots import dots
-from .formatting import Unit, share, show, show_value, signed_share
+from .formatting import MINUS, Unit, share, show, show_value, signed_share
 from .one_output import OneOutput, one_output
 from .outcomes import make_outcome
 from .page import (
@@ -483,10 +483,26 @@ def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
         "section",
         element("h2", "The rows behind it"),
         element("p", f"{rows} up {carried} of the prediction.{marked}"),
+        _own_targets(case, shown),
         _picture(case),
         table("The query and the rows behind its prediction", head, lines + features, query=True),
         _further(head, rest, query=True),
     )
+
+
+def _own_targets(case: _Case, shown: np.ndarray) -> Element | None:
+    """How much of a predicted number are the targets of rows, and how much their adjustment."""
+    if case.of_classes:
+        return None
+    mean = (case.found.weights[shown, None] * case.found.targets[shown]).sum()
+    if not (added := case.unit.signed(case.prediction - mean)):
+        return None
+    verb = "takes" if added.startswith(MINUS) else "adds"
+    text = (
+        f"Their targets have a weighted mean of {case.unit.show(mean)}; the adjustment {verb} "
+        f"{added[1:]}{' away' if verb == 'takes' else ''}."
+    )
+    return element("p", text)
 
 
 def _picture(case: _Case) -> Element | None:

@@ -122,6 +122,20 @@ def test_the_numbers_are_those_of_the_model(flats, regressor):
     np.testing.assert_allclose(shares, table["weight"], atol=0.0051)
 
 
+def test_targets_and_their_adjustment_are_the_prediction(flats, regressor):
+    X, _, query = flats
+    page = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_())
+    (text,) = [text for text in page.texts if "weighted mean of" in text]
+    mean, verb, added = re.fullmatch(
+        r"Their targets have a weighted mean of (\S+); the adjustment (adds|takes) (\S+?)"
+        r"(?: away)?\.",
+        text,
+    ).groups()
+    assert number(mean) == pytest.approx(regressor.neighbor_weights(query) @ flats[1], abs=0.51)
+    signed = number(added) * (1 if verb == "adds" else -1)
+    assert number(mean) + signed == pytest.approx(*regressor.predict(query), abs=1.01)
+
+
 def test_the_features_are_beside_the_query_s_and_marked(flats, regressor):
     X, _, query = flats
     table = regressor.explain(query, n_neighbors=4, features=X)
