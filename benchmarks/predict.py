@@ -97,12 +97,12 @@ def make_knn():
 
 
 def fit_regressors(n_bank):
-    """Fit the default, three networks, one network alone, and the papers' weights, by name."""
+    """Fit the default, two networks and a trend, one network with it, and all rows, by name."""
     X, y = make_rows(n_bank, 0)
     models = {
-        DEFAULT: fit_quickly(X, y, n_estimators=3),
+        DEFAULT: fit_quickly(X, y),
         ONE_NETWORK: fit_quickly(X, y, n_estimators=1),
-        "NONARegressor, all rows": fit_quickly(X, y, n_estimators=3, n_neighbors=None),
+        "NONARegressor, all rows": fit_quickly(X, y, n_neighbors=None),
     }
     chosen = ", ".join(str(model.n_neighbors_) for model in models.values())
     print(f"\nn_neighbors_: {chosen}")
@@ -146,8 +146,8 @@ def measure_one(n_bank, repeats):
 
 
 def measure_quantiles(n_bank, n_queries, repeats):
-    """Seconds of the mean of three networks and of quantiles, by name."""
-    model = fit_quickly(*make_rows(n_bank, 0), n_estimators=3)
+    """Seconds of the mean and of quantiles, by name."""
+    model = fit_quickly(*make_rows(n_bank, 0))
     queries, _ = make_rows(n_queries, 1)
     rivals = {
         "predict": partial(model.predict, queries),
@@ -158,7 +158,7 @@ def measure_quantiles(n_bank, n_queries, repeats):
 
 def measure_memory(n_bank, n_queries):
     """Print what the peak grows by when so many queries are predicted, in MB."""
-    model = fit_quickly(*make_rows(n_bank, 0), n_estimators=3)
+    model = fit_quickly(*make_rows(n_bank, 0))
     queries, _ = make_rows(n_queries, 1)
     model.predict(queries[:1])  # libraries load on first use
     before = peak()
@@ -190,7 +190,7 @@ def show(title, seconds, reference):
 
 def show_memory(n_bank, numbers):
     """Print what memory grows by with some numbers of queries; returns the last one's, in MB."""
-    print(f"\nPeak above the queries, {n_bank:,} rows, three networks")
+    print(f"\nPeak above the queries, {n_bank:,} rows")
     for n_queries in numbers:
         grown = measure_apart("predict", n_bank, n_queries)
         predictions = 8 * n_queries / 2**20
@@ -248,7 +248,7 @@ def check(times_faster, parts, many, one, quantiles, weightings, grown):
     assert many[ONE_NETWORK] <= 1.3
     small, large = one.values()
     assert small[DEFAULT] <= 3.5  # we aim at 2.5
-    assert large[DEFAULT] <= 6  # of three networks' rows, 30 MB have to be read
+    assert large[DEFAULT] <= 6  # of two networks' rows, 20 MB have to be read
     assert quantiles["predict_quantiles"] <= 3
     # We aim at 1.3 for all that look at one neighbour at a time.
     assert weightings["gaussian"] <= 1.3
