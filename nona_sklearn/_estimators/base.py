@@ -783,8 +783,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             - ``error``, if targets are known: the mean change of the squared error, in squared
               units of `y`. It is positive if the row reduces the error.
 
-            ``change`` and ``error`` are sums over the outputs; for classes they are those of the
-            probabilities.
+            ``error`` is a sum over the outputs, and so are the squares of ``change``; for classes
+            they are those of the probabilities.
 
         Raises
         ------

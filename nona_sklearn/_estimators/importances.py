@@ -49,7 +49,7 @@ class FeatureImportances:
         if NAME not in of_bank:  # an edit has made another bank
             with plain_torch():
                 of_bank[NAME] = measured(fitted, bank.inputs)
-        return of_bank[NAME]
+        return of_bank[NAME].copy()
 
 
 def measure_in_fit(estimator: Any, data: TrainingData) -> None:

@@ -20,6 +20,7 @@ from .bank import NeighborBank
 from .held_out import evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
 from .neighbors import Offset
 
+N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
 RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared
 
 
@@ -143,22 +144,32 @@ def _with_best(
 
 
 def _by_squared_error(blend: Blend, difference: Tensor, lacking: Tensor, counts: Tensor) -> float:
-    """The most probable number, where errors are normal, too, each output's with a variance.
+    """The most probable number, where errors are normal, too, with unknown variances.
 
     The whole of it adds a difference to the predictions without it, which lack what is lacking,
-    both (q, n_outputs).
+    both (q, n_outputs). So that few rows are no strong evidence, there is a further one, whose
+    squared error is the same for all numbers: the geometric mean of what the usual number leaves
+    and of the least that it, 0 or 1 leave.
     """
-    errors = lacking - blend.prior * difference
-    variance = counts @ errors.square() / counts.sum()  # of each output, (n_outputs,)
-    known = variance > 0
-    if not known.any():
-        return blend.prior
-    squares, products = (
-        float((counts @ each)[known] @ variance[known].reciprocal())
-        for each in (difference.square(), difference * lacking)
+    numbers = torch.linspace(0, 1, N_NUMBERS, dtype=torch.float64)
+    total = counts.sum()
+    squares, products, rest = (
+        (counts @ each / total).cpu()
+        for each in (difference.square(), difference * lacking, lacking.square())
     )
-    before = 1 / blend.deviation**2  # what the prior one counts, as squares do
-    return min(max((before * blend.prior + products) / (before + squares), 0.0), 1.0)
+
+    def mean_square(number: Tensor) -> Tensor:
+        return (number**2 * squares - 2 * number * products + rest).clamp_min(0.0)
+
+    usual, *ends = mean_square(numbers.new_tensor([[blend.prior], [0.0], [1.0]]))
+    further = (usual * torch.minimum(usual, torch.minimum(*ends))).sqrt()
+    varying = squares > 0
+    errors = total.cpu() * mean_square(numbers[:, None]) + further  # (numbers, n_outputs)
+    tiny = torch.finfo(errors.dtype).tiny
+    relative = errors[:, varying].clamp_min(tiny).log().sum(dim=1)
+    evidence = relative * (total.cpu() + 1) / 2
+    loss = evidence + ((numbers - blend.prior) / blend.deviation).square() / 2
+    return float(numbers[loss.argmin()])
 
 
 def _by_log_loss(

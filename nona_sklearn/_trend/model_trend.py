@@ -21,6 +21,7 @@ from torch import Tensor
 
 from .cross_fitted import CrossFittedTrend, parts_of
 
+LARGEST = 1e150  # prediction, whose square float64 still holds: as of targets
 LEAST_PROBABILITY = 1e-3  # of a class, which few rows cannot tell from 0
 
 
@@ -61,7 +62,9 @@ class Classes:
 
     def of(self, model: Any, X: Any) -> np.ndarray:
         """Logarithms of the classes of each output; those that a model does not know are rare."""
-        found, known = _ask(model, "predict_proba", X), model.classes_
+        found, known = _ask(model, "predict_proba", X), getattr(model, "classes_", None)
+        if known is None:
+            raise ValueError(f"trend must have classes_ once it is fitted, {called(model)}")
         if self.n_outputs == 1 and not isinstance(found, list):
             found, known = [found], [known]
         if not isinstance(found, list) or len(found) != self.n_outputs:
@@ -77,7 +80,13 @@ class Classes:
                     f"trend must have labels of y as its classes_, {called(model)} with "
                     f"{np.asarray(labels).tolist()!r:.80}"
                 )
-            blocks.append(_checked(block, (_num_samples(X), len(labels)), model) @ same)
+            probabilities = _checked(block, (_num_samples(X), len(labels)), model)
+            if (probabilities < 0).any() or not probabilities.any(axis=1).all():
+                raise ValueError(
+                    f"trend must predict probabilities, {called(model)} with a negative one or "
+                    "with zeros alone"
+                )
+            blocks.append(probabilities @ same)
         return np.log(np.hstack(blocks).clip(LEAST_PROBABILITY))
 
 
@@ -231,8 +240,9 @@ def _checked(found: Any, shape: tuple[int, int], model: Any) -> np.ndarray:
         raise ValueError(
             f"trend must predict an array of shape {shape}, {called(model)} with {found.shape}"
         )
-    if not np.isfinite(found).all():
+    if not (np.abs(found) <= LARGEST).all():
         raise ValueError(
-            f"trend must predict finite numbers, {called(model)} with NaN or infinity"
+            f"trend must predict finite numbers of at most {LARGEST:g}, {called(model)} with NaN "
+            "or a larger number"
         )
     return found.reshape(shape)

@@ -153,7 +153,7 @@ def test_they_are_measured_where_they_are_first_read(models):
     found = model.feature_importances_
     assert found.shape == (5,)
     assert found.sum() == pytest.approx(1)
-    assert model.feature_importances_ is found
+    np.testing.assert_array_equal(model.feature_importances_, found)
     assert read(copy_of(model)) == [None, None]
     np.testing.assert_array_equal(copy_of(model).feature_importances_, found)
 
@@ -216,6 +216,13 @@ def test_an_estimator_before_fit_has_none(models):
         assert not hasattr(model, "feature_importances_")
         with pytest.raises(NotFittedError):
             model.feature_importances_  # noqa: B018
+
+
+def test_who_changes_them_changes_a_copy(models):
+    model = models["kernel"]
+    before = model.feature_importances_.copy()
+    model.feature_importances_[:] = 0
+    np.testing.assert_array_equal(model.feature_importances_, before)
 
 
 @pytest.mark.parametrize("trend", ["kernel", None])

@@ -405,14 +405,14 @@ def test_pickles_clones_and_is_repeatable(name, classes):
 @pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
 def test_softstep_k_nn(name, softstep_on, kind):
     classes = kind is SoftStepKNeighborsClassifier
-    options = {"smoothing": False} if classes else {"trend": None}
     knn = kind(
         weighting=name,
         similarity="l2",
         softstep_on=softstep_on,
         max_iter=2,
+        trend=None,
         random_state=0,
-        **options,
+        **({"smoothing": False} if classes else {}),
     ).fit(X, LABELS if classes else y)
     for queries in (X_test, None):
         weights = knn.neighbor_weights(queries)

@@ -370,8 +370,10 @@ def test_what_is_kept_of_residuals_is_that_of_leave_one_out(set_aside):
     none, whole = found
     kept = np.linspace(0, 1, 1001)
     errors = targets[valid] - none - kept[:, None] * (whole - none)
-    variance = np.square(errors[700]).mean()  # with the most probable number beforehand
-    improbable = np.square(errors).sum(axis=1) / variance + ((kept - 0.7) / 0.25) ** 2
+    squares = np.square(errors).sum(axis=1)
+    usual, least = squares[700] / len(valid), squares[[0, 700, 1000]].min() / len(valid)
+    evidence = (len(valid) + 1) * np.log(squares + np.sqrt(usual * least))  # and a further row
+    improbable = evidence + ((kept - 0.7) / 0.25) ** 2
     expected = kept[improbable.argmin()]
     assert reg.bank_.neighbors.offset.kept == pytest.approx(expected, abs=2e-3)
 

@@ -237,8 +237,12 @@ class Predicts(RegressorMixin, BaseEstimator):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda X: np.full(len(X), np.nan), r"trend must predict finite numbers, got Predicts"),
+        (lambda X: np.full(len(X), np.nan), r"trend must predict finite numbers .*, got Predicts"),
         (lambda X: np.full(len(X), np.inf), r"trend must predict finite numbers"),
+        (
+            lambda X: np.full(len(X), 1e160),
+            r"trend must predict finite numbers of at most 1e\+150",
+        ),
         (lambda X: np.zeros((len(X), 2)), r"trend must predict an array of shape \(.*, 1\)"),
         (lambda X: np.zeros(3), r"trend must predict an array of shape"),
         (lambda X: 1 / 0, r"trend cannot predict these rows, got Predicts.*division"),

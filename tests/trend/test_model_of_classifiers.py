@@ -333,6 +333,19 @@ class OtherLabels(Knows):
         return self
 
 
+class Unnamed(ClassifierMixin, BaseEstimator):
+    """Does not say which classes its probabilities are of."""
+
+    def fit(self, X, y):
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X))
+
+    def predict_proba(self, X):
+        return np.full((len(X), 3), 1 / 3)
+
+
 KIND = "trend must be a name, None or a classifier of scikit-learn's interface, got "
 
 
@@ -352,6 +365,9 @@ KIND = "trend must be a name, None or a classifier of scikit-learn's interface, 
             Predicts(lambda X: np.ones((len(X), 2))),
             r"trend must predict an array of shape \(18, 3",
         ),
+        (Predicts(lambda X: -np.ones((len(X), 3))), "trend must predict probabilities, got Pred"),
+        (Predicts(lambda X: np.zeros((len(X), 3))), "trend must predict probabilities"),
+        (Unnamed(), r"trend must have classes_ once it is fitted, got Unnamed"),
         (Predicts(lambda X: [X, X]), "trend must predict the probabilities of 1 outputs"),
         (Predicts(lambda X: 1 / 0), "trend cannot predict these rows, got Predicts.*division"),
         (OtherLabels(), r"trend must have labels of y as its classes_, .* with \[0, 1, 2\]"),

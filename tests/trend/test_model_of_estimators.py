@@ -116,6 +116,22 @@ def test_a_model_of_noise_has_a_small_share():
     assert model.bank_.neighbors.offset.share < 0.35
 
 
+@pytest.mark.parametrize("n_rows", [60, 400])
+@pytest.mark.parametrize("size", [10.0, 1e20])
+def test_a_model_that_is_far_off_has_nearly_no_share(n_rows, size):
+    X = RNG.normal(size=(n_rows, 2))
+
+    class Far(RegressorMixin, BaseEstimator):
+        def fit(self, X, y):
+            return self
+
+        def predict(self, X):
+            return np.where(X[:, 1] > 0, size, -size)
+
+    model = fit(nona(Far(), n_estimators=1, max_iter=30), X, X[:, 0] + np.sin(2 * X[:, 1]))
+    assert model.bank_.neighbors.offset.share * min(size, 1e3) <= 0.5
+
+
 def test_left_out_rows_have_values_of_other_folds(fitted):
     offset = fitted.bank_.neighbors.offset
     weights = fitted.neighbor_weights(None)
