@@ -302,8 +302,16 @@ def test_without_calibration_it_is_the_adjusted_targets(plane):
     assert np.isclose(drawn[:, :, None], adjusted[:, None], **near).any(axis=2).all()
 
 
-def test_distributions_have_the_residuals_of_a_trend_in_full(raw, plane):
-    X_test = plane[1]
+@pytest.mark.parametrize("beside_noise", [False, True])
+def test_distributions_have_the_residuals_of_a_trend_in_full(raw, plane, beside_noise):
+    """Of an output of noise, too, whose predictions move towards the mean."""
+    X, X_test, y, _ = plane
+    if beside_noise:
+        noise = np.random.default_rng(0).normal(size=len(y))
+        raw = nona().fit(X, np.column_stack([y, noise]))
+        raw.calibration_ = Calibration()
+        for head in raw.network_.head.heads:
+            head.credibility, head.mean_target = (1.0, 0.6), (0.0, 0.1)
     full = copy.copy(raw)
     full.bank_ = with_numbers(raw.bank_, kept=1.0)
     mean, std = raw.predict(X_test, return_std=True)
@@ -313,7 +321,7 @@ def test_distributions_have_the_residuals_of_a_trend_in_full(raw, plane):
     np.testing.assert_allclose(
         raw.predict_quantiles(X_test, levels) - mean[:, None],
         full.predict_quantiles(X_test, levels) - of_full[:, None],
-        atol=1e-9 * np.ptp(plane[2]),  # sums in float64
+        atol=1e-9 * np.ptp(y),  # sums in float64
     )
     none = copy.copy(raw)
     none.bank_ = with_numbers(raw.bank_, kept=0.0)

@@ -30,6 +30,7 @@ from nona_sklearn import (
     save_shards,
 )
 from nona_sklearn._inference.trend_share import with_numbers
+from nona_sklearn._trend.class_trend import _scaled
 from nona_sklearn._trend.model_trend import LEAST_PROBABILITY, Classes, ModelTrend
 
 RNG = np.random.default_rng(0)
@@ -331,6 +332,18 @@ class OtherLabels(Knows):
     def fit(self, X, y):
         self.classes_ = np.arange(len(np.unique(y)))
         return self
+
+
+def test_a_row_of_weight_2_is_two_rows_in_the_temperature():
+    random = np.random.default_rng(0)
+    values, one_hot = random.normal(size=(60, 3)), np.eye(3)[random.integers(0, 3, size=60)]
+    one_hot[:30] = values[:30].argmax(axis=1)[:, None] == np.arange(3)
+    weights = np.r_[np.full(30, 2.0), np.ones(30)]
+    twice = np.r_[np.arange(30), np.arange(60)]
+    slopes, _ = _scaled(values, one_hot, weights)
+    repeated, _ = _scaled(values[twice], one_hot[twice], np.ones(90))
+    np.testing.assert_allclose(slopes, repeated, rtol=1e-4)  # by a search
+    assert slopes[0, 0] > 1.05 * _scaled(values, one_hot, np.ones(60))[0][0, 0]
 
 
 class Unnamed(ClassifierMixin, BaseEstimator):
