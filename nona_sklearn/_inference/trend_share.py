@@ -162,7 +162,7 @@ def _by_squared_error(blend: Blend, difference: Tensor, lacking: Tensor, counts:
         return (number**2 * squares - 2 * number * products + rest).clamp_min(0.0)
 
     usual, *ends = mean_square(numbers.new_tensor([[blend.prior], [0.0], [1.0]]))
-    further = (usual * torch.minimum(usual, torch.minimum(*ends))).sqrt()
+    further = usual.sqrt() * torch.minimum(usual, torch.minimum(*ends)).sqrt()
     varying = squares > 0
     errors = total.cpu() * mean_square(numbers[:, None]) + further  # (numbers, n_outputs)
     tiny = torch.finfo(errors.dtype).tiny
