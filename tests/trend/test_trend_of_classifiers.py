@@ -371,7 +371,8 @@ def test_an_additive_trend_is_calibrated_as_a_kernel_is(kind, tmp_path):
     again = load(tmp_path / "model.nona")
     assert again.trend_ == "additive"
     for one, other in zip(again.predict_proba(NEW), model.predict_proba(NEW), strict=True):
-        np.testing.assert_array_equal(one, other)
+        # A product's last digits depend on where memory begins, which a mapped file shifts.
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_softstep_pools_its_votes_with_a_kernel():
