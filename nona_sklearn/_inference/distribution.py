@@ -1,5 +1,6 @@
 """Predictive distributions: the neighbours' adjusted values, with their weights.
 
+Residuals of a trend, of which a prediction keeps a part, are in the values in full.
 Their mean is the prediction, but their spread is not that of its error: a network learns weights
 for the mean alone. So a predictive distribution takes the weights to a `power`, which sharpens or
 flattens them, shifts the result back to the prediction, and adds `noise` with the shape of the
