@@ -1,7 +1,7 @@
 """Embeddings: the space in which rows are compared.
 
 :class:`MLPEmbedding` maps features to it; before it, :class:`PeriodicEmbedding` may widen each
-numerical feature. :class:`FeatureWeights` only scales the features.
+numerical feature. :class:`FeatureWeights` and :class:`WeightedFeatures` only scale the features.
 """
 
 import itertools
@@ -65,6 +65,48 @@ class FeatureWeights(nn.Module):
             Weighted features.
         """
         return x * self.weight
+
+
+class WeightedFeatures(nn.Module):
+    """Features times fixed numbers, without those of 0: (n, n_features) -> (n, n_selected).
+
+    Parameters
+    ----------
+    weights : Tensor of shape (n_features,)
+        The numbers; if all are 0, they are taken for 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.embedding import WeightedFeatures
+    >>> WeightedFeatures(torch.tensor([2.0, 0.0, 0.5]))(torch.ones(1, 3))
+    tensor([[2.0000, 0.5000]])
+    """
+
+    columns: Tensor
+    weights: Tensor
+
+    def __init__(self, weights: Tensor):
+        super().__init__()
+        weights = weights if weights.any() else torch.ones_like(weights)
+        columns = weights.nonzero()[:, 0]
+        self.register_buffer("columns", columns)
+        self.register_buffer("weights", weights[columns])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Select the features and multiply each by its number.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, n_features)
+            Standardised features.
+
+        Returns
+        -------
+        Tensor of shape (n, n_selected)
+            Weighted features.
+        """
+        return x.index_select(1, self.columns) * self.weights
 
 
 class MLPEmbedding(nn.Module):

@@ -22,6 +22,7 @@ from .._data.training_data import TrainingData
 from .._inference.credibility import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.ensemble import most_are_in_vain
+from .feature_space import trained
 from .fitting import embed_unknown
 
 #: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
@@ -62,12 +63,13 @@ def warn_if_in_vain(estimator: Any) -> None:
             f"{n_in_vain} of {estimator.n_estimators_} networks predict validation rows no better "
             f"than the {mean}."
         )
-        offset = estimator.bank_.neighbors.offset
+        _, bank = trained(estimator)
+        offset = None if bank is None else bank.neighbors.offset
         if not estimator._architecture().falls_back:
             instead = ""
         elif offset is not None:
             instead += f" The share of the trend in predictions is {offset.share:.2f}."
-    elif by_chance := outputs_by_chance(estimator.network_.head):
+    elif by_chance := outputs_by_chance(trained(estimator)[0].head):
         found = (
             f"The networks predict validation rows no better than the {mean}, within chance"
             f"{_of_outputs(estimator, by_chance)}."
@@ -134,12 +136,13 @@ def _of_errors(
     columns: list[Column], data: TrainingData, estimator: Any, splits: list[Split]
 ) -> Iterator[str]:
     """Messages about relations without which the errors of validation rows are larger."""
-    head, bank = estimator.network_.head, estimator.bank_
+    network, bank = trained(estimator)
+    assert bank is not None
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
         if column is not None and estimator.features_.features_[column].by_targets:
-            unrelated = embed_unknown(estimator, data.sample.X, column).embeddings
-        if (factor := related_factor(head, bank, splits, relation, unrelated)) is not None:
+            unrelated = embed_unknown(estimator, data.sample.X, column, network=network).embeddings
+        if (factor := related_factor(network.head, bank, splits, relation, unrelated)) is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "
                 f"error of validation rows is {factor:,.1f} times as large, and so may be that of "

@@ -17,7 +17,7 @@ from .._data.sample_weight import normalize_mean
 from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.training_data import Sample, TrainingData
-from .._inference.index import check_algorithm, most_found, refuse_too_few
+from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
 from .._inference.trend_share import KEPT, SHARE, Blend
 from .._network.components import supervised_components
 from .._network.extractor import (
@@ -33,7 +33,7 @@ from .._training.trainer import TrainingConfig, check_callbacks
 from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
-from .._trend.kernel_trend import KernelTrend
+from .._trend.kernel_trend import KernelTrend, kernel_for
 from .._trend.model_trend import Classes, ModelTrend, Numbers, check_model
 from .._trend.trend import Trend
 from .._utils.real_valued import MAX_WIDENED, real_valued
@@ -43,6 +43,7 @@ from ..weighting import make_weighting
 from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
 from .parameters import (
     BESIDE_TREND,
+    FEATURES,
     LEAST_ROWS,
     N_NEIGHBORS,
     N_NETWORKS_BESIDE_TREND,
@@ -71,6 +72,8 @@ TRENDS: dict[str, Any] = {"additive": AdditiveTrend.fit, "kernel": KernelTrend.f
 TRENDS_OF_CLASSES = TRENDS | {"kernel": partial(KernelTrend.fit, peaks=(0.0,))}
 LEAST_OF_TREND = 10  # rows, with trend='auto' and in SoftStep k-NN
 MOST_OF_TREND = 2**10  # encoded columns with trend='auto': distances take as long as training
+#: By what rows are searched, at most, with values of `similarity` that are no similarity.
+SEARCHED_BY = {"auto": "l2", FEATURES: "l1"}
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
@@ -94,7 +97,8 @@ class Architecture:
 
     def validate(self) -> None:
         """Validate the parameters of parameters, and what they mean together."""
-        check_algorithm(self.estimator.algorithm, self.estimator.similarity)
+        similarity = self.estimator.similarity
+        check_algorithm(self.estimator.algorithm, SEARCHED_BY.get(similarity, similarity))
         trend = getattr(self.estimator, "trend", None)
         if trend is not None and not isinstance(trend, str):
             check_model(trend, is_classifier(self.estimator))
@@ -109,12 +113,6 @@ class Architecture:
             raise ValueError(
                 f"n_neighbors must be None or 'auto' with weighting={weighting!r}, which has a "
                 f"number of its own, {own}, got {n_neighbors}"
-            )
-        n_networks = getattr(self.estimator, "n_estimators", "auto")
-        if n_networks != "auto" and n_networks > n_neighbors:
-            raise ValueError(
-                f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
-                f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
 
     @property
@@ -138,6 +136,22 @@ class Architecture:
             self.estimator.features_, SparseEncoder
         )
         return is_table and len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND
+
+    def feature_weights(
+        self, trend: Trend | None, data: TrainingData, targets: Any
+    ) -> Tensor | None:
+        """Weights of the features among which neighbours are found, or None: embeddings."""
+        return None
+
+    @property
+    def similarity(self) -> str:
+        """By what the networks compare rows."""
+        return self.estimator.similarity
+
+    @property
+    def n_neighbors(self) -> int | str | None:
+        """How many rows the networks predict from, as the parameter has it."""
+        return self.estimator.n_neighbors
 
     @property
     def other_trend(self) -> str | None:
@@ -171,7 +185,7 @@ class Architecture:
     @property
     def chooses_n_neighbors(self) -> bool:
         """Whether 'auto' is a number to be chosen: the weights have no other end."""
-        if self.estimator.n_neighbors != "auto" or self.step == "s1":
+        if self.n_neighbors != "auto" or self.step == "s1":
             return False
         weighting = make_weighting(self.estimator.weighting)
         return weighting.n_neighbors is None and not weighting.ends
@@ -191,7 +205,7 @@ class Architecture:
 
     def n_neighbors_of_each(self, n_networks: int, n_rows: int) -> list[int | None]:
         """The number of neighbours with which each network is trained; None: all."""
-        most = self.estimator.n_neighbors
+        most = self.n_neighbors
         if self.chooses_n_neighbors:
             classes = is_classifier(self.estimator)
             start = START_N_NEIGHBORS_OF_CLASSES if classes else START_N_NEIGHBORS
@@ -262,19 +276,11 @@ class Architecture:
         return None
 
     def _fit_encoded(self, name: str, data: TrainingData, targets: Any) -> Trend | None:
-        sample = data.sample
-        assert isinstance(sample.X, Tensor)
-        rows = LeftOut(
-            _weights(data),
-            None if sample.groups is None else sample.groups.numpy(),
-            None if sample.times is None else sample.times.numpy(),
-        )
-        y = sample.y.reshape(len(data), -1).double()
-        center, unit = targets.restore(torch.zeros_like(y[:1]))[0], targets.unit
-        of_targets = (each.reshape(-1).double().numpy() for each in (center, unit))
-        table = np.asarray(data.selection.numbers), sample.X.numpy(), y.numpy(), rows
+        X, y, rows = _encoded(data)
+        center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
+        of_targets = (each.reshape(-1).double().numpy() for each in (center, targets.unit))
         fits = TRENDS_OF_CLASSES if isinstance(targets, ClassTargets) else TRENDS
-        return fits[name](*table, *of_targets)
+        return fits[name](np.asarray(data.selection.numbers), X, y, rows, *of_targets)
 
     def _fit_model(self, data: TrainingData, targets: Any, seed: int) -> ModelTrend:
         prior, times = data.log_prior, data.sample.times
@@ -341,6 +347,18 @@ def _weights(data: TrainingData) -> np.ndarray:
     return np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy()
 
 
+def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
+    """Encoded features, (n, n_features), targets, (n, n_outputs), and how rows are left out."""
+    sample = data.sample
+    assert isinstance(sample.X, Tensor)
+    rows = LeftOut(
+        _weights(data),
+        None if sample.groups is None else sample.groups.numpy(),
+        None if sample.times is None else sample.times.numpy(),
+    )
+    return sample.X.numpy(), sample.y.reshape(len(data), -1).double().numpy(), rows
+
+
 def before_learned_embedding(estimator: Any, components: SparseEncoder) -> TableInput:
     """The form of a table, or a wide sparse matrix's components, before a learned embedding."""
     return TableInput(estimator, SmoothClipScaler(), component_encoder=components)
@@ -356,6 +374,70 @@ class NONAArchitecture(Architecture):
     def suits_kernel(self, data):
         return self.extractor is None and self.adjusts and super().suits_kernel(data)
 
+    def choose_trend(self, data):
+        super().choose_trend(data)
+        similarity = self.estimator.similarity
+        if similarity == "auto":
+            similarity = FEATURES if self._suits_features else "l2"
+        self.estimator.similarity_ = similarity
+        n_neighbors, n_networks = self.n_neighbors, self.estimator.n_estimators
+        if "auto" in (n_neighbors, n_networks) or n_neighbors is None:
+            return
+        if n_networks > n_neighbors:
+            raise ValueError(
+                f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
+                f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
+            )
+
+    def _validate_features(self) -> None:
+        """Refuse similarity='features' where there are none that a kernel can weight."""
+        estimator = self.estimator
+        if estimator.similarity != FEATURES:
+            return
+        values = {
+            "feature_extractor": ("None", estimator.feature_extractor, self.extractor is None),
+            "n_neighbors": ("a number or 'auto'", None, estimator.n_neighbors is not None),
+            "trend": ("None or a name", estimator.trend, not hasattr(estimator.trend, "fit")),
+        }
+        for name, (needed, value, is_given) in values.items():
+            if not is_given:
+                raise ValueError(
+                    f"{name} must be {needed} with similarity='features', got {value!r:.100}"
+                )
+
+    @property
+    def _suits_features(self) -> bool:
+        """Whether similarity='auto' is 'features': no parameter is of weights of embeddings."""
+        estimator = self.estimator
+        algorithm = estimator.algorithm
+        finds = isinstance(algorithm, str) and "l1" in ALGORITHMS[algorithm]
+        limited = estimator.n_neighbors is not None and finds
+        default = estimator.weighting == "softmax" and estimator.softstep is None
+        return self.trend == "kernel" and limited and default
+
+    @property
+    def among_features(self) -> bool:
+        """Whether rows are found among the features, in the present fit or in the last one."""
+        return self.estimator.similarity_ == FEATURES
+
+    @property
+    def similarity(self):
+        return "l2" if self.among_features else self.estimator.similarity_
+
+    @property
+    def n_neighbors(self):
+        return "auto" if self.among_features else self.estimator.n_neighbors
+
+    def feature_weights(self, trend, data, targets):
+        if not self.among_features:
+            return None
+        of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
+        if isinstance(of_targets, KernelTrend):
+            kernel = of_targets.kernel
+        else:
+            kernel = kernel_for(*_encoded(data))
+        return torch.from_numpy(kernel.weights)
+
     def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")
         if value != "auto":
@@ -365,6 +447,7 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
+        self._validate_features()
         trend = self.estimator.trend
         if self.extractor is not None and trend not in (None, "auto"):
             raise ValueError(
@@ -428,11 +511,10 @@ class NONAArchitecture(Architecture):
     def n_networks(self, n_rows):
         if self.n_networks_set is not None:
             return self.n_networks_set
-        estimator = self.estimator
         n_networks = count_networks(n_rows) if self.extractor is None else 1
         if self.trend is not None:
             n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
-        most = estimator.n_neighbors
+        most = self.n_neighbors
         return n_networks if most in (None, "auto") else min(n_networks, int(most))
 
     @property
@@ -462,7 +544,7 @@ class NONAArchitecture(Architecture):
     @property
     def falls_back(self):
         estimator, weighting = self.estimator, make_weighting(self.estimator.weighting)
-        limited = estimator.n_neighbors not in (None, "auto") or weighting.n_neighbors is not None
+        limited = self.n_neighbors not in (None, "auto") or weighting.n_neighbors is not None
         searched = estimator.algorithm not in ("auto", "brute")
         has_layers = estimator.hidden_layer_sizes is not None
         goes_on = estimator.warm_start  # from weights of a training that may have been short
@@ -515,7 +597,7 @@ class NONAArchitecture(Architecture):
             except ValueError as error:
                 raise ValueError(f"softstep={estimator.softstep!r} is invalid: {error}") from error
         return targets.make_head(
-            estimator.similarity,
+            self.similarity,
             step,
             estimator.weighting,
             learn_temperature=True,

@@ -19,6 +19,7 @@ from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import Neighbors
 from .._inference.trend_share import KEPT, fit_by_held_out, fit_by_rows, fit_trust_radius
+from .._network.network import embed
 from .._network.state import from_data, to_data
 from .._training.convergence import check_convergence
 from .._training.ensemble import most_are_in_vain
@@ -41,7 +42,8 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .fitting import embed, fit_networks, unknown_levels
+from .feature_space import blend_of, find_among_features
+from .fitting import fit_networks, unknown_levels
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
     added_by_unknown,
@@ -184,14 +186,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             validation_set = X_val, y_val, sample_weight_val, add_validation
             rows = X, y, groups, sample_weight, times, half_life
             found = fit_networks(fitted, *rows, validation_set)
-            fitted._keep(found.data, found.splits, found.validation, found.trend)
+            fitted._keep(*found)
             warn_unless_converged(fitted, len(found.data))
             warn_if_in_vain(fitted)
             if found.at_random:
                 warn_of_relations(fitted, X, found.data, found.splits)
         return self
 
-    def _keep(self, data, splits, validation=None, trend=None):
+    def _keep(self, data, splits, validation, trend, at_random, feature_weights):
         """Store the embedded training rows and, if they are to join them, the validation set's."""
         embeddings = embed(self.network_, data.sample.X)
         device, selection, prior = embeddings.device, data.selection, data.log_prior
@@ -231,25 +233,27 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         some = own[np.arange(min(CHECKED, len(own)))]
         check_convergence([some.mean()], *settings)
         self.bank_ = bank
-        self.bank_ = bank = self._with_share(bank, splits, validation)
-        self._fit_shrinkage(bank, splits, validation)
-        self.bank_ = self._calibrate(bank, splits, validation)
+        self.bank_ = self._with_share(bank, self._architecture().blend, splits, validation)
+        self._fit_shrinkage(self.bank_, splits, validation)
+        if feature_weights is not None:
+            find_among_features(self, data, feature_weights)
+            self.bank_ = self._with_share(self.bank_, blend_of(self), splits, validation)
+        self.bank_ = self._calibrate(self.bank_, splits, validation)
         self.bank_ = replace(self.bank_, unknown_levels=unknown_levels(self, data, splits))
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight
             self.bank_ = addition(self, *rows)(self.bank_)
 
-    def _with_share(self, bank, splits, validation):
+    def _with_share(self, bank, blend, splits, validation):
         """A bank whose trend counts as rows show that were not in a network's training.
 
         Without any, SoftStep k-NN takes those of the bank, each predicted without itself.
         """
         if bank.trend is None:
             return bank
-        head, architecture = self.network_.head, self._architecture()
-        blend = architecture.blend
-        if architecture.falls_back and most_are_in_vain(self.history_):
+        head = self.network_.head
+        if self._architecture().falls_back and most_are_in_vain(self.history_):
             blend = replace(blend, deviation=math.inf)  # the networks predict the mean
         if blend is KEPT and bank.n_units >= 2:
             bank = fit_trust_radius(head, bank)

@@ -5,11 +5,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, Transfo
 from torch import Tensor, nn
 
 from .._inference.neighbors import Neighbors
+from .._network.network import embed
 from .._utils.docs import Documented
 from .architectures import NONAArchitecture
 from .base import NeighborEstimator
 from .classification import NeighborClassifier
-from .fitting import embed
 from .nona import NONAClassifier, NONARegressor
 from .queries import embedded, fitted_snapshot
 from .regression import NeighborRegressor
@@ -96,7 +96,7 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     def _architecture(self):
         return DenseArchitecture(self)
 
-    def _keep(self, data, splits, validation=None, trend=None):
+    def _keep(self, data, *_):
         embeddings = embed(self.network_, data.sample.X)
         self.neighbors_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
 

@@ -20,14 +20,14 @@ from .._data.splits import Split
 from .._data.tables import column_named, exchange_column, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
+from .._inference.network_trend import NetworkTrend
 from .._inference.relations import shares_of_unknown
 from .._inference.unknown_levels import UnknownLevels
-from .._network.network import NeighborNetwork, average
+from .._network.network import NeighborNetwork, average, embed
 from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
 from .._trend.trend import Trend, values_at
-from .._utils.chunks import EMBED_BLOCK, spans
 from .._utils.random import local_seed
 from .inputs import largest_entry
 from .parameters import validate_parameters
@@ -46,7 +46,8 @@ TIMED_ROWS = 256  # of a feature extractor, they may take a second
 class Fitted(NamedTuple):
     """What a fit leaves to be stored: its rows, their splits, and the validation set if any.
 
-    `at_random` is whether the splits were drawn row by row.
+    `at_random` is whether the splits were drawn row by row. With `feature_weights`,
+    (n_features,), neighbours are found among the features.
     """
 
     data: TrainingData
@@ -54,6 +55,7 @@ class Fitted(NamedTuple):
     validation: ValidationSet | None
     trend: Trend | None
     at_random: bool
+    feature_weights: Tensor | None
 
 
 def fit_networks(
@@ -118,7 +120,7 @@ def fit_networks(
     )
     networks = [network for network, _ in trained]
     for network in networks:
-        _in_units_of_targets(network.head, targets)
+        in_units_of_targets(network.head, targets)
     estimator.network_ = average(networks).freeze()
     estimator.targets_ = targets
     numbers = data.selection.numbers
@@ -132,7 +134,8 @@ def fit_networks(
     if hasattr(estimator, "class_weight"):
         estimator._class_factors = data.class_factors
     at_random = isinstance(fraction, Real) and groups is None and times is None
-    return Fitted(data, splits, validation, trend, at_random)
+    weights = architecture.feature_weights(trend, data, targets)
+    return Fitted(data, splits, validation, trend, at_random, weights)
 
 
 def _with_offset(sample: Sample, values: Tensor, targets: Any) -> Sample:
@@ -219,7 +222,7 @@ def _initial_networks(
     return networks
 
 
-def _in_units_of_targets(head: Any, targets: Any) -> None:
+def in_units_of_targets(head: Any, targets: Any) -> None:
     """Set the bounds of a head, and its mean residual in units of the targets of the bank."""
     if (bounds := getattr(targets, "bounds", None)) is not None:
         head.bounds, head.whole = bounds, getattr(targets, "whole", False)
@@ -232,6 +235,8 @@ def _in_units_of_targets(head: Any, targets: Any) -> None:
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Start from an earlier fit's weights, or name what has changed since."""
     earlier = estimator.network_
+    if hasattr(estimator, "bank_") and isinstance(trend := estimator.bank_.trend, NetworkTrend):
+        earlier = trend.network
     found, needed = earlier.state_dict(), network.state_dict()
     shapes: dict = {
         name: [tuple(s[name].shape) if name in s else "missing" for s in (found, needed)]
@@ -253,13 +258,6 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     network.load_state_dict(found, strict=False)
 
 
-def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
-    """Embed the input of a network, shape (n, n_features) -> (n, d), as the bank stores it."""
-    device = next(network.parameters()).device
-    blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
-    return torch.cat([network.embed(block).float() for block in blocks])
-
-
 def embed_unknown(
     estimator: Any,
     X: Any,
@@ -267,6 +265,7 @@ def embed_unknown(
     rows: slice | np.ndarray = slice(None),
     rare: np.ndarray | None = None,
     table: Any = None,
+    network: NeighborNetwork | None = None,
 ) -> Embedded:
     """Embed some rows of a table, encoded and scaled, as if a column's levels were unknown.
 
@@ -279,7 +278,8 @@ def embed_unknown(
     if table is not None:
         others = np.random.RandomState(0).permutation(len(X))
         inputs = exchange_column(table, np.arange(len(X))[rows], column, others[rows])
-    return Embedded(embed(estimator.network_, encoded), estimator.network_, inputs=inputs)
+    network = estimator.network_ if network is None else network
+    return Embedded(embed(network, encoded), network, inputs=inputs)
 
 
 def unknown_levels(

@@ -12,9 +12,9 @@ from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells
 from .._data.training_data import TrainingData
 from .._inference.evaluation import Evaluation
+from .._network.network import embed
 from .._utils.chunks import spans
 from .._utils.random import plain_torch
-from .fitting import embed
 from .queries import fitted_snapshot
 
 NAME = "feature_importances_"

@@ -78,9 +78,19 @@ class NONARegressor(NeighborRegressor):
         of training rows, 'auto' reduces them to 128 supervised principal components [2]_.
         Unused with a `feature_extractor`.
 
-    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='l2'
-        Similarity between embeddings. 'l2' is the negative Euclidean distance, as in the
-        papers (see :mod:`nona_sklearn.similarity`).
+    similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
+        By what rows are near. 'features' is the negative sum of the absolute differences of the
+        encoded features (l1), which the kernel of `trend` weights. This space has no seed:
+        another `random_state` names the same rows. The 15 nearest, or `n_neighbors`, have weights
+        that fall linearly with their distance. What the networks and the `trend` predict
+        together, G, adjusts their targets: ``G(q) + c (y_j - G(j))``, where G(j) is predicted
+        without row j, and c is near 0.2.
+
+        The others are similarities between the embeddings that the networks learn, as in the
+        papers, where it is 'l2', the negative Euclidean distance (see
+        :mod:`nona_sklearn.similarity`). 'auto' is 'features' where `trend` is 'kernel',
+        `n_neighbors` is not None, and `weighting` and `softstep` have their defaults; else 'l2'.
+        ``similarity_`` is the choice.
 
     weighting : str or Weighting, default='softmax'
         How a similarity becomes a weight: 'softmax', 'uniform' (only with `softstep` or
@@ -375,7 +385,7 @@ class NONARegressor(NeighborRegressor):
     hidden_layer_sizes: Any = (128,)
     embedding_dim: int = 32
     numerical_embedding: str | None = "auto"
-    similarity: str = "l2"
+    similarity: str = "auto"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
     n_neighbors: int | str | None = "auto"
@@ -402,6 +412,7 @@ class NONARegressor(NeighborRegressor):
     random_state: Any = None
 
     trend_ = None  # before fit, and of files of earlier versions
+    similarity_ = "l2"  # of files of earlier versions as well
 
     _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
@@ -542,7 +553,7 @@ class NONAClassifier(NeighborClassifier):
     hidden_layer_sizes: Any = (128,)
     embedding_dim: int = 32
     numerical_embedding: str | None = "auto"
-    similarity: str = "l2"
+    similarity: str = "auto"
     weighting: str | Weighting = "softmax"
     softstep: str | dict | None = None
     n_neighbors: int | str | None = "auto"
@@ -568,6 +579,7 @@ class NONAClassifier(NeighborClassifier):
     random_state: Any = None
 
     trend_ = None  # before fit, and of files of earlier versions
+    similarity_ = "l2"  # of files of earlier versions as well
 
     _parameter_constraints = NONA_CONSTRAINTS | CLASSIFIER_CONSTRAINTS
 

@@ -28,6 +28,7 @@ from ..weighting import WEIGHTINGS, Weighting
 MOST = 2**62  # of a number that others keep in 64 bits
 POSITIVE = Interval(Integral, 1, None, closed="left")
 AUTO = StrOptions({"auto"})
+FEATURES = "features"  # the similarity of weighted features
 
 #: Groups of the estimators' parameters, in the order in which a user may need them. The site's
 #: reference lists parameters by group; signatures have an order of their own.
@@ -38,7 +39,15 @@ PARAMETER_GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Target": ("loss", "class_weight", "bounds"),
     "Neighbours": (
-        *("n_neighbors", "adjust", "trend", "smoothing", "weighting", "similarity"),
+        *(
+            "n_neighbors",
+            "neighbor_space",
+            "adjust",
+            "trend",
+            "smoothing",
+            "weighting",
+            "similarity",
+        ),
         *("softstep", "softstep_on", "softstep_params", "learn_feature_weights", "algorithm"),
     ),
     "Table input": (
@@ -89,6 +98,7 @@ NONA_CONSTRAINTS: dict = {
     "feature_extractor": [callable, FeatureExtractor, None],
     "n_estimators": [POSITIVE, AUTO],
     "adjust": ["boolean", AUTO],
+    "similarity": [StrOptions({"auto", FEATURES}), *COMMON_CONSTRAINTS["similarity"]],
     "pool_size": [*COMMON_CONSTRAINTS["pool_size"], AUTO],
     "learning_rate_init": [*COMMON_CONSTRAINTS["learning_rate_init"], AUTO],
     "n_iter_no_change": [POSITIVE, AUTO],

@@ -167,6 +167,29 @@ class NeighborBank:
             shifts=shifts,
         )
 
+    def evaluate_rows(
+        self,
+        head: NONAHead | AverageHead,
+        rows: np.ndarray,
+        limits: np.ndarray | None = None,
+        leave_out: str = "group",
+    ) -> Evaluation:
+        """Evaluate some of the bank's rows, each without itself or its group.
+
+        With times, neighbours are before the limits, (len(rows),), or else before the row.
+        """
+        found = self.evaluate(head, leave_out=leave_out)[rows]
+        if limits is None:
+            return found
+        assert found.exclusion is not None
+        before = torch.as_tensor(limits, device=self.embeddings.device)
+        exclusion, offset = replace(found.exclusion, limits=before), found.offset
+        if self.trend is not None and offset is not None:
+            ids, inputs = self.ids[rows].cpu().numpy(), self.inputs
+            own = None if inputs is None else inputs[torch.from_numpy(rows)]
+            offset = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(offset)
+        return replace(found, exclusion=exclusion, offset=offset)
+
     def shifts_at(self, inputs: Any, ids: Tensor | None = None) -> TrendShifts | None:
         """By how much the trend at queries changes without each row, if that is known."""
         if self.trend is None or self.neighbors.offset is None or not self.trend.has_shifts:
@@ -241,7 +264,7 @@ class NeighborBank:
         trend, offset, kept = self.trend, self.neighbors.offset, self.inputs
         if trend is not None and offset is not None:
             assert inputs is not None
-            trend = trend.with_rows(new.numpy(), inputs)
+            trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
             values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
         if kept is not None:

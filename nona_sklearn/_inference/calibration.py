@@ -29,7 +29,7 @@ from .distribution import (
     weighted_mean,
 )
 from .evaluation import Evaluation
-from .held_out import ERROR_PAIRS, evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
+from .held_out import ERROR_PAIRS, n_rows_for, predict_held_out, sample_weight_of
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
@@ -244,7 +244,7 @@ def calibrate_on_held_out(
     residual = residual * share.sqrt()
     limits = [each.limits for each in held_out if each.limits is not None]
     before = np.concatenate(limits)[first] if limits else None
-    evaluation = evaluate_rows(head, bank, all_rows, before)
+    evaluation = bank.evaluate_rows(head, all_rows, before)
     return fit_calibration(evaluation, residual, sample_weight, joint)
 
 
@@ -313,7 +313,7 @@ def calibrate_on_bank(
     if n_latest is not None and bank.neighbors.times is not None:
         rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
     rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
-    evaluation, rows = evaluate_rows(head, bank, rows).without_isolated(rows)
+    evaluation, rows = bank.evaluate_rows(head, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()
     residual = bank.targets[rows] - evaluation.mean()

@@ -357,6 +357,18 @@ class Evaluation:
         weight, change, error = totals
         return weight, change / len(self), error / len(self)
 
+    def changes(self) -> Tensor:
+        """Changes of the predictions without each neighbour, (q, n, n_outputs), as above."""
+
+        def of_all(queries, rows):
+            if self.shifts is None:
+                return rows.by_row(torch.stack([*rows.changes()], dim=2))
+            return torch.stack([*rows.changes_with(self.shifts[queries])], dim=2)
+
+        columns = self.neighbors.columns
+        blocks = self.map_weighted_rows(of_all, n_columns=columns.numel())
+        return torch.cat([columns.new_zeros(0, *columns.shape), *blocks])
+
     def representatives(self, n_rows: int) -> np.ndarray:
         """Positions of neighbours that together carry much of the queries' weights, (n_rows,).
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from .._data.sample_weight import normalize_mean
 from .._data.splits import Split
-from ..attention import AverageHead, NONAHead
+from ..attention import AverageHead, ClassHead, NONAHead
+from ..losses import log
 from .bank import NeighborBank
-from .evaluation import Evaluation
+from .network_trend import NetworkTrend
 
 ERROR_PAIRS, LEAST_ROWS = 2**26, 100  # a few tenths of a second
 
@@ -51,7 +51,13 @@ def predict_held_out(
     splits: list[Split],
     leave_out: str = "group",
 ) -> list[HeldOut]:
-    """Predict each network's validation rows, if there are any, as queries of the whole bank."""
+    """Predict each network's validation rows, if there are any, as queries of the whole bank.
+
+    Where networks are the trend, its value at these rows is the prediction of this network.
+    """
+    if isinstance(trend := bank.trend, NetworkTrend):
+        of_trend = predict_held_out(trend.network.head, trend.bank, splits, leave_out)
+        return [_beside(head, bank, each, leave_out) for each in of_trend]
     networks = split_networks(head, bank)
     n_most = n_rows_for(len(bank), ERROR_PAIRS) // len(networks) + 1
     found = []
@@ -59,7 +65,7 @@ def predict_held_out(
         assert valid is not None  # either all networks have validation rows or none
         order = valid[:n_most].argsort()
         rows, before = valid[order], None if limits is None else limits[order]
-        evaluation = evaluate_rows(own_head, own_bank, rows, before, leave_out)
+        evaluation = own_bank.evaluate_rows(own_head, rows, before, leave_out)
         evaluation, rows, before = evaluation.without_isolated(rows, before)
         shape = len(rows), bank.neighbors.columns.shape[1]
         truth, predictions = bank.targets[rows], evaluation.mean()
@@ -69,28 +75,16 @@ def predict_held_out(
     return found
 
 
-def evaluate_rows(
-    head: NONAHead | AverageHead,
-    bank: NeighborBank,
-    rows: np.ndarray,
-    limits: np.ndarray | None = None,
-    leave_out: str = "group",
-) -> Evaluation:
-    """Evaluate some of the bank's rows, each without itself or its group.
-
-    With times, neighbours are before the limits, (len(rows),), or else before the row.
-    """
-    found = bank.evaluate(head, leave_out=leave_out)[rows]
-    if limits is None:
-        return found
-    assert found.exclusion is not None
-    before = torch.as_tensor(limits, device=bank.embeddings.device)
-    exclusion, offset = replace(found.exclusion, limits=before), found.offset
-    if bank.trend is not None and offset is not None:
-        ids, inputs = bank.ids[rows].cpu().numpy(), bank.inputs
-        own = None if inputs is None else inputs[torch.from_numpy(rows)]
-        offset = torch.from_numpy(bank.trend.of_rows(ids, own, before)).to(offset)
-    return replace(found, exclusion=exclusion, offset=offset)
+def _beside(
+    head: NONAHead | AverageHead, bank: NeighborBank, of_trend: HeldOut, leave_out: str
+) -> HeldOut:
+    """Predictions of the same rows with their neighbours in the bank."""
+    offset = of_trend.predictions
+    if isinstance(head, ClassHead):
+        offset = log(offset)
+    evaluation = bank.evaluate_rows(head, of_trend.rows, of_trend.limits, leave_out)
+    predictions = replace(evaluation, offset=offset).mean().reshape(of_trend.truth.shape)
+    return replace(of_trend, predictions=predictions)
 
 
 def sample_weight_of(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:

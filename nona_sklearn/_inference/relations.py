@@ -26,7 +26,7 @@ from ..losses import log
 from .bank import NeighborBank
 from .distribution import Calibration, Distribution
 from .evaluation import Evaluation
-from .held_out import evaluate_rows, n_rows_for, sample_weight_of, split_networks
+from .held_out import n_rows_for, sample_weight_of, split_networks
 from .neighbors import Exclusion
 
 WINDOW = 10  # places to each side, within which rows of an order are related
@@ -145,7 +145,7 @@ def shares_of_unknown(
     """
     judged = judged_rows(bank, splits, min(LEVEL_ROWS, n_rows_for(len(bank), PAIRS)))
     rows = np.unique(np.concatenate(judged))
-    evaluation = evaluate_rows(head, bank, rows)
+    evaluation = bank.evaluate_rows(head, rows)
     shares = bank.neighbors.columns.new_zeros(levels.shape[1], bank.neighbors.columns.shape[1])
     for j, of_rows in enumerate(levels.T):
         if len(np.unique(of_rows)) < 2:
@@ -235,7 +235,7 @@ def _squared_errors(
     networks = split_networks(head, alone)  # a trend is of related rows, too
     judged = judged_rows(bank, splits, N_ROWS)
     for (own, own_bank), query, rows in zip(networks, queries, judged, strict=True):
-        evaluation = _without(evaluate_rows(own, own_bank, rows), relation, rows)
+        evaluation = _without(own_bank.evaluate_rows(own, rows), relation, rows)
         evaluation = replace(evaluation, query=query[rows])
         residual = (bank.targets[rows] - evaluation.mean()).reshape(len(rows), -1)
         found.append((residual / bank.neighbors.spread).square().mean(dim=1).cpu().numpy())

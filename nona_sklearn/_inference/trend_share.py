@@ -12,12 +12,11 @@ from torch import Tensor
 
 from .._data.embedded import Embedded
 from .._data.splits import Split
-from .._trend.class_trend import ClassTrend
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..attention.head import trust_radius_of
 from ..losses import LogLoss, log
 from .bank import NeighborBank
-from .held_out import evaluate_rows, n_rows_for, predict_held_out, sample_weight_of
+from .held_out import n_rows_for, predict_held_out, sample_weight_of
 from .neighbors import Offset
 
 N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
@@ -59,6 +58,11 @@ class Blend:
 #: chosen; where networks have learned what the trend leaves, how much of the residuals is kept.
 SHARE = Blend("share", 0.12, share=0.7, kept=0.2)
 KEPT = Blend("kept", 0.25, share=1.0, kept=0.7)
+
+#: The same where networks are the trend beside rows that are found elsewhere: what near rows
+#: leave adds nothing to the predictions of most tables.
+KEPT_BESIDE_NETWORKS = Blend("kept", 0.05, share=1.0, kept=0.2)
+SHARE_OF_NETWORKS = Blend("share", 0.05, share=0.95, kept=0.2)
 
 
 def fit_by_held_out(
@@ -103,7 +107,7 @@ def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> Neighb
     """Return a bank whose trend is trusted as far as rows are from their nearest neighbour."""
     some = np.random.RandomState(0).permutation(len(bank))[: n_rows_for(len(bank), RADIUS_PAIRS)]
     fading = with_numbers(bank, trust_radius=0.0)  # of which Euclidean distances are known
-    distances = evaluate_rows(head, fading, some).distances()
+    distances = fading.evaluate_rows(head, some).distances()
     return with_numbers(bank, trust_radius=trust_radius_of(distances))
 
 
@@ -136,8 +140,9 @@ def _with_best(
     """
     counts = truth.new_ones(len(truth)) if sample_weight is None else sample_weight
     counts = counts * (counts.sum() / counts.square().sum())  # fewer rows, where weights differ
-    if isinstance(bank.trend, ClassTrend):
-        value = _by_log_loss(blend, head, bank, none, log(whole), truth, counts)
+    (one_head, *_), *_ = head.split_by_head(bank.embeddings[:0], bank.embeddings)
+    if isinstance(one_head, ClassHead):
+        value = _by_log_loss(blend, one_head, bank, none, log(whole), truth, counts)
     else:
         value = _by_squared_error(blend, whole - none, truth - none, counts)
     return with_numbers(bank, **{blend.name: value})
@@ -174,7 +179,7 @@ def _by_squared_error(blend: Blend, difference: Tensor, lacking: Tensor, counts:
 
 def _by_log_loss(
     blend: Blend,
-    head: NONAHead | AverageHead,
+    head: ClassHead,
     bank: NeighborBank,
     of_networks: Tensor,
     log_of_trend: Tensor,
@@ -182,15 +187,13 @@ def _by_log_loss(
     counts: Tensor,
 ) -> float:
     """The most probable number for classes, whose log loss is a convex function of it."""
-    (of_classes, *_), *_ = head.split_by_head(bank.embeddings[:0], bank.embeddings)
     offset = bank.neighbors.offset
-    assert isinstance(of_classes, ClassHead)
     assert offset is not None
-    log_loss = LogLoss(of_classes.sizes, reduction="none")
+    log_loss = LogLoss(head.sizes, reduction="none")
 
     def loss(share: float) -> float:
         pooled = replace(offset, share=share).pool(of_networks, log_of_trend)
-        of_rows = counts @ log_loss(of_classes.normalized(pooled), truth).mean(dim=1)
+        of_rows = counts @ log_loss(head.normalized(pooled), truth).mean(dim=1)
         return float(of_rows) + ((share - blend.prior) / blend.deviation) ** 2 / 2
 
     return float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x)

@@ -188,6 +188,14 @@ class WeightedRows:
         for of_networks in zip(*(rows.changes() for rows in self.networks), strict=True):
             yield self._align(list(of_networks)).mean(dim=0)
 
+    def by_row(self, values: Tensor) -> Tensor:
+        """Something for each column, (q, m, c), for each of the bank's rows, (q, n, c)."""
+        if self.positions is None:
+            return values
+        found = values.new_zeros(len(values), self.n_rows + 1, values.shape[2])
+        places = self.positions[..., None].expand_as(values)
+        return found.scatter_(1, places, values)[:, :-1]  # the last is of columns without a row
+
     def sum_by_row(self, values: Tensor) -> Tensor:
         """Sums over the queries of something for each column, (q, m), by the bank's rows, (n,)."""
         if self.positions is None:

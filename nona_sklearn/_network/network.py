@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .._data.rows import Rows
-from .._utils.chunks import EMBED_BLOCK
+from .._utils.chunks import EMBED_BLOCK, spans
 from ..attention import AverageHead, NONAHead
 from ..embedding import MLPEmbedding
 from .extractor import ExtractorEmbedding
@@ -88,3 +89,10 @@ def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
         Concatenation([network.embedding for network in networks]),
         AverageHead([network.head for network in networks]),
     )
+
+
+def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
+    """Embed the input of a network, shape (n, n_features) -> (n, d), as the bank stores it."""
+    device = next(chain(network.parameters(), network.buffers())).device
+    blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
+    return torch.cat([network.embed(block).float() for block in blocks])

@@ -18,7 +18,13 @@ from .._trend.additive_trend import AdditiveFunction
 from .._utils.arrays import as_tensor
 from .._utils.storable import CHOICES, CODECS, MODULE_FACTORIES, Codec
 from ..attention import AverageHead, ClassHead, NONAHead
-from ..embedding import ACTIVATIONS, FeatureWeights, MLPEmbedding, PeriodicEmbedding
+from ..embedding import (
+    ACTIVATIONS,
+    FeatureWeights,
+    MLPEmbedding,
+    PeriodicEmbedding,
+    WeightedFeatures,
+)
 from ..similarity import SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
@@ -30,7 +36,8 @@ MODULES: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
         *(NeighborNetwork, Concatenation, ExtractorEmbedding),
-        *(PeriodicEmbedding, MLPEmbedding, FeatureWeights, WithTrend, AdditiveFunction),
+        *(PeriodicEmbedding, MLPEmbedding, FeatureWeights, WeightedFeatures, WithTrend),
+        AdditiveFunction,
         *(NONAHead, ClassHead, AverageHead, SoftStep),
         *(type(make()) for make in WEIGHTINGS.values()),
         *(nn.Sequential, nn.ModuleList, nn.Linear, nn.BatchNorm1d),

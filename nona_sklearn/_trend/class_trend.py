@@ -171,9 +171,11 @@ class ClassTrend:
         found = calibrated(moved.flatten(0, 1)).reshape(moved.shape)
         return (found - calibrated(values)[:, None]).numpy()
 
-    def with_rows(self, ids: np.ndarray, inputs: Any) -> ClassTrend:
+    def with_rows(
+        self, ids: np.ndarray, inputs: Any, rows: Any = None, groups: np.ndarray | None = None
+    ) -> ClassTrend:
         """With further rows, to which neither the function nor the calibration is fitted."""
-        return self._with(self.trend.with_rows(ids, inputs))
+        return self._with(self.trend.with_rows(ids, inputs, rows, groups))
 
     def without(self, ids: np.ndarray) -> ClassTrend:
         """With fewer rows, and the same calibration.

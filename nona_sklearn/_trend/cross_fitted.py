@@ -129,7 +129,9 @@ class CrossFittedTrend:
         """Refuse what would need a fit for each row."""
         raise NotImplementedError("a cross-fitted function is not fitted again without each row")
 
-    def with_rows(self, ids: np.ndarray, inputs: Any) -> Self:
+    def with_rows(
+        self, ids: np.ndarray, inputs: Any, rows: Any = None, groups: np.ndarray | None = None
+    ) -> Self:
         """With further rows, to which the function is not fitted."""
         values, times = self(inputs).cpu().numpy(), self.times
         return replace(

@@ -142,12 +142,9 @@ class KernelTrend:
 
         The arrays and `rows` are of all of them.
         """
-        # The rows are the same for every random_state: others would only add chance.
-        order = np.random.RandomState(0).permutation(len(X))
-        some = order[:METRIC_ROWS]
-        with one_blas_thread():
-            kernel = choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
-        fitted = np.sort(order[: MAX_ROWS if rows.times is None else MAX_TIMED_ROWS])
+        kernel = kernel_for(X, y, rows, peaks)
+        most = MAX_ROWS if rows.times is None else MAX_TIMED_ROWS
+        fitted = np.sort(_in_random_order(len(X))[:most])
         of_rows = ids[fitted], X[fitted], y[fitted], rows[fitted]
         return cls._solved(*of_rows, kernel, center, unit)
 
@@ -351,7 +348,9 @@ class KernelTrend:
             F, factor = _features(self.X.astype(float), self.kernel)
             return solve_triangular(factor, (inverse @ F).T, lower=True, trans="T")
 
-    def with_rows(self, ids: np.ndarray, X: Tensor) -> KernelTrend:
+    def with_rows(
+        self, ids: np.ndarray, X: Tensor, rows: Any = None, groups: np.ndarray | None = None
+    ) -> KernelTrend:
         """The same: the function is not fitted to further rows."""
         return self
 
@@ -366,6 +365,20 @@ class KernelTrend:
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed from it."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
+
+
+def kernel_for(
+    X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
+) -> Kernel:
+    """Choose a kernel for rows (n, n_features) and encoded targets, by some of them."""
+    some = _in_random_order(len(X))[:METRIC_ROWS]
+    with one_blas_thread():
+        return choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
+
+
+def _in_random_order(n_rows: int) -> np.ndarray:
+    """Row numbers, in an order that is the same for every random_state: others add chance."""
+    return np.random.RandomState(0).permutation(n_rows)
 
 
 def _shifts_left_out(
@@ -393,7 +406,7 @@ def _is_exact(rows: LeftOut) -> bool:
 
 def _landmarks(n_rows: int) -> np.ndarray:
     """Positions of the landmarks among so many rows."""
-    return np.random.RandomState(0).permutation(n_rows)[:N_LANDMARKS]
+    return _in_random_order(n_rows)[:N_LANDMARKS]
 
 
 def _features(X: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:

@@ -73,8 +73,13 @@ class Trend(Protocol):
         Each is fitted to other rows; without a `query`, too, as :meth:`residuals_without`.
         """
 
-    def with_rows(self, ids: np.ndarray, inputs: Any, /) -> Trend:
-        """With further rows, to which the function is not fitted."""
+    def with_rows(
+        self, ids: np.ndarray, inputs: Any, rows: Any, groups: np.ndarray | None, /
+    ) -> Trend:
+        """With further rows, as a bank stores them, and their groups if any.
+
+        A function is not fitted to them.
+        """
 
     def without(self, ids: np.ndarray) -> Trend:
         """With fewer rows."""

@@ -3,7 +3,8 @@
 Neighbour j of a query has the weight ``w_j ~ m_j phi(s_j)``: `s` is its similarity over the
 temperature, `phi` the weighting, and `m` the product of the neighbour's sample weight and
 SoftStep's step, 0 for an excluded pair. Most weightings are a function of each similarity, over
-the sum; :class:`Entmax` and :class:`Preconditioned` depend on all of a query's nearest neighbours.
+the sum; :class:`Entmax`, :class:`Preconditioned` and :class:`Triangular` depend on all of a
+query's nearest neighbours.
 """
 
 import copy
@@ -15,7 +16,7 @@ from .base import Weighting
 from .checks import check_weighting
 from .elementwise import Gaussian, Sigmoid, Softmax, Softpick, Softplus, Uniform
 from .preconditioned import Preconditioned
-from .sparse import Entmax, SparseSoftmax
+from .sparse import Entmax, SparseSoftmax, Triangular
 
 __all__ = [
     "WEIGHTINGS",
@@ -27,6 +28,7 @@ __all__ = [
     "Softpick",
     "Softplus",
     "SparseSoftmax",
+    "Triangular",
     "Uniform",
     "Weighting",
     "make_weighting",
@@ -44,6 +46,7 @@ WEIGHTINGS: dict[str, Callable[[], Weighting]] = {
     "sparsemax": partial(Entmax, 2.0),
     "entmax": partial(Entmax, learn_alpha=True),
     "preconditioned": Preconditioned,
+    "triangular": Triangular,
 }
 
 

@@ -50,6 +50,64 @@ class SparseSoftmax(Softmax):
         return super().extra_repr(n_neighbors=self.n_neighbors, **options)
 
 
+class Triangular(Weighting):
+    """Weights that fall linearly from the query to the last of the `n_neighbors` nearest.
+
+    ``w_j = max(0, d_k - d_j)`` for the distance ``d_k`` of the k-th nearest row, the triangular
+    kernel of nearest neighbours [1]_. A row that comes to the nearest or leaves them has no weight
+    then, so that weights change continuously with the query. Equally near rows have equal weights.
+    Of fewer than k rows, ``d_k`` is twice the distance of the farthest.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=16
+        The number k, at least 2. All but the last have weight.
+
+    References
+    ----------
+    .. [1] Hechenbichler and Schliep, "Weighted k-Nearest-Neighbor Techniques and Ordinal
+       Classification", 2004, Discussion Paper 399, SFB 386, section 3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import NONAHead
+    >>> from nona_sklearn.weighting import Triangular
+    >>> head = NONAHead("l1", weighting=Triangular(3))
+    >>> head.neighbor_weights(torch.zeros(1, 1), torch.tensor([[1.0], [2.0], [5.0], [9.0]]))
+    tensor([[0.5714, 0.4286, 0.0000, 0.0000]])
+    """
+
+    of_distances = True
+
+    def __init__(self, n_neighbors: int = 16):
+        super().__init__(learn_temperature=False)  # weights do not depend on the unit
+        self.n_neighbors = check_integer("n_neighbors", n_neighbors, 2)
+
+    def weigh(
+        self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
+    ) -> Tensor:
+        assert self.n_neighbors is not None
+        found, positions = largest(admitted(s, log_measure), min(self.n_neighbors, s.shape[1]))
+        is_row = found > -math.inf
+        s_found = s.gather(1, positions).masked_fill(~is_row, 0.0)
+        end = s_found.amin(dim=1, keepdim=True)
+        full = is_row.sum(dim=1, keepdim=True) == self.n_neighbors
+        gaps = (s_found - torch.where(full, end, 2 * end)).masked_fill(~is_row, 0.0)
+        equal = (gaps == 0).all(dim=1, keepdim=True)
+        gaps = torch.where(equal, is_row.to(gaps), gaps)
+        if log_measure is not None:
+            logs = log_measure.gather(1, positions)
+            most = logs.amax(dim=1, keepdim=True)
+            gaps = gaps * (logs - torch.where(most.isfinite(), most, 0.0)).exp()
+        total = gaps.sum(dim=1, keepdim=True)
+        shares = gaps / torch.where(total > 0, total, 1.0)
+        return torch.zeros_like(s).scatter(1, positions, shares)
+
+    def extra_repr(self, **options: object) -> str:
+        return f"n_neighbors={self.n_neighbors}"
+
+
 class Entmax(Weighting):
     """``w_j = m_j max(0, (alpha - 1) s_j - tau)^(1 / (alpha - 1))``, which sum to 1 for one `tau`.
 

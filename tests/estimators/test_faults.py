@@ -40,7 +40,7 @@ from nona_sklearn._estimators import base
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import similarities
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.calibration import evaluate_rows, fit_calibration
+from nona_sklearn._inference.calibration import fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training import trainer
@@ -663,7 +663,7 @@ def test_each_added_row_is_a_group_by_itself(plane):
     assert len({*groups[120:]} - {*groups[:120]}) == 3
     assert reg.bank_.n_units == 33
     # The neighbours of each are all other rows where a row's group is left out.
-    weights = evaluate_rows(reg.network_.head, reg.bank_, np.arange(119, 123)).sparse_weights()
+    weights = reg.bank_.evaluate_rows(reg.network_.head, np.arange(119, 123)).sparse_weights()
     np.testing.assert_array_equal(weights.toarray()[1:, 116:] == 0, np.eye(3, 7, 4) == 1)
 
 
@@ -672,7 +672,7 @@ def test_calibration_leaves_out_the_group(plane):
     groups = np.arange(120) // 4
     reg = nona(n_estimators=2, n_neighbors=None).fit(X, y, groups=groups)
     rows = np.array([7, 50, 119])
-    weights = evaluate_rows(reg.network_.head, reg.bank_, rows).sparse_weights().toarray()
+    weights = reg.bank_.evaluate_rows(reg.network_.head, rows).sparse_weights().toarray()
     assert (weights[groups[rows][:, None] == groups] == 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     assert reg.neighbor_weights(None).toarray()[7, 6] > 0  # predictions leave out the row alone
@@ -700,7 +700,7 @@ def test_calibration_pairs_each_validation_row_with_its_own_error(plane):
     [valid], bank, head = reg.validation_indices_, reg.bank_, reg.network_.head
     rows = np.sort(valid)
     residual = torch.from_numpy((y - reg.predict(None))[rows])
-    expected = fit_calibration(evaluate_rows(head, bank, rows), residual[:, None])
+    expected = fit_calibration(bank.evaluate_rows(head, rows), residual[:, None])
     assert reg.calibration_.power == expected.power
     np.testing.assert_allclose(reg.calibration_.noise, expected.noise, rtol=1e-5)
 

@@ -302,7 +302,7 @@ def test_errors_are_those_of_rows_that_a_network_was_not_trained_on(persons):
     found = relations._squared_errors(reg.network_.head, reg.bank_, splits, none)
     alone = replace(reg.bank_, neighbors=reg.bank_.neighbors.without_offset(), trend=None)
     expected = [
-        ((bank.targets[own] - relations.evaluate_rows(head, bank, own).mean()) ** 2).numpy()
+        ((bank.targets[own] - bank.evaluate_rows(head, own).mean()) ** 2).numpy()
         for (head, bank), own in zip(
             relations.split_networks(reg.network_.head, alone), rows, strict=True
         )

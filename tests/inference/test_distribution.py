@@ -29,7 +29,6 @@ from nona_sklearn._inference.calibration import (
     calibrate_on_bank,
     calibrate_on_held_out,
     crps,
-    evaluate_rows,
     fit_calibration,
     ranks_of,
     shape_of,
@@ -717,7 +716,7 @@ def test_a_row_is_predicted_without_its_group():
     places, values = (torch.randn(12, d, generator=generator) for d in (2, 1))
     bank = NeighborBank(Neighbors(places, values[:, 0].double()), groups=groups)
     head, rows = NONAHead().eval(), np.array([7, 2, 9])
-    predictions = evaluate_rows(head, bank, rows).mean()
+    predictions = bank.evaluate_rows(head, rows).mean()
     for row, ours in zip(rows, predictions, strict=True):
         others = bank.keep(np.flatnonzero(groups != groups[row]))
         expected = others.evaluate(head, Embedded(places[[row]])).mean().item()
