@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,7 +21,7 @@ from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
 from .._utils.bases import BaseEstimator
 from .._utils.docs import Documented
-from .._utils.storable import storable_parameters
+from .._utils.storable import CHOICES, storable_parameters
 from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS
 from ..weighting import WEIGHTINGS, Weighting
@@ -29,6 +30,7 @@ MOST = 2**62  # of a number that others keep in 64 bits
 POSITIVE = Interval(Integral, 1, None, closed="left")
 AUTO = StrOptions({"auto"})
 FEATURES = "features"  # the similarity of weighted features
+CHOICES["similarity"] = ChainMap(SIMILARITIES, dict.fromkeys(["auto", FEATURES]))
 
 #: Groups of the estimators' parameters, in the order in which a user may need them. The site's
 #: reference lists parameters by group; signatures have an order of their own.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._trend.additive_trend import AdditiveFunction
 from .._utils.arrays import as_tensor
-from .._utils.storable import CHOICES, CODECS, MODULE_FACTORIES, Codec
+from .._utils.storable import CODECS, MODULE_FACTORIES, Codec
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..embedding import (
     ACTIVATIONS,
@@ -25,7 +25,6 @@ from ..embedding import (
     PeriodicEmbedding,
     WeightedFeatures,
 )
-from ..similarity import SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
 from .earlier import WithTrend
@@ -119,4 +118,3 @@ MODULE_FACTORIES |= {
     "extractor": ("feature_extractor", remake_extractor),
     "weighting": ("weighting", make_weighting),
 }
-CHOICES["similarity"] = SIMILARITIES

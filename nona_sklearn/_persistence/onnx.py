@@ -23,19 +23,23 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
+from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
 from .._inference.neighbors import Neighbors
 from .._inference.network_rows import NetworkRows
+from .._inference.network_trend import NetworkTrend
 from .._inference.weighted_rows import WeightedRows
+from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
-from ..attention import NONAHead
+from ..attention import ClassHead, NONAHead
+from ..losses import log
 from ..similarity import l2
 from ..softstep import STEPS, SoftStep
-from ..weighting import Sigmoid, Softplus, Weighting
+from ..weighting import Sigmoid, Softplus, Triangular, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
 from .models import refuse_model_inside
@@ -180,65 +184,39 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
     return translated
 
 
-class Graph(nn.Module):
-    """A fitted estimator as one module: the columns of queries to predictions and neighbours."""
+class RowsGraph(nn.Module):
+    """A bank under a network as a module: scaled features of queries to the rows behind them."""
 
-    ids: Tensor
     embeddings: Tensor
     values: Tensor
-    levels: Tensor
     log_prior: Tensor | None
     adjustment_scale: Tensor | None
     offsets: Tensor | None
 
-    def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
+    def __init__(self, network: NeighborNetwork, bank: NeighborBank):
         super().__init__()
-        bank, network = estimator.bank_, copy.deepcopy(estimator.network_).cpu()
-        neighbors = bank.neighbors
-        self.encoding = Encoding(estimator.features_)
-        self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
+        network, neighbors = copy.deepcopy(network).cpu(), bank.neighbors
         _use_graph_methods(network.head, len(bank))
         self.embedding, self.head = network.embedding, network.head.double()
-        self.n_neighbors = n_neighbors
-        self.output_names = [
-            "probabilities" if hasattr(estimator, "classes_") else "prediction",
-            *("weights", "neighbors"),
-            *(() if levels is None else ("quantiles",)),
-        ]
         prior, scale = neighbors.log_prior, neighbors.adjustment_scale
         self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
         self.register_buffer("adjustment_scale", None if scale is None else scale.cpu())
-        self.register_buffer("ids", bank.ids.cpu())
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
-        self.register_buffer("levels", levels)
-        self.unknown_levels = bank.unknown_levels
         offset = self.offset = neighbors.offset  # its values are a buffer
-        self.trend = None if offset is None else copy.deepcopy(bank.trend.function).cpu()
         self.register_buffer("offsets", None if offset is None else offset.values.cpu())
-        self.distribution = None
-        if levels is not None:
-            none = None if offset is None else offset.values[:0].cpu()
-            nothing = Evaluation(self.head, self._neighbors(), self.embeddings[:0], offset=none)
-            self.distribution = Distribution(nothing, bank.calibration or Calibration())
+        self.trend: nn.Module | None = None
+        if isinstance(bank.trend, NetworkTrend):
+            self.trend = ValuesGraph(RowsGraph(bank.trend.network, bank.trend.bank))
+        elif offset is not None:
+            self.trend = copy.deepcopy(bank.trend.function).cpu()
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        features = self.scaler(self.encoding(*inputs))
-        query = self.embedding(features).float().double()  # rounded as the bank's are
-        offset = None if self.trend is None else self.trend(features.float())
+    def forward(self, features: Tensor, added: Tensor | None = None) -> list[NetworkRows]:
+        features = features.float()  # rounded as the bank's are
+        query = self.embedding(features.double()).float().double()
+        offset = None if self.trend is None else self.trend(features)
         parts = self.head.split_by_head(query, self.embeddings)
-        added = None
-        if self.unknown_levels is not None:
-            added = self.unknown_levels.added(self.encoding.unknown_levels(*inputs))
-        networks = [self._rows(head, own, rows, offset, added) for head, own, rows in parts]
-        rows = WeightedRows(networks)
-        mean = torch.stack([network.mean() for network in networks]).mean(dim=0)
-        heaviest, positions = rows.weights().topk(self.n_neighbors, dim=1)
-        outputs = self._in_shape_of_values(mean), heaviest, self.ids[positions]
-        if self.distribution is None:
-            return outputs
-        quantiles = self.distribution.quantiles_of(rows, added, self.levels)
-        return *outputs, self._in_shape_of_values(quantiles)
+        return [self._rows(head, own, rows, offset, added) for head, own, rows in parts]
 
     def _rows(
         self,
@@ -252,23 +230,83 @@ class Graph(nn.Module):
         compared = head.metric_part(query), head.metric_part(embeddings)
         nearest = l2(*compared).amax(dim=1, keepdim=True)
         candidates = Candidates(head.compare(*compared), nearest=nearest)
-        neighbors = replace(self._neighbors(), embeddings=embeddings)
+        neighbors = replace(self.neighbors(), embeddings=embeddings)
         rows = rows_of(head)(head, query, neighbors, candidates, offset=offset, added=added)
         vars(rows)["any_excluded"] = False
         if head.n_adjusted:
             vars(rows)["attenuation"] = head.attenuation(rows.distance)
         return rows
 
-    def _neighbors(self) -> Neighbors:
+    def neighbors(self) -> Neighbors:
+        """The rows of the bank."""
         offset = None
         if self.offset is not None:
             offset = replace(self.offset, values=self.offsets)
         of_rows = self.embeddings, self.values, self.log_prior, self.adjustment_scale
         return Neighbors(*of_rows, offset=offset)
 
+
+class ValuesGraph(nn.Module):
+    """A :class:`NetworkTrend` as a module."""
+
+    def __init__(self, rows: RowsGraph):
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, features: Tensor) -> Tensor:
+        networks = self.rows(features)
+        means = _mean_of(networks)
+        return log(means) if isinstance(networks[0].head, ClassHead) else means
+
+
+def _mean_of(networks: list[NetworkRows]) -> Tensor:
+    return torch.stack([network.mean() for network in networks]).mean(dim=0)
+
+
+class Graph(nn.Module):
+    """A fitted estimator as one module: the columns of queries to predictions and neighbours."""
+
+    ids: Tensor
+    levels: Tensor
+
+    def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
+        super().__init__()
+        bank = estimator.bank_
+        self.encoding = Encoding(estimator.features_)
+        self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
+        self.rows = RowsGraph(estimator.network_, bank)
+        self.n_neighbors = n_neighbors
+        self.output_names = [
+            "probabilities" if hasattr(estimator, "classes_") else "prediction",
+            *("weights", "neighbors"),
+            *(() if levels is None else ("quantiles",)),
+        ]
+        self.register_buffer("ids", bank.ids.cpu())
+        self.register_buffer("levels", levels)
+        self.unknown_levels = bank.unknown_levels
+        self.distribution = None
+        if levels is not None:
+            none = None if self.rows.offset is None else self.rows.offset.values[:0].cpu()
+            head, rows = self.rows.head, self.rows.neighbors()
+            nothing = Evaluation(head, rows, self.rows.embeddings[:0], offset=none)
+            self.distribution = Distribution(nothing, bank.calibration or Calibration())
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        features, added = self.scaler(self.encoding(*inputs)), None
+        if self.unknown_levels is not None:
+            added = self.unknown_levels.added(self.encoding.unknown_levels(*inputs))
+        networks = self.rows(features, added)
+        rows = WeightedRows(networks)
+        heaviest, positions = rows.weights().topk(self.n_neighbors, dim=1)
+        outputs = self._in_shape_of_values(_mean_of(networks)), heaviest, self.ids[positions]
+        if self.distribution is None:
+            return outputs
+        quantiles = self.distribution.quantiles_of(rows, added, self.levels)
+        return *outputs, self._in_shape_of_values(quantiles)
+
     def _in_shape_of_values(self, results: Tensor) -> Tensor:
         """Results (..., n_outputs), without the last axis if values have no such axis."""
-        return results.squeeze(-1) if self.values.ndim == 1 else results
+        return results.squeeze(-1) if self.rows.values.ndim == 1 else results
 
 
 # -- a graph has no cdist, and no branches: shortcuts are replaced by the general way ----------
@@ -529,7 +567,9 @@ def _check_exportable(estimator: Any) -> None:
     refuse_model_inside(estimator, "an ONNX graph", "use trend='kernel' or None")
     z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
     heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]
-    if not all(head.weighting.one_by_one for head in heads):
+    if not all(
+        head.weighting.one_by_one or isinstance(head.weighting, Triangular) for head in heads
+    ):
         needed = "weighting must look at one neighbour at a time for an ONNX graph"
         raise ValueError(f"{needed}, got {estimator.weighting!r}")
     if all(head.most_weighed(n_rows) is not None for head in heads):
