@@ -17,13 +17,16 @@ from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
 from .._inference.attribution import exchange_in_turn, integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
+from .._inference.network_trend import NetworkTrend
 from .._utils.frames import table
 from .._utils.threads import cached_property
+from ..embedding import WeightedFeatures
 from .inputs import TableInput
 from .queries import evaluate, explanation_of
 from .side_by_side import checked_table, rows_of_bank
 
 OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
+INTERPLAY = "interplay"  # what columns move together, beside networks that are the trend
 
 
 def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
@@ -33,10 +36,13 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
     columns = pairs.found.columns()
     for output, end in enumerate(pairs.found.ends):
         targets, adjusted = pairs.found.targets[:, output], pairs.found.adjusted[:, output]
-        moves = pairs.adjustments(output)
+        moves, together = pairs.adjustments(output)
         rest = adjusted - targets - moves.sum(axis=1)
         columns[f"target{end}"] = targets
         _append(columns, [name + end for name in pairs.names], moves)
+        if together is not None:
+            _append(columns, [INTERPLAY + end], together[:, None])
+            rest = rest - together
         _append(columns, [OTHER + end], rest[:, None])
         _append(columns, [f"adjusted_target{end}"], adjusted[:, None])
     return table(columns)
@@ -114,12 +120,17 @@ class _Pairs:
                 "given, and the targets those of fit, or in their unit"
             )
 
-    def adjustments(self, output: int) -> np.ndarray:
-        """How much each column moves an output's adjusted target, (p, n_columns)."""
+    def adjustments(self, output: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """How much each column moves an output's adjusted target, (p, n_columns).
+
+        Beside networks that are the trend, also how much columns move it together, (p,).
+        """
         sensitivity = self.evaluation.sensitivities()[self.found.of_query, ..., output]
         factors = self._network_shares()[..., None] * sensitivity
         of_networks, of_trend = factors[..., 0], factors[..., 1].sum(dim=1)
         trend, moves = self.fitted.bank_.trend, np.zeros((len(self.end), len(self.names)))
+        if isinstance(trend, NetworkTrend):
+            return self._prices(trend, of_trend, output)
 
         def of_g(x: Tensor, pairs: Tensor) -> Tensor:
             own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
@@ -134,7 +145,24 @@ class _Pairs:
             moves += of_trend.cpu().numpy()[:, None] * self._moves_of_model[..., output]
         elif trend is not None:
             moves += self._attribute(of_f)
-        return moves
+        return moves, None
+
+    def _prices(
+        self, trend: NetworkTrend, of_trend: Tensor, output: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What differences count in the additive part of a trend, and what it leaves.
+
+        The same difference counts the same for each pair.
+        """
+        function = trend.additive_part
+        start, end = (function.terms(x.cpu())[..., output] for x in (self.start, self.end))
+        moves = self._of_columns(of_trend.cpu()[:, None] * (end - start))
+        offset, at_rows = self.evaluation.offset, self.evaluation.neighbors.offset
+        assert offset is not None
+        assert at_rows is not None
+        of_query, position = self.found.of_query, self.found.positions
+        whole = offset[of_query, output] - at_rows.values[position, output]
+        return moves, (of_trend * whole).cpu().numpy() - moves.sum(axis=1)
 
     @cached_property
     def _moves_of_model(self) -> np.ndarray:
@@ -152,7 +180,15 @@ class _Pairs:
         return exchange_in_turn(values, both.shape[1])
 
     def shares_of_distances(self) -> np.ndarray:
-        """Share of each column in the squared distances, (p, n_columns), mean over networks."""
+        """Share of each column in the squared distances, (p, n_columns), mean over networks.
+
+        A sum of absolute differences is shared as it is.
+        """
+        if isinstance(embedding := self.fitted.network_.embedding, WeightedFeatures):
+            parts = torch.zeros_like(self.end)
+            parts[:, embedding.columns] = (embedding(self.end) - embedding(self.start)).abs()
+            totals = parts.sum(dim=1, keepdim=True)
+            return self._of_columns(torch.where(totals > 0, parts / totals, 0.0))
         origins = [head.metric_part(z) for head, z in self._embed(self.start)]
 
         def squares(x: Tensor, pairs: Tensor) -> Tensor:
@@ -181,7 +217,10 @@ class _Pairs:
 
     def _attribute(self, function: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
         """Attribute a function's change from neighbour to query to columns, (p, n_columns)."""
-        attributions = integrated_gradients(function, self.start, self.end)
+        return self._of_columns(integrated_gradients(function, self.start, self.end))
+
+    def _of_columns(self, attributions: Tensor) -> np.ndarray:
+        """Sums over the encoded features of each column, (p, n_columns)."""
         source = torch.as_tensor(self.fitted.features_.source_, device=attributions.device)
         sums = attributions.new_zeros(len(attributions), self.fitted.n_features_in_)
         return sums.index_add_(1, source, attributions).cpu().numpy()

@@ -86,9 +86,20 @@ class TrendShifts:
 
     def at_rows(self, query: int, rows: Tensor) -> Tensor:
         """Changes of the values at rows, by their positions, for a query, (m, n, n_outputs)."""
-        removed, some = self.ids.cpu().numpy(), rows.cpu()
-        own = None
         if self.queries is not None and self.trend.leaves_out_single_rows:
-            own = int(self.queries[query])
+            return self._at(rows, int(self.queries[query]))
+        missing = [row for row in rows.tolist() if row not in self._known]
+        if missing:
+            found = self._at(torch.tensor(missing), None)
+            self._known.update(zip(missing, found, strict=True))
+        return torch.stack([self._known[row] for row in rows.tolist()])
+
+    @cached_property
+    def _known(self) -> dict[int, Tensor]:
+        """Changes of the values at rows that are the same for all queries, by their positions."""
+        return {}
+
+    def _at(self, rows: Tensor, own: int | None) -> Tensor:
+        removed, some = self.ids.cpu().numpy(), rows.cpu()
         found = self.trend.shifts_of_rows(removed, removed[some.numpy()], self.inputs[some], own)
         return torch.from_numpy(found).to(self.ids.device)

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from .._data.embedded import Embedded
+from .._data.sample_weight import normalize_mean
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
+from .._trend.additive_trend import AdditiveFunction, additive_part
 from .._utils.storable import storable
+from .._utils.threads import cached_property
 from ..attention import ClassHead
 from ..losses import log
 from .bank import NeighborBank
@@ -115,6 +118,15 @@ class NetworkTrend:
             before = evaluation.mean()[:, None]
             changes = log((before + changes).clamp_min(0.0)) - log(before)
         return changes[:, self.bank.positions(removed)].cpu().numpy()
+
+    @cached_property
+    def additive_part(self) -> AdditiveFunction:
+        """The sum of functions of one feature each that is nearest to it at its rows."""
+        assert self.bank.inputs is not None
+        prior = self.bank.neighbors.log_prior
+        weights = torch.ones(len(self.bank)) if prior is None else normalize_mean(prior)
+        values = self.left_out.cpu().numpy()
+        return additive_part(self.bank.inputs, values, weights.double().cpu().numpy())
 
     def with_rows(
         self, ids: np.ndarray, X: Tensor, rows: Neighbors, groups: np.ndarray | None

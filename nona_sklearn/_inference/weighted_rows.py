@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from .._utils.arrays import sparse_rows
 from .._utils.threads import cached_property
+from ..attention import ClassHead
 from ..ranking import nearest_first
 from .left_out import TrendShifts
 from .network_rows import NetworkRows
@@ -81,16 +82,31 @@ class WeightedRows:
         They are the adjusted values with the residuals of a trend in full, whose spread is that
         of errors, less what that adds to their weighted mean.
         """
-        rows = slice(None) if self.positions is None else self._rows
-        weights = self._of_networks()
-        values = self._mean_adjusted(rows, weights)
+        rows, weights = self._every_row, self._of_networks()
+        return self._with_residuals(self._mean_adjusted(rows, weights), rows, weights)
+
+    def _with_residuals(self, values: Tensor, rows: slice | Tensor, weights: Tensor) -> Tensor:
+        """Adjusted values of rows, with residuals in full, less what that adds to the mean."""
         if self.networks[0].neighbors.offset is None:
             return values
-        each = (network.residuals_not_kept(rows) for network in self.networks)
-        added = sum(
-            share[..., None] * own for share, own in zip(_shares(weights), each, strict=True)
-        )
-        return values + added - (self.weights()[:, None] @ added)
+        return values + self._residuals_not_kept(rows, weights) - self._mean_not_kept
+
+    def _residuals_not_kept(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
+        """What adjusted values of rows would gain, averaged over networks by their weights."""
+        each = zip(_shares(weights), self.networks, strict=True)
+        parts = (share[..., None] * own.residuals_not_kept(rows) for share, own in each)
+        return torch.stack([*parts]).sum(dim=0)
+
+    @cached_property
+    def _mean_not_kept(self) -> Tensor:
+        """The weighted mean of this over all rows, (q, 1, n_outputs)."""
+        added = self._residuals_not_kept(self._every_row, self._of_networks())
+        return self.weights()[:, None] @ added
+
+    @property
+    def _every_row(self) -> slice | Tensor:
+        """What selects the columns from tensors of the bank's rows."""
+        return slice(None) if self.positions is None else self._rows
 
     @property
     def _rows(self) -> Tensor:
@@ -120,7 +136,11 @@ class WeightedRows:
         weight come last, the nearest first; after them other rows, excluded ones at the end.
         """
         weights, positions, each = self._heaviest(k)
-        return weights, positions, self._mean_adjusted(positions, each)
+        values = self._mean_adjusted(positions, each)
+        head = self.networks[0].head
+        if head.bounds is None and not isinstance(head, ClassHead):  # whose values end
+            values = self._with_residuals(values, positions, each)
+        return weights, positions, values
 
     def network_shares(self, k: int) -> Tensor:
         """Each network's share of the weight of the k heaviest neighbours, (K, q, k)."""

@@ -76,6 +76,16 @@ class AdditiveFunction(nn.Module):
         X = X.to(self.slopes.dtype)
         return X @ self.slopes + codes(X, self.columns, self.starts, self.widths) @ self.rises
 
+    def terms(self, X: Tensor) -> Tensor:
+        """The functions one by one, (n, n_features, n_outputs)."""
+        X = X.to(self.slopes.dtype)
+        found = X[..., None] * self.slopes
+        through = codes(X, self.columns, self.starts, self.widths)
+        n_bins = self.starts.shape[1]
+        rises = through[..., None] * self.rises  # (n, c * n_bins, n_outputs)
+        curved = rises.unflatten(1, (len(self.columns), n_bins)).sum(dim=2)
+        return found.index_add(1, self.columns, curved)
+
     def forward(self, X: Tensor) -> Tensor:
         return self.sum(X) + self.constant
 
@@ -148,6 +158,29 @@ class AdditiveTrend(CrossFittedTrend):
         each = ({k: as_tensor(v) for k, v in arrays.items()} for arrays in state["functions"])
         functions = tuple(AdditiveFunction(**tensors) for tensors in each)
         vars(self).update(state | {"functions": functions})
+
+
+def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> AdditiveFunction:
+    """The sum of functions of one feature each that is nearest to another function of them.
+
+    Parameters
+    ----------
+    X : Tensor of shape (n, n_features)
+        Features of some rows.
+    values : ndarray of shape (n, n_outputs)
+        The values of the function there.
+    weights : ndarray of shape (n,)
+        How much the rows count, with a mean of 1.
+    """
+    some = np.random.RandomState(0).permutation(len(X))[:MAX_ROWS]
+    X, values, rows = X[torch.from_numpy(some)].cpu(), values[some], LeftOut(weights[some])
+    design = _Design.of(X)
+    if not design.n_columns:
+        nothing = np.zeros((0, values.shape[1]))
+        return design.function(nothing, np.average(values, axis=0, weights=rows.weights))
+    with one_blas_thread():
+        ((coefficients, constant),) = _cross_fit(design(X), values, rows, [])
+    return design.function(coefficients, constant)
 
 
 @dataclass(frozen=True)
