@@ -357,7 +357,7 @@ def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity,
     z = torch.tensor(entries[: len(entries) // 2 * 2], dtype=torch.float64).reshape(-1, 2)
     z.requires_grad_()
     step = step and SoftStep(step, params, embedding_dim=2).double()
-    if weighting == "gaussian" and similarity not in DISTANCES:
+    if WEIGHTINGS[weighting]().of_distances and similarity not in DISTANCES:
         similarity = "l2"
     if weighting == "uniform" and step is None:
         weighting = "softmax"

@@ -26,6 +26,7 @@ from nona_sklearn.weighting import (
     Softpick,
     Softplus,
     SparseSoftmax,
+    Triangular,
     Uniform,
     Weighting,
     elementwise,
@@ -35,6 +36,7 @@ from nona_sklearn.weighting import (
 from nona_sklearn.weighting.base import softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)
+OF_K = "sparse_softmax", "triangular"  # weights of k rows
 MANY = 1000  # more than there are neighbours in any test
 
 
@@ -126,6 +128,7 @@ def test_every_name_is_on_paper():
         "sparsemax": Entmax,
         "entmax": Entmax,
         "preconditioned": Preconditioned,
+        "triangular": Triangular,
     }
     assert {name: type(make_weighting(name)) for name in WEIGHTINGS} == made
     assert make_weighting("sparsemax").alpha == 2
@@ -138,14 +141,15 @@ def test_a_weighting_may_do_without_a_temperature(name):
     """As in the papers: nothing is learned, and nothing divides the similarities."""
     make = WEIGHTINGS[name]
     z, options = rows(12, dtype=torch.float32), {"n_neighbors": 5 if name == "uniform" else None}
-    fixed, learning = make() if name == "uniform" else make(learn_temperature=False), make()
+    without = name in ("uniform", "triangular")  # no temperature changes their weights
+    fixed, learning = make() if without else make(learn_temperature=False), make()
     plain = NONAHead("l2", weighting=learning, **options)
     head = NONAHead("l2", weighting=fixed, learn_temperature=True, **options)
     assert head.temperature == 1
     assert head.state_dict().keys() == plain.state_dict().keys()
     expected = plain.neighbor_weights(z[:2], z)
     torch.testing.assert_close(head.neighbor_weights(z[:2], z), expected, rtol=0, atol=0)
-    if name != "uniform":
+    if not without:
         assert "learn_temperature=False" in repr(head.weighting)
         both = NONAHead("l2", weighting=learning, learn_temperature=True, **options)
         assert "log_temperature" in both.state_dict()
@@ -243,9 +247,9 @@ def test_an_exclusion_is_a_bank_without_the_row(name):
     assert (ours[:, ~kept] == 0).all()
 
 
-@pytest.mark.parametrize("name", [name for name in WEIGHTINGS if name != "sparse_softmax"])
+@pytest.mark.parametrize("name", [name for name in WEIGHTINGS if name not in OF_K])
 def test_a_measure_of_2_is_the_row_twice(name):
-    """Sparse softmax alone counts rows, as k-NN does: k of them, whatever they weigh."""
+    """Those of k rows count them, as k-NN does, whatever they weigh."""
     query, neighbors = rows(6), rows(12, seed=1)
     counts = torch.tensor([1, 2, 1, 3, 1, 1, 1, 2, 1, 1, 1, 1])
     head = head_of(name).double()
@@ -563,7 +567,7 @@ def test_the_temperature_divides_the_similarities(name, temperature):
     if hasattr(head, "log_temperature"):
         head.log_temperature.data.fill_(math.log(temperature))
     else:
-        assert name == "uniform"
+        assert name in ("uniform", "triangular")
     with torch.no_grad():
         ours = head.neighbor_weights(query, neighbors)
         theirs = (

@@ -18,7 +18,7 @@ from .._data.scaler import SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
-from .._inference.trend_share import KEPT, SHARE, Blend
+from .._inference.trend_share import KEPT, SHARE, SHARE_IN_TREND, Blend
 from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -37,6 +37,7 @@ from .._trend.kernel_trend import KernelTrend, kernel_for
 from .._trend.model_trend import Classes, ModelTrend, Numbers, check_model
 from .._trend.trend import Trend
 from .._utils.real_valued import MAX_WIDENED, real_valued
+from .._utils.validation import is_whole
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting
@@ -205,14 +206,15 @@ class Architecture:
 
     def n_neighbors_of_each(self, n_networks: int, n_rows: int) -> list[int | None]:
         """The number of neighbours with which each network is trained; None: all."""
-        most = self.n_neighbors
+        most: Any = self.n_neighbors
         if self.chooses_n_neighbors:
             classes = is_classifier(self.estimator)
             start = START_N_NEIGHBORS_OF_CLASSES if classes else START_N_NEIGHBORS
             return [min(start, n_rows)] * n_networks
-        if most in (None, "auto"):
+        if not is_whole(most, 1):
             return [None] * n_networks
-        return [int(most) // n_networks + (i < most % n_networks) for i in range(n_networks)]
+        share, rest = divmod(int(most), n_networks)
+        return [share + (i < rest) for i in range(n_networks)]
 
     def config(self, n_rows: int) -> TrainingConfig:
         """The configuration of training on so many rows, but for the loss."""
@@ -381,9 +383,7 @@ class NONAArchitecture(Architecture):
             similarity = FEATURES if self._suits_features else "l2"
         self.estimator.similarity_ = similarity
         n_neighbors, n_networks = self.n_neighbors, self.estimator.n_estimators
-        if "auto" in (n_neighbors, n_networks) or n_neighbors is None:
-            return
-        if n_networks > n_neighbors:
+        if n_networks != "auto" and is_whole(n_neighbors, 1) and n_networks > n_neighbors:
             raise ValueError(
                 f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
@@ -421,6 +421,10 @@ class NONAArchitecture(Architecture):
         return self.estimator.similarity_ == FEATURES
 
     @property
+    def blend(self):
+        return SHARE_IN_TREND if self.among_features else SHARE
+
+    @property
     def similarity(self):
         return "l2" if self.among_features else self.estimator.similarity_
 
@@ -436,7 +440,10 @@ class NONAArchitecture(Architecture):
             kernel = of_targets.kernel
         else:
             kernel = kernel_for(*_encoded(data))
-        return torch.from_numpy(kernel.weights)
+        if kernel.weights.any():
+            return torch.from_numpy(kernel.weights)
+        self.estimator.similarity_ = "l2"  # no feature says which rows are near
+        return None
 
     def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")

@@ -30,7 +30,7 @@ MOST = 2**62  # of a number that others keep in 64 bits
 POSITIVE = Interval(Integral, 1, None, closed="left")
 AUTO = StrOptions({"auto"})
 FEATURES = "features"  # the similarity of weighted features
-CHOICES["similarity"] = ChainMap(SIMILARITIES, dict.fromkeys(["auto", FEATURES]))
+CHOICES["similarity"] = ChainMap[str, Any]({"auto": None, FEATURES: None}, SIMILARITIES)
 
 #: Groups of the estimators' parameters, in the order in which a user may need them. The site's
 #: reference lists parameters by group; signatures have an order of their own.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from .._data.embedded import Embedded
@@ -14,13 +15,15 @@ from .._data.sample_weight import normalize_mean
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
+from .._utils.arrays import sparse_rows
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from ..attention import ClassHead
+from ..attention import ClassHead, NONAHead
 from ..losses import log
 from .bank import NeighborBank
 from .evaluation import Evaluation
 from .neighbors import Neighbors
+from .weighted_rows import WeightedRows
 
 
 @storable
@@ -47,15 +50,12 @@ class NetworkTrend:
 
     takes_table: ClassVar[bool] = False
     is_solved: ClassVar[bool] = True
-    #: Residuals of a row's neighbours are those beside the row: to predict each neighbour again
-    #: without it would take as many predictions as neighbours.
-    leaves_out_single_rows: ClassVar[bool] = False
 
     @classmethod
     def of(cls, network: NeighborNetwork, bank: NeighborBank) -> NetworkTrend:
         """Predict the rows of a bank, each without itself or its group."""
-        evaluation = bank.evaluate(network.head, leave_out="group")
-        return cls(network, bank, values_of(evaluation))
+        found = cls(network, bank, bank.targets.new_empty(0))
+        return replace(found, left_out=values_of(found._of_rows(np.arange(len(bank)))))
 
     @property
     def is_data(self) -> bool:
@@ -78,21 +78,67 @@ class NetworkTrend:
         rows = self.bank.positions(ids)
         if limits is None:
             return self.left_out[rows].cpu().numpy()
-        found = self.bank.evaluate_rows(self.network.head, rows, limits.cpu().numpy())
-        return values_of(found).cpu().numpy()
+        return values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
+
+    def _of_rows(self, rows: np.ndarray, limits: np.ndarray | None = None) -> Evaluation:
+        """Evaluate rows of the bank, each without itself or its group."""
+        leave_out = "itself" if self.bank.groups is None else "group"
+        return self.bank.evaluate_rows(self.network.head, rows, limits, leave_out)
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """Values at rows if they had these features instead of theirs, (len(ids), n_outputs)."""
         rows = self.bank.positions(ids)
-        own = self.bank.evaluate_rows(self.network.head, rows)
+        own = self._of_rows(rows)
         query, offset = embed(self.network, X), self.bank.trend_at(rows, X)
         return values_of(replace(own, query=query, offset=offset, left_out=None, shifts=None))
+
+    @property
+    def leaves_out_single_rows(self) -> bool:
+        """Whether residuals without a row are known: of numbers without bounds, by few rows."""
+        trend, neighbors, head = self.bank.trend, self.bank.neighbors, self.network.head
+        alone = self.bank.groups is None and neighbors.times is None
+        few = self.bank.evaluate(head).bounds(len(self.bank)) is not None
+        linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
+        return alone and few and linear and (trend is None or trend.leaves_out_single_rows)
+
+    @property
+    def _one_head(self) -> NONAHead:
+        return self.bank.evaluate(self.network.head).one_head
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
     ) -> np.ndarray:
-        """Refuse what would need predictions for each pair of rows."""
-        raise NotImplementedError("neighbours are not predicted again without each row")
+        """Residuals of some rows without each query, too, (q, len(ids), n_outputs).
+
+        The networks' part of a row's value changes by that of a left-out prediction, and that of
+        the trend beside them by its own formula.
+        """
+        rows, own = self.bank.positions(queries), self.bank.positions(ids)
+        changes = [of_output[:, rows].toarray()[own].T for of_output in self._network_changes]
+        found = residuals[None] - np.stack(changes, axis=2)
+        if self.bank.trend is not None:
+            offset = self.bank.neighbors.offset
+            assert offset is not None
+            beside = self.bank.neighbors.residuals[own].cpu().numpy()
+            without = self.bank.trend.residuals_without(queries, ids, beside)
+            found += np.array(self._one_head.credibility) * offset.share * (without - beside)
+        return found
+
+    @cached_property
+    def _network_changes(self) -> list[sparse.csc_array]:
+        """Changes of the values at all rows without each, by the same trend; for each output."""
+        evaluation = replace(self._of_rows(np.arange(len(self.bank))), shifts=None)
+
+        def of_block(_: slice, rows: WeightedRows) -> list[sparse.csr_array]:
+            positions = rows.positions
+            assert positions is not None
+            return [
+                sparse_rows(change.numpy(), positions.numpy(), change.numpy() != 0, rows.n_rows)
+                for change in map(Tensor.cpu, rows.changes())
+            ]
+
+        blocks = zip(*evaluation.map_weighted_rows(of_block), strict=True)
+        return [sparse.vstack(of_output, format="csc") for of_output in blocks]
 
     @property
     def has_shifts(self) -> bool:
@@ -107,9 +153,7 @@ class NetworkTrend:
         self, removed: np.ndarray, ids: np.ndarray, X: Tensor, query: int | None = None
     ) -> np.ndarray:
         """The same of the values at rows, (len(ids), len(removed), n_outputs)."""
-        rows = self.bank.positions(ids)
-        own = self.bank.evaluate(self.network.head)[rows]
-        return self._changes(own, removed)
+        return self._changes(self._of_rows(self.bank.positions(ids)), removed)
 
     def _changes(self, evaluation: Evaluation, removed: np.ndarray) -> np.ndarray:
         """Changes of an evaluation's values without each of some rows, by their ids."""
@@ -136,9 +180,11 @@ class NetworkTrend:
         The values at the others stay those without them.
         """
         own = replace(rows, embeddings=embed(self.network, X))
-        bank = self.bank.add(own, groups=groups, inputs=X)
-        found = bank.evaluate_rows(self.network.head, np.arange(len(self.bank), len(bank)))
-        return replace(self, bank=bank, left_out=torch.cat([self.left_out, values_of(found)]))
+        numbered = replace(self.bank, next_id=torch.tensor(ids[0]))
+        bank = numbered.add(own, groups=groups, inputs=X)
+        found = replace(self, bank=bank)
+        values = values_of(found._of_rows(np.arange(len(self.bank), len(bank))))
+        return replace(found, left_out=torch.cat([self.left_out, values]))
 
     def without(self, ids: np.ndarray) -> NetworkTrend:
         """With fewer rows, each predicted anew."""

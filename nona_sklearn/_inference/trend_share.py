@@ -59,6 +59,8 @@ class Blend:
 SHARE = Blend("share", 0.12, share=0.7, kept=0.2)
 KEPT = Blend("kept", 0.25, share=1.0, kept=0.7)
 
+#: The same where they are a trend themselves, beside which residuals count.
+SHARE_IN_TREND = Blend("share", 0.12, share=0.7, kept=0.0)
 #: The same where networks are the trend beside rows that are found elsewhere: what near rows
 #: leave adds nothing to the predictions of most tables.
 KEPT_BESIDE_NETWORKS = Blend("kept", 0.05, share=1.0, kept=0.2)

@@ -200,16 +200,18 @@ class RowsGraph(nn.Module):
         self.embedding, self.head = network.embedding, network.head.double()
         prior, scale = neighbors.log_prior, neighbors.adjustment_scale
         self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
-        self.register_buffer("adjustment_scale", None if scale is None else scale.cpu())
+        scale = None if scale is None else torch.as_tensor(scale).cpu()
+        self.register_buffer("adjustment_scale", scale)
         self.register_buffer("embeddings", bank.embeddings.cpu().double())
         self.register_buffer("values", bank.targets.cpu().double())
         offset = self.offset = neighbors.offset  # its values are a buffer
         self.register_buffer("offsets", None if offset is None else offset.values.cpu())
-        self.trend: nn.Module | None = None
-        if isinstance(bank.trend, NetworkTrend):
-            self.trend = ValuesGraph(RowsGraph(bank.trend.network, bank.trend.bank))
-        elif offset is not None:
-            self.trend = copy.deepcopy(bank.trend.function).cpu()
+        trend: Any = bank.trend
+        if isinstance(trend, NetworkTrend):
+            trend = ValuesGraph(RowsGraph(trend.network, trend.bank))
+        elif trend is not None:
+            trend = copy.deepcopy(trend.function).cpu()
+        self.trend = None if offset is None else trend
 
     def forward(self, features: Tensor, added: Tensor | None = None) -> list[NetworkRows]:
         features = features.float()  # rounded as the bank's are
@@ -240,7 +242,7 @@ class RowsGraph(nn.Module):
     def neighbors(self) -> Neighbors:
         """The rows of the bank."""
         offset = None
-        if self.offset is not None:
+        if self.offset is not None and self.offsets is not None:
             offset = replace(self.offset, values=self.offsets)
         of_rows = self.embeddings, self.values, self.log_prior, self.adjustment_scale
         return Neighbors(*of_rows, offset=offset)

@@ -568,7 +568,12 @@ class ShardedNeighbors:
             editor = with_bank(self.estimator_, bank)
             ids = editor.add_neighbors(X, y, sample_weight, times=times)
             folder = folder.put(indexed(editor.bank_, self.estimator_), opened)
+            estimator, grown = self.estimator_, editor.bank_.trend
+            if trend is not None and trend.is_solved and grown is not trend:
+                estimator = with_bank(estimator, replace(estimator.bank_, trend=grown))
+                folder = folder.put_estimator(estimator)
             replace(folder, next_id=folder.next_id + len(ids)).write()
+            self.estimator_, self._checksum = estimator, folder.estimator
         return ids
 
     def _without_levels(

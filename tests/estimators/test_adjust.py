@@ -23,7 +23,7 @@ from nona_sklearn.similarity import SIMILARITIES
 
 def nona(**params):
     params = {"max_iter": 4, "hidden_layer_sizes": (16,), "random_state": 0} | params
-    return NONARegressor(**params)
+    return NONARegressor(**({"similarity": "l2"} | params))
 
 
 @pytest.fixture(scope="module")

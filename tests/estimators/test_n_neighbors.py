@@ -38,7 +38,8 @@ def make(kind, **params):
     """Make an estimator that is fitted in tenths of a second."""
     params = {"max_iter": 4, "random_state": 0} | params
     if kind in (NONARegressor, NONAClassifier):
-        params = {"hidden_layer_sizes": (16,), "n_estimators": 2} | params
+        networks = {"hidden_layer_sizes": (16,), "n_estimators": 2, "similarity": "l2"}
+        params = networks | params
     return kind(**params)
 
 

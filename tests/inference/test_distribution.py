@@ -52,7 +52,7 @@ from nona_sklearn.datasets import make_plane_regression
 
 def nona(**params):
     params = {"max_iter": 5, "hidden_layer_sizes": (16,), "random_state": 0} | params
-    return NONARegressor(**params)
+    return NONARegressor(**({"similarity": "l2"} | params))
 
 
 @pytest.fixture(scope="module")

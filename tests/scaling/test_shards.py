@@ -476,7 +476,7 @@ def test_an_edit_of_a_folder_that_is_gone_leaves_nothing(tmp_path):
 
 
 def test_files_of_a_killed_edit_are_deleted_by_the_next(tmp_path):
-    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    sharded = shards(NONARegressor(similarity="l2", **ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
     beside = f".shard-00004.safetensors.{'0a' * 16}", f".shards.json.{'b1' * 16}"
     for name in ("shard-00004.safetensors", "shard-00099.safetensors", *beside):
@@ -589,7 +589,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path):
 
 
 def test_folders_of_a_shard_s_name_stay(tmp_path):
-    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
+    sharded = shards(NONARegressor(similarity="l2", **ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
     for number in (7, 5):
         (folder / f"shard-{number:05d}.safetensors").mkdir()

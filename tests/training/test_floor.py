@@ -21,6 +21,7 @@ X = RNG.normal(size=(60, 3))
 Y = 2 * X[:, 0] + RNG.normal(size=60)  # what attempts are worth is set by hand
 QUERIES = np.r_[X[:3], 10 * RNG.normal(size=(3, 3))]
 QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "n_iter_no_change": 2, "random_state": 0}
+QUICK |= {"similarity": "l2"}
 IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 
 

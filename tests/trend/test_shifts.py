@@ -13,6 +13,7 @@ N = 90
 X, NEW = RNG.normal(size=(N, 3)), RNG.normal(size=(15, 3))
 GROUPS = np.arange(N) // 2
 SMALL = {"hidden_layer_sizes": (16,), "max_iter": 3, "random_state": 0, "trend": "kernel"}
+SMALL |= {"similarity": "l2"}
 
 
 def signal(rows):

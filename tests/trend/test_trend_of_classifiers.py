@@ -32,7 +32,7 @@ Y = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 0.7])]
 TWO = np.c_[Y == "high", SCORE > 0].astype(int)
 NEW = RNG.normal(size=(20, 3))
 DAYS = np.sort(RNG.uniform(0, 100, size=150))
-SMALL = {"hidden_layer_sizes": (16,), "max_iter": 10, "random_state": 0}
+SMALL = {"similarity": "l2", "hidden_layer_sizes": (16,), "max_iter": 10, "random_state": 0}
 
 
 def nona(**params):

@@ -23,7 +23,9 @@ X = RNG.normal(size=(150, 3))
 Y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=150)
 NEW = RNG.normal(size=(20, 3))
 DAYS = np.sort(RNG.uniform(0, 100, size=150))
-SMALL = {"hidden_layer_sizes": (16,), "max_iter": 10, "random_state": 0}
+#: Neighbours of embeddings, beside which the trend is; for those among features, see
+#: test_feature_space.py.
+SMALL = {"similarity": "l2", "hidden_layer_sizes": (16,), "max_iter": 10, "random_state": 0}
 
 
 def nona(**params):
