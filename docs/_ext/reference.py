@@ -28,6 +28,7 @@ SHOWN = {
     "Weighting": ("log_weight", "weigh"),
     "Entmax": ("weigh",),
     "Preconditioned": ("weigh",),
+    "Triangular": ("weigh",),
     "RegressionTargets": (
         *("fit", "check", "values", "encode", "restore", "decode", "make_head"),
     ),

@@ -436,11 +436,12 @@ class NONAArchitecture(Architecture):
         if not self.among_features:
             return None
         of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
+        X, y, rows = _encoded(data)
         if isinstance(of_targets, KernelTrend):
             kernel = of_targets.kernel
         else:
-            kernel = kernel_for(*_encoded(data))
-        if kernel.weights.any():
+            kernel = kernel_for(X, y, rows)
+        if (kernel.weights * np.ptp(X, axis=0)).any():
             return torch.from_numpy(kernel.weights)
         self.estimator.similarity_ = "l2"  # no feature says which rows are near
         return None

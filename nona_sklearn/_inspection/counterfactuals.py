@@ -107,8 +107,8 @@ def counterfactuals(
     >>> found[["row", "prediction", "petal length", "petal width"]]
                   row prediction  petal length  petal width
     0           query          2           5.5          2.1
-    1  counterfactual          1           5.1          1.6
-    2              83       None           5.1          1.6
+    1  counterfactual          1           5.0          1.7
+    2              77       None           5.0          1.7
     """
     model = unwrap(model).snapshot()
     n_counterfactuals = check_integer("n_counterfactuals", n_counterfactuals)

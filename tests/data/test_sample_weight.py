@@ -573,7 +573,7 @@ def test_intervals_of_a_bank_follow_its_heavy_rows(held_out):
     ids=["none, 2", "3, 1", "3, none", "many, none", "many, 7"],
 )
 def test_weights_mean_the_same_at_fit_and_later(at_fit, added):
-    reg = nona(n_estimators=2).fit(X, y, sample_weight=at_fit)
+    reg = nona(n_estimators=2, similarity="l2").fit(X, y, sample_weight=at_fit)
     before = reg.neighbor_weights(X_test).toarray()
     plain = copy.deepcopy(reg)
     plain.bank_ = replace(
@@ -632,9 +632,11 @@ def test_edits_and_pickles_keep_what_rows_weigh():
 def test_an_index_weighs_its_candidates_beforehand():
     pytest.importorskip("faiss")
     exact, fast = (
-        nona(n_estimators=2, n_neighbors=20, algorithm=algorithm).fit(X, y, sample_weight=WEIGHTS)
+        nona(n_estimators=2, n_neighbors=20, similarity="l2", algorithm=algorithm)
         for algorithm in ("brute", "hnsw")
     )
+    exact.fit(X, y, sample_weight=WEIGHTS)
+    fast.fit(X, y, sample_weight=WEIGHTS)
     np.testing.assert_allclose(fast.predict(X_test), exact.predict(X_test), atol=1e-5)
 
 

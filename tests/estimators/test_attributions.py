@@ -185,7 +185,7 @@ def test_several_outputs(flats):
     reg = NONARegressor(max_iter=5, n_estimators=1, random_state=0).fit(X, Y)
     found = reg.attribute_adjustments(queries, X)
     for name in Y:
-        parts = found[[f"{c}_{name}" for c in ["target", *X, "other"]]].sum(axis=1)
+        parts = found[[f"{c}_{name}" for c in ["target", *X, "interplay", "other"]]].sum(axis=1)
         np.testing.assert_allclose(parts, found[f"adjusted_target_{name}"], rtol=1e-9)
 
 
@@ -208,7 +208,7 @@ def test_names_of_columns_that_are_taken(flats):
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(X.rename(columns=names), y)
     found = reg.attribute_adjustments(queries.rename(columns=names), X.rename(columns=names))
     assert [*found][3:9] == ["target", "weight'", "target'", "built", "other", "city"]
-    assert [*found][9:] == ["other'", "adjusted_target"]
+    assert [*found][9:] == ["interplay", "other'", "adjusted_target"]
 
 
 def test_a_query_without_an_earlier_row_has_no_line(flats):

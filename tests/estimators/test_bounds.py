@@ -29,7 +29,8 @@ QUICK = {"max_iter": 8, "random_state": 0}
 
 
 def nona(**params):
-    return NONARegressor(**({"n_estimators": 2, "hidden_layer_sizes": (16,)} | QUICK | params))
+    networks = {"n_estimators": 2, "hidden_layer_sizes": (16,), "similarity": "l2"}
+    return NONARegressor(**(networks | QUICK | params))
 
 
 #: Weights of few rows, of all, and such that depend on the others.

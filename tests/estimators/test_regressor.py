@@ -242,7 +242,8 @@ def test_frames(estimator, plane, frame):
 @pytest.mark.parametrize("output", ["pandas", "polars"])
 def test_set_output(plane, output):
     X, X_test, y, _ = plane
-    reg = nona(n_estimators=1, embedding_dim=3).set_output(transform=output).fit(X, y)
+    reg = nona(n_estimators=1, embedding_dim=3, similarity="l2")
+    reg.set_output(transform=output).fit(X, y)
     table = reg.transform(X_test)
     assert type(table).__module__.startswith(output)
     assert list(table.columns) == ["nonaregressor0", "nonaregressor1", "nonaregressor2"]
@@ -552,7 +553,7 @@ def test_bad_parameters(estimator, name, value, plane, monkeypatch):
         (nona(device="gpu"), r"torch can use here, of \['cpu'.*, got 'gpu'"),
         (nona(similarity="euclidean"), "'l2' is the Euclidean distance"),
         (nona(weighting="distance"), "similarity='log_l2' makes weights of inverse distances"),
-        (nona(n_neighbors=2, n_estimators=3), "or set n_estimators=2"),
+        (nona(similarity="l2", n_neighbors=2, n_estimators=3), "or set n_estimators=2"),
         (nona(device="meta:3:1"), "device must be .*, got 'meta:3:1'"),
         (nona(n_estimators=0), "The 'n_estimators' parameter .*Got 0 instead"),
         (nona(batch_size="all"), "The 'batch_size' parameter .*Got 'all' instead"),

@@ -299,7 +299,7 @@ def test_displays_take_queries_of_unknown_levels(regressor):
     assert found["level"].iloc[0] == X["level"].iloc[0]
     assert found["prediction"].iloc[0] == pytest.approx(regressor.predict(X)[0])
     moves = regressor.attribute_adjustments(X, TRAIN)
-    sums = moves[["target", "a", "level", "other"]].sum(axis=1)
+    sums = moves[["target", "a", "level", "interplay", "other"]].sum(axis=1)
     np.testing.assert_allclose(sums, moves["adjusted_target"], rtol=1e-5, atol=1e-5)
     assert X["level"].iloc[0] in NeighborsReport(regressor, X, TRAIN)._repr_html_()
 

@@ -188,6 +188,7 @@ def nona(weighting, n_estimators=1, classes=False, **kwargs):
     return kind(
         weighting=weighting,
         **{"n_estimators": n_estimators, "max_iter": 2, "random_state": 0, "softstep": step}
+        | {"similarity": "l2"}
         | kwargs,
     )
 

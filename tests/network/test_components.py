@@ -135,9 +135,9 @@ def test_few_columns_of_many_are_found_for_classes():
 def test_which_tables_are_wide(shape, numerical_embedding, expected):
     n_rows, n_columns = shape
     X = noise(n_columns, n_rows)
-    reg = NONARegressor(
-        n_estimators=1, max_iter=1, early_stopping=False, numerical_embedding=numerical_embedding
-    ).fit(X, X[:, 0])
+    options = {"similarity": "l2", "numerical_embedding": numerical_embedding}
+    reg = NONARegressor(n_estimators=1, max_iter=1, early_stopping=False, **options)
+    reg.fit(X, X[:, 0])
     first = next(reg.network_.embedding.children())
     found = first.out_features if isinstance(first, torch.nn.Linear) else None
     assert found == expected
