@@ -204,7 +204,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """Table of the part of each column in the adjustment of a neighbour's target.
 
         These are an appraiser's adjustments, item by item: 12 square metres less, another
-        district. They are integrated gradients [1]_ of the network's own estimate of the target,
+        district. With ``similarity="features"``, a difference has one price: that in the sum of
+        functions of one column each which is nearest to the predictions of the training rows.
+        What the columns move together is a column of its own.
+
+        Otherwise they are integrated gradients [1]_ of the network's own estimate of the target,
         along the line from neighbour to query. A regressor as `trend` has no gradients: its part
         is the change of its prediction when cells of one row are exchanged for those of the other
         in turn, the mean of two orders of the columns.
@@ -229,12 +233,15 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
               :meth:`explain`,
             - one for each feature: the part of its difference in the adjustment, in the units of
               `y`; 0 if the two rows are equal in it,
+            - ``interplay``, with ``similarity="features"``: the part that depends on several
+              features at once, in the units of `y`,
             - ``other``: the part that belongs to no feature, in the units of `y`. It is due to
               shrinkage of residuals and predictions, to bounds, and to trends and levels of
               training rows, which are computed from other rows.
 
-            The sum of ``target``, the features and ``other`` is ``adjusted_target``. With several
-            outputs, the names of these columns end in the outputs' names or numbers.
+            The sum of ``target``, the features, ``interplay`` and ``other`` is
+            ``adjusted_target``. With several outputs, the names of these columns end in the
+            outputs' names or numbers.
 
         Raises
         ------
@@ -261,8 +268,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> found = knn.fit(X, y).attribute_adjustments(query, X, n_neighbors=2)
         >>> found[["target", "bmi", "s5", "other", "adjusted_target"]].round()
            target  bmi    s5  other  adjusted_target
-        0   164.0  3.0   8.0   14.0            189.0
-        1    85.0 -5.0  80.0   20.0            181.0
+        0   164.0  3.0   8.0   12.0            187.0
+        1    85.0 -5.0  80.0   13.0            174.0
         """
         return adjustments_table(self, X, features, n_neighbors)
 

@@ -164,8 +164,10 @@ def test_readers_and_writers_at_once(reg, plane):
 @pytest.mark.parametrize("trend", ["auto", None])
 @pytest.mark.parametrize("X", ["queries", None])
 def test_influence_is_what_leaving_a_row_out_does(reg, plane, X, trend):
+    """Of rows of the bank, residuals of neighbours among features stay those beside the query."""
     _, X_test, _, y_test = plane
-    reg.set_params(trend=trend).fit(plane[0][:80], plane[2][:80])
+    reg.set_params(trend=trend, similarity="auto" if X else "l2")
+    reg.fit(plane[0][:80], plane[2][:80])
     X, y = (None, None) if X is None else (X_test, y_test)
     truth = reg.bank_.targets.numpy() if X is None else y
     found, before = reg.influence(X, y), reg.predict(X)
