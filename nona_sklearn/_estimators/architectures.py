@@ -441,8 +441,10 @@ class NONAArchitecture(Architecture):
             kernel = of_targets.kernel
         else:
             kernel = kernel_for(X, y, rows)
-        if (kernel.weights * np.ptp(X, axis=0)).any():
-            return torch.from_numpy(kernel.weights)
+        weights = kernel.mean_weights
+        assert weights is not None
+        if (weights * np.ptp(X, axis=0)).any():
+            return torch.from_numpy(weights)
         self.estimator.similarity_ = "l2"  # no feature says which rows are near
         return None
 

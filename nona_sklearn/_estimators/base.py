@@ -42,7 +42,7 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .feature_space import blend_of, find_among_features
+from .feature_space import blend_of, find_among_features, trained
 from .fitting import fit_networks, unknown_levels
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
@@ -239,7 +239,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             find_among_features(self, data, feature_weights)
             self.bank_ = self._with_share(self.bank_, blend_of(self), splits, validation)
         self.bank_ = self._calibrate(self.bank_, splits, validation)
-        self.bank_ = replace(self.bank_, unknown_levels=unknown_levels(self, data, splits))
+        network, own = trained(self)
+        own = replace(own, calibration=self.bank_.calibration)
+        unknown = unknown_levels(self, network, own, data, splits)
+        self.bank_ = replace(self.bank_, unknown_levels=unknown)
         self._measure(data)
         if validation is not None and validation.joins:
             rows = validation.X, validation.y, validation.sample_weight

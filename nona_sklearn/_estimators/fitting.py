@@ -20,6 +20,7 @@ from .._data.splits import Split
 from .._data.tables import column_named, exchange_column, labels_of_fit
 from .._data.training_data import Sample, TrainingData
 from .._data.validation_set import ValidationSet, of_validation_set
+from .._inference.bank import NeighborBank
 from .._inference.network_trend import NetworkTrend
 from .._inference.relations import shares_of_unknown
 from .._inference.unknown_levels import UnknownLevels
@@ -283,22 +284,25 @@ def embed_unknown(
 
 
 def unknown_levels(
-    estimator: Any, data: TrainingData, splits: list[Split]
+    estimator: Any,
+    network: NeighborNetwork,
+    bank: NeighborBank,
+    data: TrainingData,
+    splits: list[Split],
 ) -> UnknownLevels | None:
-    """What unknown levels add to distributions or probabilities; None: nothing."""
+    """What unknown levels add to distributions or probabilities of a network; None: nothing."""
     if data.levels is None:
         return None
     assert isinstance(data.sample.X, Tensor)  # a table
     X, levels, columns = data.sample.X, data.levels, estimator.features_.categories
-    trend = estimator.bank_.trend
+    trend = bank.trend
     table = data.table if trend is not None and trend.takes_table else None
 
     def embed_rows(j: int, rows: np.ndarray) -> Embedded:
         rare = np.flatnonzero(levels[:, j] < 0)
-        return embed_unknown(estimator, X, columns[j], rows, rare, table)
+        return embed_unknown(estimator, X, columns[j], rows, rare, table, network)
 
-    head, bank = estimator.network_.head, estimator.bank_
-    shares = shares_of_unknown(head, bank, splits, levels, embed_rows)
+    shares = shares_of_unknown(network.head, bank, splits, levels, embed_rows)
     if not shares.any():
         return None
     return UnknownLevels.of(shares, bank.neighbors, is_classifier(estimator))

@@ -81,16 +81,20 @@ class NetworkTrend:
         return values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
 
     def _of_rows(self, rows: np.ndarray, limits: np.ndarray | None = None) -> Evaluation:
-        """Evaluate rows of the bank, each without itself or its group."""
+        """Evaluate rows of the bank, each without itself or its group.
+
+        Residuals of the trend beside the networks do not count, which has no share of them kept.
+        """
         leave_out = "itself" if self.bank.groups is None else "group"
-        return self.bank.evaluate_rows(self.network.head, rows, limits, leave_out)
+        found = self.bank.evaluate_rows(self.network.head, rows, limits, leave_out)
+        return replace(found, left_out=None)
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """Values at rows if they had these features instead of theirs, (len(ids), n_outputs)."""
         rows = self.bank.positions(ids)
         own = self._of_rows(rows)
         query, offset = embed(self.network, X), self.bank.trend_at(rows, X)
-        return values_of(replace(own, query=query, offset=offset, left_out=None, shifts=None))
+        return values_of(replace(own, query=query, offset=offset, shifts=None))
 
     @property
     def leaves_out_single_rows(self) -> bool:

@@ -47,12 +47,16 @@ class Kernel:
         Variance of the peak, in the same unit.
     ridge : float
         Variance of the noise of a row of weight 1, in the same unit.
+    mean_weights : ndarray of shape (n_features,), optional
+        The mean weights of all rounds in which they were sought. They hardly depend on which of
+        several rounds of about the same error is the best.
     """
 
     weights: np.ndarray
     slope: float = 0.0
     peak: float = 0.0
     ridge: float = START_RIDGE
+    mean_weights: np.ndarray | None = None
 
     @classmethod
     def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
@@ -252,6 +256,7 @@ def choose_kernel(
         weights = np.sqrt(squares / squares.max())
         weights[weights < LEAST_WEIGHT] = 0.0
     best = min(found, key=lambda each: each[0])[1]
+    best = replace(best, mean_weights=np.mean([kernel.weights for _, kernel in found], axis=0))
     some = slice(CHOICE_ROWS)
     return _choose_variances(best, X[some], y[some], rows[some], peaks)
 
