@@ -802,3 +802,36 @@ def test_entmax_of_rows_of_any_measure_weighs_the_nearest_of_the_heavy(alpha, lo
     measures = torch.tensor([[-398.0, log_measure, log_measure, log_measure]])
     weights = Entmax(alpha).weigh(s, measures)
     torch.testing.assert_close(weights, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))
+
+
+# -- triangular ---------------------------------------------------------------------------------
+
+
+def test_triangular_on_paper():
+    """Distances 1, 2, 4 and 5 with k = 4: gaps 4, 3, 1 and 0 to the fourth."""
+    s = -torch.tensor([[2.0, 1.0, 9.0, 5.0, 4.0]])
+    expected = torch.tensor([[3.0, 4.0, 0.0, 0.0, 1.0]]) / 8
+    torch.testing.assert_close(Triangular(4).weigh(s), expected)
+    few = Triangular(9).weigh(s[:, :2])  # down to twice the farthest: gaps 2 and 3
+    torch.testing.assert_close(few, torch.tensor([[0.4, 0.6]]))
+
+
+def test_triangular_of_equally_near_rows():
+    s = -torch.tensor([[3.0, 3.0, 3.0, 3.0], [0.0, 0.0, 0.0, 7.0]])
+    expected = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
+    torch.testing.assert_close(Triangular(2).weigh(s[:1]), expected)
+    torch.testing.assert_close(Triangular(2).weigh(s[1:]), expected)
+
+
+@given(place=st.floats(0.1, 4.0))
+def test_triangular_weights_change_continuously(place):
+    """A row that comes to the nearest has no weight yet."""
+    z = torch.arange(12.0, dtype=torch.float64)[:, None]
+    query = torch.tensor([[place], [place + 1e-6]], dtype=torch.float64)
+    before, after = NONAHead("l1", weighting=Triangular(5)).neighbor_weights(query, z)
+    assert (after - before).abs().max() < 1e-5
+
+
+def test_triangular_needs_two_rows():
+    with pytest.raises(ValueError, match="n_neighbors must be an integer of at least 2, got 1"):
+        Triangular(1)

@@ -55,7 +55,7 @@ class NetworkTrend:
     def of(cls, network: NeighborNetwork, bank: NeighborBank) -> NetworkTrend:
         """Predict the rows of a bank, each without itself or its group."""
         found = cls(network, bank, bank.targets.new_empty(0))
-        return replace(found, left_out=values_of(found._of_rows(np.arange(len(bank)))))
+        return replace(found, left_out=found._left_out(np.arange(len(bank))))
 
     @property
     def is_data(self) -> bool:
@@ -88,6 +88,14 @@ class NetworkTrend:
         leave_out = "itself" if self.bank.groups is None else "group"
         found = self.bank.evaluate_rows(self.network.head, rows, limits, leave_out)
         return replace(found, left_out=None)
+
+    def _left_out(self, rows: np.ndarray) -> Tensor:
+        """Values at rows of the bank, (len(rows), n_outputs).
+
+        Of a row that no other is earlier than, it is the target: nothing is known of its residual.
+        """
+        found = values_of(self._of_rows(rows))
+        return torch.where(found.isnan(), self.bank.neighbors.columns[rows], found)
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
         """Values at rows if they had these features instead of theirs, (len(ids), n_outputs)."""
@@ -187,7 +195,7 @@ class NetworkTrend:
         numbered = replace(self.bank, next_id=torch.tensor(ids[0]))
         bank = numbered.add(own, groups=groups, inputs=X)
         found = replace(self, bank=bank)
-        values = values_of(found._of_rows(np.arange(len(self.bank), len(bank))))
+        values = found._left_out(np.arange(len(self.bank), len(bank)))
         return replace(found, left_out=torch.cat([self.left_out, values]))
 
     def without(self, ids: np.ndarray) -> NetworkTrend:

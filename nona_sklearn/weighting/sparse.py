@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .._utils.validation import check_integer, is_real
-from ..ranking import largest
+from ..ranking import largest, nearest_first
 from .base import LEAST_LOGIT, Between, Weighting, admitted, softmax
 from .elementwise import Softmax
 
@@ -88,21 +88,23 @@ class Triangular(Weighting):
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
     ) -> Tensor:
         assert self.n_neighbors is not None
-        found, positions = largest(admitted(s, log_measure), min(self.n_neighbors, s.shape[1]))
-        is_row = found > -math.inf
-        s_found = s.gather(1, positions).masked_fill(~is_row, 0.0)
-        end = s_found.amin(dim=1, keepdim=True)
+        if s.shape[1] > self.n_neighbors:  # of equally near rows, the first are taken
+            nearest = nearest_first(admitted(s, log_measure), None, self.n_neighbors)
+            measure = None if log_measure is None else log_measure.gather(1, nearest)
+            weights = self.weigh(s.gather(1, nearest), measure)
+            return torch.zeros_like(s).scatter(1, nearest, weights)
+        is_row = admitted(s, log_measure) > -math.inf
+        s = s.masked_fill(~is_row, 0.0)
+        end = s.amin(dim=1, keepdim=True)
         full = is_row.sum(dim=1, keepdim=True) == self.n_neighbors
-        gaps = (s_found - torch.where(full, end, 2 * end)).masked_fill(~is_row, 0.0)
+        gaps = (s - torch.where(full, end, 2 * end)).masked_fill(~is_row, 0.0)
         equal = (gaps == 0).all(dim=1, keepdim=True)
         gaps = torch.where(equal, is_row.to(gaps), gaps)
         if log_measure is not None:
-            logs = log_measure.gather(1, positions)
-            most = logs.amax(dim=1, keepdim=True)
-            gaps = gaps * (logs - torch.where(most.isfinite(), most, 0.0)).exp()
+            most = log_measure.amax(dim=1, keepdim=True)
+            gaps = gaps * (log_measure - torch.where(most.isfinite(), most, 0.0)).exp()
         total = gaps.sum(dim=1, keepdim=True)
-        shares = gaps / torch.where(total > 0, total, 1.0)
-        return torch.zeros_like(s).scatter(1, positions, shares)
+        return gaps / torch.where(total > 0, total, 1.0)
 
     def extra_repr(self, **options: object) -> str:
         return f"n_neighbors={self.n_neighbors}"

@@ -1,0 +1,285 @@
+"""similarity='features': rows are found among weighted features, and networks are their trend."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import random as random_sparse
+from scipy.spatial.distance import cdist
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsTransformer
+from torch import nn
+
+from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn._estimators.feature_space import trained
+from nona_sklearn._inference.network_trend import NetworkTrend
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(150, 3))
+Y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=150)
+LABELS = np.where(Y > 0.3, "high", "low")
+NEW = RNG.normal(size=(20, 3))
+QUICK = {"hidden_layer_sizes": (16,), "max_iter": 10, "n_estimators": 2, "random_state": 0}
+
+
+def nona(**params):
+    return NONARegressor(**(QUICK | params))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return nona().fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def clf():
+    return NONAClassifier(**QUICK).fit(X, LABELS)
+
+
+@pytest.fixture
+def reg(fitted):
+    return copy.deepcopy(fitted)
+
+
+def triangular(distance, k):
+    """The definition: from the query down to the k-th nearest row."""
+    end = np.sort(distance, axis=1)[:, [k - 1]]
+    weights = np.clip(end - distance, 0, None)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+# -- which rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [3, "auto"])
+def test_weights_fall_linearly_with_the_sum_of_weighted_differences(k):
+    reg = nona(n_neighbors=k).fit(X, Y)
+    distance = cdist(reg.transform(NEW), reg.transform(X), "cityblock")
+    n_rows = 15 if k == "auto" else k
+    expected = triangular(distance, n_rows + 1)
+    np.testing.assert_allclose(reg.neighbor_weights(NEW).toarray(), expected, atol=1e-5)
+    assert (reg.n_nonzero_weights(NEW) == n_rows).all()
+    np.testing.assert_allclose(reg.kneighbors(NEW, 2)[0], np.sort(distance, 1)[:, :2], rtol=1e-5)
+    assert reg.effective_metric_ == "manhattan"
+
+
+@pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
+def test_another_seed_names_the_same_rows_by_the_same_weights(kind):
+    y = Y if kind is NONARegressor else LABELS
+    one, other = (kind(**QUICK | {"random_state": seed}).fit(X, y) for seed in (0, 1))
+    np.testing.assert_array_equal(one.transform(NEW), other.transform(NEW))
+    ours, theirs = (each.neighbor_weights(NEW).toarray() for each in (one, other))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_features_of_more_effect_weigh_more(fitted):
+    """The third says nothing."""
+    spread = np.ptp(fitted.transform(X), axis=0)
+    assert spread[2] < spread[:2].min()
+
+
+def test_twenty_rows_vote_on_a_class(clf):
+    assert (clf.n_nonzero_weights(NEW) == 20).all()
+    found = clf.explain(NEW)
+    contributions = found.groupby("query")[["contribution_high", "contribution_low"]].sum()
+    np.testing.assert_allclose(contributions, clf.predict_proba(NEW), atol=1e-6)
+
+
+# -- predictions --------------------------------------------------------------------------------
+
+
+def test_a_prediction_is_that_of_networks_with_a_share_of_the_residuals_of_rows(fitted):
+    trend, offset = fitted.bank_.trend, fitted.bank_.neighbors.offset
+    assert isinstance(trend, NetworkTrend)
+    assert offset.share == 1
+    network, bank = trained(fitted)
+    G = bank.evaluate(network.head, trend._queries(fitted.embed(NEW).inputs)).mean().numpy()
+    left_out = bank.evaluate(network.head).mean().numpy()
+    expected = G + offset.kept * (fitted.neighbor_weights(NEW) @ (Y - left_out))
+    np.testing.assert_allclose(fitted.predict(NEW), expected, rtol=1e-6)
+
+
+def test_votes_are_multiplied_by_the_odds_of_the_networks(clf):
+    share, smoothing = clf.bank_.neighbors.offset.share, float(clf.network_.head.smoothing)
+    prior = np.array([(name == LABELS).mean() for name in clf.classes_])
+    votes = clf.neighbor_weights(NEW) @ (LABELS[:, None] == clf.classes_)
+    log_G = clf.bank_.trend(clf.embed(NEW).inputs).numpy()
+    pooled = ((1 - smoothing) * votes + smoothing * prior) ** (1 - share) * np.exp(share * log_G)
+    expected = pooled / pooled.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(clf.predict_proba(NEW), expected, rtol=1e-4)
+
+
+def test_leaving_a_row_out_is_removing_it(fitted):
+    left_out = fitted.predict(None)
+    for row in (0, 70, 149):
+        reg = copy.deepcopy(fitted).remove_neighbors(ids=[row])
+        assert reg.predict(X[[row]])[0] == pytest.approx(left_out[row], rel=1e-5)
+
+
+def test_rows_that_are_added_are_of_the_networks_too(reg):
+    """Nine equal rows move the prediction there most of the way, and leave again."""
+    before = reg.predict(NEW)
+    high = float(before[0]) + 5
+    ids = reg.add_neighbors(np.repeat(NEW[:1], 9, axis=0), np.full(9, high))
+    assert reg.predict(NEW[:1])[0] > before[0] + 1
+    assert set(ids) <= set(reg.kneighbors(NEW[:1], 9, return_distance=False)[0])
+    reg.remove_neighbors(ids=ids)
+    np.testing.assert_allclose(reg.predict(NEW), before, rtol=1e-9)
+
+
+def test_a_removed_row_leaves_the_values_at_the_others(reg):
+    values = reg.bank_.neighbors.offset.values
+    reg.remove_neighbors(ids=[3])
+    without = np.delete(np.arange(150), 3)
+    assert len(reg.bank_.trend.bank) == 149
+    assert (reg.bank_.neighbors.offset.values != values[without]).any()
+
+
+def test_a_warm_start_goes_on_with_the_networks():
+    reg = nona(max_iter=1, warm_start=True)
+    with pytest.warns(UserWarning, match="max_iter"):
+        reg.fit(X, Y)
+    before = copy.deepcopy(trained(reg)[0].state_dict())
+    with pytest.warns(UserWarning, match="max_iter"):
+        reg.set_params(learning_rate_init=1e-9).fit(X, Y)
+    for name, value in trained(reg)[0].embedding.state_dict().items():
+        torch.testing.assert_close(value, before[f"embedding.{name}"], rtol=1e-3, atol=1e-3)
+
+
+# -- explanations -------------------------------------------------------------------------------
+
+
+def test_adjusted_targets_have_residuals_in_full_around_the_prediction(fitted):
+    found = fitted.explain(NEW)
+    means = (found.weight * found.adjusted_target).groupby(found["query"]).sum()
+    np.testing.assert_allclose(means, fitted.predict(NEW), rtol=1e-6)
+    residuals = Y - fitted.bank_.neighbors.offset.values.numpy()[:, 0]
+    own = found[found["query"] == 0]
+    apart = residuals[own.neighbor] - own.adjusted_target
+    np.testing.assert_allclose(apart, apart.iloc[0], atol=1e-9)
+
+
+def test_a_difference_has_one_price():
+    """The same two values count the same for each pair, and the parts sum to the adjustment."""
+    rows = pd.DataFrame({"area": np.round(X[:, 0], 1), "floor": (X[:, 1] > 0).astype(int)})
+    rows["other"] = X[:, 2]
+    reg = nona().fit(rows, Y)
+    found = reg.attribute_adjustments(rows[:60], rows)
+    parts = found[["target", "area", "floor", "other'", "interplay", "other"]].sum(axis=1)
+    np.testing.assert_allclose(parts, found.adjusted_target, rtol=1e-9)
+    start, end = (rows["floor"].loc[found[name]].to_numpy() for name in ("neighbor", "query"))
+    up = found["floor"][end > start]
+    assert len(up) > 10
+    np.testing.assert_allclose(up, up.iloc[0], rtol=1e-9)
+    np.testing.assert_allclose(found["floor"][end < start], -up.iloc[0], rtol=1e-9)
+
+
+def test_what_is_additive_has_no_interplay():
+    """A network of no hidden layer beside a linear kernel is nearly a sum."""
+    y = 3 * X[:, 0] - 2 * X[:, 1]
+    found = nona(hidden_layer_sizes=(), max_iter=50).fit(X, y).attribute_adjustments(NEW, X)
+    size = abs(found[["x0", "x1"]]).sum(axis=1).median()
+    assert found.interplay.abs().median() < 0.2 * size
+
+
+def test_shares_of_a_distance_are_those_of_weighted_differences(fitted):
+    found = fitted.attribute_distances(NEW, X, n_neighbors=4)
+    query, rows = fitted.transform(NEW), fitted.transform(X)
+    parts = abs(query[found["query"]] - rows[found.neighbor])
+    expected = parts / parts.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found[["x0", "x1", "x2"]], expected, atol=1e-5)
+
+
+# -- what 'auto' is, and bad parameters -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "chosen"),
+    [
+        ({}, "features"),
+        ({"n_neighbors": 5}, "features"),
+        ({"trend": "kernel", "algorithm": "kd_tree"}, "features"),
+        ({"n_neighbors": None}, "l2"),
+        ({"weighting": "sparsemax"}, "l2"),
+        ({"softstep": "s1"}, "l2"),
+        ({"trend": None}, "l2"),
+        ({"trend": "additive"}, "l2"),
+        ({"trend": Ridge()}, "l2"),
+        ({"adjust": False}, "l2"),
+        ({"algorithm": KNeighborsTransformer(n_neighbors=149)}, "l2"),
+        ({"similarity": "cosine"}, "cosine"),
+        ({"similarity": "features", "trend": None}, "features"),
+        ({"similarity": "features", "trend": "additive"}, "features"),
+        ({"similarity": "features", "weighting": "gaussian"}, "features"),
+    ],
+    ids=str,
+)
+def test_what_similarity_is_chosen(params, chosen):
+    reg = nona(**{"max_iter": 2, "n_neighbors": "auto"} | params).fit(X, Y)
+    assert reg.similarity_ == chosen
+    assert np.isfinite(reg.predict(NEW)).all()
+    assert isinstance(reg.bank_.trend, NetworkTrend) == (chosen == "features")
+
+
+def test_tables_without_a_kernel_have_embeddings():
+    wide = random_sparse(60, 400, 0.05, "csr", random_state=0)
+    assert nona(max_iter=2).fit(wide, Y[:60]).similarity_ == "l2"
+    assert nona(max_iter=2).fit(X, Y, times=np.arange(150)).similarity_ == "l2"
+
+
+def test_constant_features_have_embeddings():
+    with pytest.warns(UserWarning, match="little information"):
+        assert nona().fit(np.ones_like(X), Y).similarity_ == "l2"
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_neighbors": None}, "n_neighbors must be a number or 'auto' with similarity='feat"),
+        ({"trend": Ridge()}, "trend must be None or a name with similarity='features', got Ridge"),
+        (
+            {"feature_extractor": nn.Identity(), "trend": None},
+            "feature_extractor must be None with similarity='features', got Identity",
+        ),
+        ({"algorithm": "hnsw"}, "'hnsw' needs a similarity of .*, got similarity='l1'"),
+        ({"n_neighbors": 151}, "n_neighbors must be at most the number of training rows, 150"),
+    ],
+)
+def test_bad_parameters_are_refused_before_training(params, message):
+    with pytest.raises(ValueError, match=message):
+        nona(similarity="features", **params).fit(X, Y)
+
+
+# -- with everything else -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trend", ["kernel", None])
+def test_groups_and_times(trend):
+    """Values at rows are of other groups, and of earlier rows; the first is not predicted."""
+    groups, times = np.arange(150) // 3, np.arange(150.0)
+    reg = nona(similarity="features", trend=trend, max_iter=3).fit(X, Y, groups=groups)
+    network, bank = trained(reg)
+    of_others = bank.evaluate(network.head, leave_out="group").mean()
+    torch.testing.assert_close(reg.bank_.neighbors.offset.values[:, 0], of_others)
+    reg = nona(similarity="features", trend=trend, max_iter=3).fit(X, Y, times=times)
+    left_out = reg.predict(None)
+    assert np.isnan(left_out[0])
+    assert np.isfinite(left_out[1:]).all()
+    moved = copy.deepcopy(reg).set_neighbor_targets(np.r_[Y[:100], 99 + Y[100:]])
+    np.testing.assert_array_equal(
+        moved.neighbor_weights(None).toarray(), reg.neighbor_weights(None).toarray()
+    )
+
+
+def test_several_outputs_weights_and_a_validation_set():
+    both, weights = np.c_[Y, -2 * Y], 1.0 + np.arange(150) % 2
+    reg = nona(max_iter=5).fit(
+        X[:120], both[:120], sample_weight=weights[:120], X_val=X[120:], y_val=both[120:]
+    )
+    found = reg.explain(NEW)
+    for i in (0, 1):
+        sums = found[f"contribution_{i}"].groupby(found["query"]).sum()
+        np.testing.assert_allclose(sums, reg.predict(NEW)[:, i], rtol=1e-6)
+    assert reg.calibration_.noise[0] > 0
