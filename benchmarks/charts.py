@@ -32,6 +32,15 @@ NAMES = {
     "quantile forest, leaves of 10": "quantile forest,\nleaves of 10",
 }
 OF_CLASSES = {"NONA": "NONAClassifier", "dense head": "same network, dense head"}
+#: Models whose reasons are compared, and what they are called.
+STEADY = {
+    "NONARegressor": "NONARegressor",
+    "NONAClassifier": "NONAClassifier",
+    "SoftStepKNeighborsRegressor": "SoftStep k-NN, numbers",
+    "SoftStepKNeighborsClassifier": "SoftStep k-NN, classes",
+    "random forest": "random forest,\nproximities",
+    "k-NN": "k-NN",
+}
 #: What the tables are called, where the ledger abbreviates.
 TABLES = {"california": "California", "power plant": "power\nplant", "red wine": "red\nwine"}
 NINE = "diabetes concrete energy power_plant abalone red_wine california ames diamonds"
@@ -319,11 +328,35 @@ def hard():
     return figure
 
 
+def stability():
+    """Draw how many of the ten heaviest rows two fits have in common."""
+    results = pd.read_csv(LEDGERS / "stability.csv")
+    titles = {"seed": "Another seed", "rows": "Other rows", "start": "Last digits"}
+    figure, axes = plt.subplots(1, 3, figsize=(WIDTH, 2.9), layout="constrained")
+    for ax, (change, title) in zip(axes, titles.items(), strict=True):
+        shares = results[results["change"] == change].pivot(
+            index="model", columns="set", values="heaviest"
+        )
+        shares = shares.loc[list(STEADY)]
+        for i, (name, median) in enumerate(shares.median(axis=1).items()):
+            of_tables = shares.loc[name].dropna()
+            ax.plot([0, 1], [i, i], color="#F0F0F0", lw=1, zorder=-1)
+            dots = {"s": 22, "color": colour(name), "alpha": 0.4, "lw": 0, "clip_on": False}
+            ax.scatter(of_tables, [i] * len(of_tables), **dots)
+            ax.scatter(median, i, s=95, color=colour(name), edgecolor="white", lw=1.2, zorder=3)
+        names = STEADY if change == "seed" else dict.fromkeys(STEADY, "")
+        name_rows(ax, list(shares.index), names)
+        ax.set_xlim(-0.03, 1.03)
+        ax.set_xticks([0, 0.5, 1], ["0", "50", "100"])
+        ax.set_title(f"{title}, %")
+    return figure
+
+
 PICTURES = {
     "accuracy_time": accuracy_time,
     "accuracy_table": accuracy_table,
     **{f"benchmark_{draw.__name__}": draw for draw in (raw, classes, published, time)},
-    **{f"benchmark_{draw.__name__}": draw for draw in (uncertainty, hard)},
+    **{f"benchmark_{draw.__name__}": draw for draw in (uncertainty, hard, stability)},
 }
 
 

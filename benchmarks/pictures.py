@@ -65,15 +65,15 @@ def draw_page(page, args):
 # -- the pictures of "How it works" -----------------------------------------------------------
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
-N_BANK = 400  # houses in the first picture: of more, neighbours are too near to be seen
+N_BANK = 400  # houses in the first picture
 SHOWN = ["living_area", "year_built", "basement_area", "neighborhood"]
 HOUSE = 39  # in the order of the draw
 
 
 def draw_method(args):
-    """Draw the three pictures of docs/method.md."""
+    """Draw the pictures of docs/method.md."""
     pictures = {
-        "how_prediction.png": partial(draw_prediction, quick=args.quick),
+        "how_rows.png": partial(draw_rows, quick=args.quick),
         "how_adjusted.png": draw_adjusted,
         "how_trend.png": draw_trend,
         "how_softstep.png": draw_softstep,
@@ -84,41 +84,40 @@ def draw_method(args):
         print(f"images/{name:23s}{path.stat().st_size / 1024:6.0f} kB")
 
 
-def draw_prediction(quick=False):
-    """Draw a house in a table, in an embedding of two dimensions, and its weighted neighbours."""
+def draw_rows(quick=False):
+    """Draw a house and its nearest rows in a table, their distances by column, and weights."""
     X, y = load_ames(return_X_y=True)
     rows = np.random.default_rng(2).permutation(len(X))
     X, y = X[SHOWN].iloc[rows], y.iloc[rows] / 1000
     X_train, y_train = X[100 : 100 + N_BANK], y[100 : 100 + N_BANK]
     house, price = X[HOUSE : HOUSE + 1], y.iloc[HOUSE]
-    reg = NONARegressor(
-        n_estimators=1, embedding_dim=2, n_neighbors=5, adjust=False, random_state=0,
-        **{"max_iter": 2} if quick else {},
-    ).fit(X_train, y_train)  # fmt: skip
-    found = reg.explain(house).sort_values("weight", ascending=False)
-    weights, targets = found["weight"].to_numpy(float), found["target"].to_numpy(float)
-    neighbors = X_train.index.get_indexer(found["neighbor"])
+    reg = NONARegressor(n_neighbors=5, random_state=0, **{"max_iter": 2} if quick else {})
+    found = reg.fit(X_train, y_train).explain(house)
+    weights, adjusted = (found[name].to_numpy(float) for name in ("weight", "adjusted_target"))
+    distances = reg.kneighbors(house, 5)[0][0]
+    parts = reg.attribute_distances(house, X_train)[SHOWN].to_numpy() * distances[:, None]
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=[1.35, 1, 0.8])
-    _draw_table(left, pd.concat([house, X_train.iloc[neighbors]]), targets)
-    z, z_house = reg.transform(X_train), reg.transform(house)[0]
-    dots = middle.scatter(*z.T, c=y_train, cmap="cividis", s=9, vmax=y_train.quantile(0.98))
-    figure.colorbar(dots, ax=middle, label="price, 1000 dollars", extend="max")
-    middle.scatter(*z[neighbors].T, s=45, facecolors="none", edgecolors=ORANGE, lw=1.5)
-    middle.plot(*z_house, "*", ms=13, color=ORANGE, mec="black")
-    middle.set_title("2. its place in the embedding")
-    middle.set(xticks=[], yticks=[], xlabel="first dimension", ylabel="second dimension")
-    _zoom(middle, z, neighbors, z_house, y_train, dots, weights)
-    place = np.arange(len(weights))
+    neighbors = X_train.loc[found["neighbor"]]
+    _draw_table(left, pd.concat([house, neighbors]), found["target"].to_numpy(float))
+    place, start = np.arange(len(weights)), np.zeros(len(weights))
+    for column, colour, part in zip(SHOWN, (BLUE, ORANGE, GREEN, "0.6"), parts.T, strict=True):
+        name = column.replace("_", " ")
+        middle.barh(place, part, left=start, color=colour, height=0.6, label=name)
+        start += part
+    middle.legend(frameon=False, fontsize=8, loc="upper right")
+    middle.set_title("2. distances: weighted differences")
     right.barh(place, weights, color=ORANGE, height=0.6)
-    for i, (weight, target) in enumerate(zip(weights, targets, strict=True)):
+    for i, (weight, target) in enumerate(zip(weights, adjusted, strict=True)):
         right.text(weight, i, f" {weight:.0%} × {target:.0f}", va="center")
-    right.set_yticks(place, place + 1)
-    right.invert_yaxis()
-    right.set(xlim=(0, 1.6 * weights.max()), xticks=[], ylabel="neighbour")
-    right.spines[["top", "right", "bottom"]].set_visible(False)
-    right.set_title("3. the weighted mean")
-    right.set_xlabel(f"sum: {weights @ targets:.0f}; true price: {price:.0f}")
+    right.set_title("3. weights × adjusted prices")
+    right.set_xlabel(f"sum: {weights @ adjusted:.0f}; true price: {price:.0f}")
+    right.set(xlim=(0, 1.7 * weights.max()))
+    for ax in (middle, right):
+        ax.set_yticks(place, place + 1)
+        ax.invert_yaxis()
+        ax.set(xticks=[], ylabel="neighbour")
+        ax.spines[["top", "right", "bottom"]].set_visible(False)
     return figure
 
 
@@ -148,29 +147,6 @@ def _draw_table(ax, houses, targets):
             cell.set_text_props(weight="bold", family="DejaVu Sans")
     ax.set_axis_off()
     ax.set_title("1. a house (★) and rows of the table")
-
-
-def _zoom(ax, z, neighbors, z_house, y_train, dots, weights):
-    """Draw the surroundings of the query in a corner, with a line to each neighbour."""
-    side = 1.25 * np.abs(z[neighbors] - z_house).max() or 1.0
-    corners = {
-        (0.02, 0.58): (0, 1),
-        (0.58, 0.58): (1, 1),
-        (0.02, 0.02): (0, 0),
-        (0.58, 0.02): (1, 0),
-    }
-    low, high = z.min(axis=0), z.max(axis=0)
-    share = (z - low) / (high - low)
-    # The corner with the fewest rows.
-    corner = min(corners, key=lambda at: (np.abs(share - corners[at]) < 0.42).all(axis=1).sum())
-    inset = ax.inset_axes([*corner, 0.4, 0.4], xlim=z_house[0] + [-side, side],
-                          ylim=z_house[1] + [-side, side], xticks=[], yticks=[])  # fmt: skip
-    inset.scatter(*z.T, c=y_train, cmap="cividis", norm=dots.norm, s=14)
-    for i, (row, weight) in enumerate(zip(neighbors, weights, strict=True)):
-        inset.plot(*np.transpose([z[row], z_house]), color=ORANGE, lw=0.5 + 6 * weight, zorder=0)
-        inset.annotate(str(i + 1), z[row], (4, 3), textcoords="offset points", fontsize=8)
-    inset.plot(*z_house, "*", ms=11, color=ORANGE, mec="black")
-    ax.indicate_inset_zoom(inset, edgecolor="black")
 
 
 def draw_adjusted():

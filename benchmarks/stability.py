@@ -219,4 +219,13 @@ def run(args):
         for model, change in product(SETS[set_name][1], CHANGES)
     ]
     results = complete(args.results / "stability.csv", ["set", "model", "change"], cases, measure)
-    report(results)
+    medians = report(results)
+    if args.quick:
+        return
+    for name in ("NONARegressor", "NONAClassifier"):
+        of_seeds, of_rows, of_starts = (medians.loc[(change, name)] for change in CHANGES)
+        assert of_seeds["heaviest"] >= 0.8
+        assert of_seeds["shared_weight"] >= 0.8
+        assert of_rows["heaviest"] >= 0.65
+        assert of_starts["first_three"] >= 0.95
+        assert name == "NONAClassifier" or of_seeds["amounts"] >= 0.95

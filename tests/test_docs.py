@@ -119,6 +119,7 @@ LEDGER_NAMES = {
     "Sacramento": "sacramento",
 }
 BENCHMARKS, APPENDIX = "docs/benchmarks.md", "docs/appendix.md"
+CHANGES = "seed", "rows", "start"  # in which two fits differ
 
 
 def words_of(page):
@@ -292,6 +293,23 @@ def test_the_table_of_distributions_is_the_ledger_s():
             assert row[f"{level} % intervals cover, %"] == between(means, name), name
         for case, each in crps.items():
             assert of_tables[name][case] == f"{signed(each[name] / each[forest])} %", name
+
+
+def test_the_table_of_steadiness_is_the_ledger_s():
+    """Medians over the tables, a line for each model."""
+    with open(ROOT / "benchmarks" / "results" / "stability.csv") as file:
+        results = list(csv.DictReader(file))
+    page = (ROOT / BENCHMARKS).read_text()
+
+    def median(model, change, value="heaviest"):
+        rows = [row for row in results if (row["model"], row["change"]) == (model, change)]
+        return statistics.median(float(row[value]) for row in rows)
+
+    for model in {row["model"] for row in results}:
+        cells = " | ".join(f"{100 * median(model, change):.0f}" for change in CHANGES)
+        assert re.search(rf"\| \**{model}[^|]*\| {re.escape(cells)} \|", page), model
+    amounts = median("NONARegressor", "seed", "amounts")
+    assert f"rank correlation of {amounts:.2f} between two seeds" in words_of(BENCHMARKS)
 
 
 def test_the_published_tables_are_the_ledger_s():

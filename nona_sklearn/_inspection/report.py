@@ -23,6 +23,7 @@ from .._estimators.side_by_side import (
 )
 from .._estimators.stored_rows import about_stored_row
 from .._inference.explanation import Explanation
+from .._inference.network_trend import NetworkTrend
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_coverage, check_integer, is_missing
@@ -66,6 +67,10 @@ ADJUSTMENTS = (
 OTHER = (
     ' "other" is the sum of small parts, and of what no column explains: an unusual target counts '
     "only in part."
+)
+PRICES = (
+    "By how much each difference changes the target of a row. The same difference counts the same "
+    'for each row, and in each report. "interplay" is what several columns do together.'
 )
 
 
@@ -384,10 +389,16 @@ def _find_moves(case: _Case) -> dict[str, np.ndarray]:
     found = case.model.attribute_adjustments(
         case.X, case.features, n_neighbors=len(rows.positions)
     )
-    *names, other = [*found][4:-1]  # after the target, and before the adjusted target
+    names = [*found][4:-1]  # after the target, and before the adjusted target
+    n_rest = 2 if _has_prices(case) else 1  # interplay, and other
     moves = {name: np.asarray(found[name], dtype=float) for name in names}
-    moves = dict(sorted(moves.items(), key=lambda each: -abs(each[1]).sum()))
-    return moves | {other: np.asarray(found[other], dtype=float)}
+    by_column = sorted(names[:-n_rest], key=lambda name: -abs(moves[name]).sum())
+    return {name: moves[name] for name in [*by_column, *names[-n_rest:]]}
+
+
+def _has_prices(case: _Case) -> bool:
+    """Whether a difference of two rows has one price."""
+    return isinstance(case.model.estimator.bank_.trend, NetworkTrend)
 
 
 # -- sections ----------------------------------------------------------------------------------
@@ -609,21 +620,23 @@ def _adjustments_section(case: _Case, moves: dict[str, np.ndarray]) -> Element |
     if not moves:
         return None
     *names, last = moves
+    columns = names[:-1] if _has_prices(case) else names
     largest = max(abs(own).max() for own in moves.values())
-    small = [name for name in names if abs(moves[name]).max() < SMALL * largest]
+    small = [name for name in columns if abs(moves[name]).max() < SMALL * largest]
     parts = {name: moves[name] for name in names if name not in small}
     parts[last] = np.sum([moves[last], *(moves[name] for name in small)], axis=0)
     written = {name: [case.unit.signed(move) for move in own] for name, own in parts.items()}
     lines = [[name, *map(_move, own)] for name, own in written.items() if any(own)]
     if not lines:
         return None
-    other = [lines.pop()] if any(written[last]) else []
+    n_rest = sum(any(written[name]) for name in [*moves][len(columns) :])
+    other, lines = lines[len(lines) - n_rest :], lines[: len(lines) - n_rest]
     head = ["", *map(show, case.found.of_single_rows().names)]
     lines, rest = _split(lines, MOST_ADJUSTMENTS)
     return element(
         "section",
         element("h2", "What the differences are worth"),
-        element("p", f"{ADJUSTMENTS}{OTHER if other else ''}"),
+        element("p", f"{PRICES if _has_prices(case) else ADJUSTMENTS}{OTHER if other else ''}"),
         table("Adjustments by column", head, lines + other),
         _further(head, rest),
     )
