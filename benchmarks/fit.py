@@ -58,7 +58,12 @@ def make_data(n):
 def make_regressor(n_epochs, **params):
     """Build the default with one network, to be trained for so many epochs."""
     return NONARegressor(
-        n_estimators=1, max_iter=n_epochs, n_iter_no_change=n_epochs, random_state=0, **params
+        n_estimators=1,
+        max_iter=n_epochs,
+        n_iter_no_change=n_epochs,
+        random_state=0,
+        similarity="l2",
+        **params,
     )
 
 

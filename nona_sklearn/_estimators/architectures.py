@@ -443,7 +443,8 @@ class NONAArchitecture(Architecture):
             kernel = kernel_for(X, y, rows)
         weights = kernel.mean_weights
         assert weights is not None
-        if (weights * np.ptp(X, axis=0)).any():
+        largest = (weights * np.ptp(X, axis=0)).sum()  # distance
+        if 0 < largest < np.finfo(np.float32).max:
             return torch.from_numpy(weights)
         self.estimator.similarity_ = "l2"  # no feature says which rows are near
         return None

@@ -40,7 +40,7 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
         rest = adjusted - targets - moves.sum(axis=1)
         columns[f"target{end}"] = targets
         _append(columns, [name + end for name in pairs.names], moves)
-        if together is not None:
+        if together is not None and len(pairs.names) > 1:
             _append(columns, [INTERPLAY + end], together[:, None])
             rest = rest - together
         _append(columns, [OTHER + end], rest[:, None])

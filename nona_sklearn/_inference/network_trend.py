@@ -25,6 +25,8 @@ from .evaluation import Evaluation
 from .neighbors import Neighbors
 from .weighted_rows import WeightedRows
 
+DENSE_ROWS = 3000  # with changes of each value without each row
+
 
 @storable
 @dataclass(frozen=True, eq=False)
@@ -106,10 +108,14 @@ class NetworkTrend:
 
     @property
     def leaves_out_single_rows(self) -> bool:
-        """Whether residuals without a row are known: of numbers without bounds, by few rows."""
-        trend, neighbors, head = self.bank.trend, self.bank.neighbors, self.network.head
+        """Whether residuals without a row are known: of numbers without bounds.
+
+        Those of many rows, each of which all others have weight for, would take too much memory.
+        """
+        trend, neighbors, n_rows = self.bank.trend, self.bank.neighbors, len(self.bank)
         alone = self.bank.groups is None and neighbors.times is None
-        few = self.bank.evaluate(head).bounds(len(self.bank)) is not None
+        bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
+        few = bounds is not None or n_rows <= DENSE_ROWS
         linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
         return alone and few and linear and (trend is None or trend.leaves_out_single_rows)
 
@@ -142,12 +148,10 @@ class NetworkTrend:
         evaluation = replace(self._of_rows(np.arange(len(self.bank))), shifts=None)
 
         def of_block(_: slice, rows: WeightedRows) -> list[sparse.csr_array]:
-            positions = rows.positions
-            assert positions is not None
-            return [
-                sparse_rows(change.numpy(), positions.numpy(), change.numpy() != 0, rows.n_rows)
-                for change in map(Tensor.cpu, rows.changes())
-            ]
+            every = np.arange(rows.n_rows)
+            positions = every if rows.positions is None else rows.positions.cpu().numpy()
+            changes = (change.cpu().numpy() for change in rows.changes())
+            return [sparse_rows(each, positions, each != 0, rows.n_rows) for each in changes]
 
         blocks = zip(*evaluation.map_weighted_rows(of_block), strict=True)
         return [sparse.vstack(of_output, format="csc") for of_output in blocks]

@@ -145,7 +145,7 @@ def test_results_do_not_depend_on_an_exact_algorithm(kind, algorithm):
 def test_a_graph_of_few_rows_leads_to_all_of_the_nearest(kind):
     pytest.importorskip("faiss")
     X, y = data(kind)
-    exact = quick(kind, n_neighbors=12).fit(X, y)
+    exact = quick(kind, n_neighbors=12, similarity="l2").fit(X, y)
     graph = quick(kind, n_neighbors=12, algorithm="hnsw").fit(X, y)
     assert_same_results(graph, exact, X[:9] + 0.1)
     assert_same_results(copy.deepcopy(graph), exact, X[:9] + 0.1)
@@ -230,6 +230,7 @@ class AllNeighbors(BaseEstimator):
 @pytest.mark.parametrize("n_neighbors", [6, "auto"])
 def test_a_transformer_that_states_no_number_of_neighbors(n_neighbors):
     X, y = data(NONARegressor)
-    reg = quick(NONARegressor, n_neighbors=n_neighbors, n_estimators=1).fit(X, y)
+    reg = quick(NONARegressor, n_neighbors=n_neighbors, n_estimators=1, similarity="l2")
+    reg.fit(X, y)
     theirs = clone(reg).set_params(algorithm=AllNeighbors()).fit(X, y)
     np.testing.assert_allclose(theirs.predict(X), reg.predict(X), rtol=1e-12)

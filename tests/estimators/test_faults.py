@@ -99,7 +99,7 @@ def test_streamed_weights_are_numbers_at_both_ends(
     step, similarity, weighting, logits, narrowing, scale
 ):
     """And sum to 1, and are those of the definition where it is not at the edge of a step."""
-    if weighting == "gaussian":
+    if WEIGHTINGS[weighting]().of_distances:
         similarity = "l2"
     head = NONAHead(similarity, SoftStep(step), weighting).eval()
     head.step.logits.data = torch.tensor(logits[: len(head.step.logits)])

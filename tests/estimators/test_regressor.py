@@ -253,7 +253,8 @@ def test_set_output(plane, output):
 @pytest.mark.slow
 def test_transform_gives_what_the_bank_holds(plane):
     X, _, y, _ = plane
-    for reg in (nona(embedding_dim=3), nona(embedding_dim=3, n_estimators=2)):
+    for n in (1, 2):
+        reg = nona(embedding_dim=3, n_estimators=n, similarity="l2")
         reg.fit(X, y)
         assert reg.bank_.embeddings.shape == (120, 4 * reg.n_estimators)  # and g of the target
         compared = reg.network_.head.metric_part(reg.bank_.embeddings)
@@ -872,7 +873,7 @@ def test_paper_parameters_arrive(plane):
 @pytest.mark.slow
 def test_the_prediction_is_the_mean_of_the_estimators(plane):
     X, X_test, y, _ = plane
-    reg = nona(n_estimators=3, embedding_dim=5).fit(X, y)
+    reg = nona(n_estimators=3, embedding_dim=5, similarity="l2").fit(X, y)
     queries = reg.embed(X_test)
     embeddings = queries.embeddings.split(6, dim=1)  # 5 compared, and g of the target
     banks = reg.bank_.embeddings.split(6, dim=1)
@@ -917,7 +918,7 @@ def test_parallel_estimators_change_nothing(plane):
 def test_binary_features_are_not_widened(plane):
     X, _, y, _ = plane
     X = np.c_[X, X[:, 0] > 0, np.ones(len(X))]
-    periodic, mlp = nona(n_estimators=1).fit(X, y).network_.embedding
+    periodic, mlp = nona(n_estimators=1, similarity="l2").fit(X, y).network_.embedding
     assert (periodic.widened.tolist(), periodic.passing.tolist()) == ([0, 1], [2, 3])
     assert mlp.layers[0].in_features == 2 * 8 + 2
     assert np.isfinite(nona().fit(X[:, 2:], y).predict(X[:, 2:])).all()  # nothing to widen
@@ -1030,7 +1031,7 @@ def test_the_pickle_holds_bank_and_weights_and_little_else(trend):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 20)), rng.normal(size=4000)
     params = {"max_iter": 2, "hidden_layer_sizes": (50,), "embedding_dim": 4}
-    reg = nona(n_estimators=2, trend=trend, **params).fit(X, y)
+    reg = nona(n_estimators=2, trend=trend, similarity="l2", **params).fit(X, y)
     weights = sum(p.numel() * p.element_size() for p in reg.network_.parameters())
     bank = 4000 * (2 * (4 + 1) * 4 + 8)
     if trend is not None:  # features of the bank's rows, and what the trend has of its own
@@ -1099,8 +1100,8 @@ def test_on_a_gpu(plane):
 def test_waves_widen_what_is_not_an_embedding(n_columns, choice, widened):
     X = np.random.default_rng(0).normal(size=(700, n_columns))
     X = np.c_[X, X[:, :1] > 0]  # a binary one is not counted
-    reg = NONARegressor(numerical_embedding=choice, n_estimators=1, max_iter=1).fit(X, X[:, 0])
-    parts = reg.network_.modules()
+    reg = NONARegressor(numerical_embedding=choice, n_estimators=1, max_iter=1, similarity="l2")
+    parts = reg.fit(X, X[:, 0]).network_.modules()
     assert any(isinstance(part, PeriodicEmbedding) for part in parts) == widened
 
 

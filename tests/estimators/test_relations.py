@@ -295,7 +295,7 @@ def test_what_is_far_better(without, others, expected, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_errors_are_those_of_rows_that_a_network_was_not_trained_on(persons):
-    reg = NONARegressor(n_estimators=2, max_iter=2, random_state=0).fit(*persons)
+    reg = NONARegressor(n_estimators=2, max_iter=2, random_state=0, similarity="l2").fit(*persons)
     rows = [np.sort(valid) for valid in reg.validation_indices_]
     splits = [Split(np.setdiff1d(np.arange(len(PERSON)), valid), valid) for valid in rows]
     none = Relation(labels=np.arange(len(PERSON)))

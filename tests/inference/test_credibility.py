@@ -28,7 +28,7 @@ NOISE = RNG.normal(size=N)
 QUERIES = RNG.normal(size=(60, 3))
 QUICK = {
     **{"n_estimators": 2, "validation_fraction": 0.3, "n_iter_no_change": 3},  # 60 rows of each
-    **{"hidden_layer_sizes": (8,), "random_state": 0},
+    **{"hidden_layer_sizes": (8,), "random_state": 0, "similarity": "l2"},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 

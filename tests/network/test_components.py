@@ -147,7 +147,7 @@ def test_which_tables_are_wide(shape, numerical_embedding, expected):
 def test_components_are_of_training_rows_alone():
     """Validation rows choose neither the columns nor the directions."""
     X, y = few_of_many(80, 100)
-    reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0)
+    reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0, similarity="l2")
     components = reg.fit(X, y).network_.embedding[0].weight.clone()
     valid = reg.validation_indices_[0]
     X[valid] = X[valid][::-1]  # the scale of each column stays
@@ -158,7 +158,9 @@ def test_components_are_of_training_rows_alone():
 def test_components_are_not_trained():
     X, y = few_of_many(80, 100)
     weights = [
-        NONARegressor(n_estimators=1, max_iter=n, early_stopping=False, random_state=0)
+        NONARegressor(
+            similarity="l2", n_estimators=1, max_iter=n, early_stopping=False, random_state=0
+        )
         .fit(X, y)
         .network_.embedding[0]
         .weight
