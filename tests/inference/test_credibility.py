@@ -333,7 +333,8 @@ def test_noise_is_not_taken_for_a_trend():
     for seed in range(4):
         rng = np.random.default_rng(seed)
         features, y = rng.normal(size=(1200, 5)), rng.normal(size=1200)
-        reg = NONARegressor(random_state=0, n_estimators=3).fit(features[:200], y[:200])
+        reg = NONARegressor(random_state=0, n_estimators=3, similarity="l2")
+        reg.fit(features[:200], y[:200])
         with_it = reg.predict(features[200:])
         for head in heads(reg):
             head.credibility = (1.0,)

@@ -420,7 +420,7 @@ def test_one_of_several_outputs(flats, output):
         shown = [number(text) for text in lines[name][1:]]
         np.testing.assert_allclose(shown, table[f"{column}_size"], atol=0.051)
     moves = Page(report._repr_html_()).lines("Adjustments by column")
-    assert {*moves} <= {"", "other", *X.columns}
+    assert {*moves} <= {"", "interplay", "other", *X.columns}
     row = NeighborsReport(model, row=X.index[3], features=X, output=output)
     texts = Page(row._repr_html_()).texts
     true = number(texts[texts.index("True value: ") + 1])
