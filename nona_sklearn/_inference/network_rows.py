@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -165,12 +166,18 @@ class NetworkRows:
     def _mean_summands(self) -> Tensor:
         return _average(self.weights, self._summands(self.rows))
 
-    def _mean_by(self, weights: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+    def _mean_by(
+        self,
+        weights: Tensor,
+        queries: Tensor | slice = slice(None),
+        attenuation: Tensor | None = None,
+    ) -> Tensor:
         """Predictions of some queries by other weights of their candidates."""
         rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
         if self.adjusts and self.head.bounds is not None:  # not a function of sums
             return _average(weights, self.adjusted(rows, queries))
-        return self._prediction(_average(weights, self._summands(rows, queries)), queries)
+        means = _average(weights, self._summands(rows, queries))
+        return self._prediction(means, queries, attenuation)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q, c), not adjusted."""
@@ -196,12 +203,17 @@ class NetworkRows:
             parts.append(values - self.neighbors.offset.values[rows])
         return torch.cat(parts, dim=-1)
 
-    def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+    def _prediction(
+        self,
+        means: Tensor,
+        queries: Tensor | slice = slice(None),
+        attenuation: Tensor | None = None,
+    ) -> Tensor:
         """Predictions (q, c) from means of the summands, by weights whose sum is 1 or 0."""
         total: Tensor | float = 1.0
         if self.any_excluded:
             total = (~self.excluded[queries]).any(dim=1, keepdim=True).double()
-        return self._adjust(means, queries, total)
+        return self._adjust(means, queries, total, attenuation)
 
     # -- adjusted values -------------------------------------------------------------------
 
@@ -231,16 +243,25 @@ class NetworkRows:
         return (1 - offset.kept) * of_trend * residuals
 
     def _adjust(
-        self, summands: Tensor, queries: Tensor | slice, total: Tensor | float = 1.0
+        self,
+        summands: Tensor,
+        queries: Tensor | slice,
+        total: Tensor | float = 1.0,
+        attenuation: Tensor | None = None,
     ) -> Tensor:
-        """Move values (q, b, c'), or means (q, c'), from the neighbours to some queries."""
+        """Move values (q, b, c'), or means (q, c'), from the neighbours to some queries.
+
+        An attenuation, (q, 1), may take the place of theirs.
+        """
         if not self.adjusts:
             return summands
         axes = (slice(None), None)[: summands.ndim - 1]  # of the queries, before the outputs
         values, *others = summands.split(self.neighbors.columns.shape[1], dim=-1)
         adjusted = values
         if self.adjustment_scale is not None:
-            own, attenuation = self.query_adjustments[queries], self.attenuation[queries]
+            own = self.query_adjustments[queries]
+            if attenuation is None:
+                attenuation = self.attenuation[queries]
             adjusted = self.head.adjusted_mean(
                 values, others[0], total, own[axes], attenuation[axes]
             )
@@ -350,9 +371,25 @@ class NetworkRows:
         queries, columns = leaving.nonzero(as_tuple=True)
         means = [self.neighbors.columns[:0]]
         for pairs in spans(len(queries), max(1, LEAVE_ONE_OUT_PAIRS // leaving.shape[1])):
-            weights = self._weights_without(queries[pairs], columns[pairs, None])
-            means.append(self._mean_by(weights, queries[pairs]))
+            of_pairs = queries[pairs], columns[pairs, None]
+            weights = self._weights_without(*of_pairs)
+            without = self._attenuation_without(*of_pairs)
+            means.append(self._mean_by(weights, queries[pairs], without))
         return torch.cat(means)
+
+    def _attenuation_without(self, queries: Tensor, column: Tensor) -> Tensor | None:
+        """Factor of the adjustments of queries (p,) without one candidate (p, 1), (p, 1).
+
+        None where it stays, or where Euclidean distances are those of the nearest rows alone.
+        """
+        similarity = self.candidates.similarity
+        fixed = self.adjustment_scale is None or not self.head.trust_radius.isfinite()
+        if fixed or self.candidates.nearest is not None or similarity.shape[1] < 2:
+            return None
+        (_, second), (nearest, _) = (each.unbind(1) for each in similarity.topk(2, dim=1))
+        distance = distance_of(self.head, replace(self.candidates, similarity=second[:, None]))
+        changed = self.head.attenuation(distance)[queries]
+        return torch.where(column == nearest[queries, None], changed, self.attenuation[queries])
 
     def _weights_without(self, queries: Tensor, column: Tensor) -> Tensor:
         """Weights of queries (p,) without one candidate (p, 1), (p, m); the only one is kept."""
@@ -411,9 +448,17 @@ class NetworkClassRows(NetworkRows):
         assert self.offset is not None
         return self.neighbors.offset.pool(votes, self.offset[place])
 
-    def _prediction(self, means: Tensor, queries: Tensor | slice = slice(None)) -> Tensor:
+    def _prediction(
+        self,
+        means: Tensor,
+        queries: Tensor | slice = slice(None),
+        attenuation: Tensor | None = None,
+    ) -> Tensor:
         """Probabilities, (q, C)."""
-        votes = self.head.votes(means, self.smoothing, self.odds[queries])
+        odds = self.odds[queries]
+        if attenuation is not None:
+            odds = self.head.odds(self.query_adjustments[queries], attenuation)
+        votes = self.head.votes(means, self.smoothing, odds)
         return self._mixed(self.head.normalized(self._pooled(votes, queries)), queries)
 
     @cached_property
