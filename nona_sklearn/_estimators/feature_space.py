@@ -14,6 +14,7 @@ from .._inference.network_trend import NetworkTrend
 from .._inference.trend_share import KEPT_BESIDE_NETWORKS, SHARE_OF_NETWORKS, Blend
 from .._network.network import NeighborNetwork, embed
 from .._utils.validation import is_whole
+from ..attention import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
 from .fitting import in_units_of_targets
@@ -44,6 +45,9 @@ def find_among_features(fitted: Any, data: TrainingData, weights: torch.Tensor) 
     (n_features,).
     """
     bank, targets, X = fitted.bank_, fitted.targets_, data.sample.X
+    for own in fitted.network_.head.modules():
+        if isinstance(own, NONAHead):
+            own.bounds = None  # adjusted targets end there, the values of the trend need not
     alone = replace(bank, names=None, numbered=True, target_names=None, levels=None)
     trend = NetworkTrend.of(fitted.network_, alone)
     few = N_ROWS_OF_CLASSES if is_classifier(fitted) else N_ROWS

@@ -108,7 +108,7 @@ class NetworkTrend:
 
     @property
     def leaves_out_single_rows(self) -> bool:
-        """Whether residuals without a row are known: of numbers without bounds.
+        """Whether residuals without a row are known: of numbers, whose heads have no bounds.
 
         Those of many rows, each of which all others have weight for, would take too much memory.
         """
