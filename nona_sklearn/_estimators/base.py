@@ -802,17 +802,19 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -----
         Without row j, a network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where
         y_j is the adjusted target, if the other rows share its weight in proportion. The scale of
-        a step and the fading of adjustments far from the bank are kept fixed. With `n_neighbors`
+        a step is kept fixed, and where all rows have weight, the fading of adjustments far from
+        the bank. With `n_neighbors`
         and the weightings 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' and
         'preconditioned', other rows replace the row, so its queries are predicted again without
         it. The time grows with the number k of contributing rows, up to k predictions.
 
         ``trend='kernel'`` is a function of all rows. Its values at the queries and their
         neighbours change by a closed form, as :meth:`remove_neighbors` changes them, so that rows
-        without weight have influence, too. The time is proportional to the number of queries
-        times k times the number of rows then. The calibration of classes is kept, and so are the
-        landmarks of more than 3,000 rows, of which a removal chooses others. With times, and for
-        other trends, the trend is kept fixed: its functions would have to be fitted anew.
+        without weight have influence, too. With ``similarity="features"``, those of the networks
+        change as well. The time is proportional to the number of queries times k times the number
+        of rows then. The calibration of classes is kept, and so are the landmarks of more than
+        3,000 rows, of which a removal chooses others. With times, and for other trends, the trend
+        is kept fixed: its functions would have to be fitted anew.
 
         Each of several similar rows has little influence, since the others replace it. Influences
         do not add up. A row is left out with all of its sample weight; queries have equal weights.
