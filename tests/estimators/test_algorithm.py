@@ -146,7 +146,7 @@ def test_a_graph_of_few_rows_leads_to_all_of_the_nearest(kind):
     pytest.importorskip("faiss")
     X, y = data(kind)
     exact = quick(kind, n_neighbors=12, similarity="l2").fit(X, y)
-    graph = quick(kind, n_neighbors=12, algorithm="hnsw").fit(X, y)
+    graph = quick(kind, n_neighbors=12, similarity="l2", algorithm="hnsw").fit(X, y)
     assert_same_results(graph, exact, X[:9] + 0.1)
     assert_same_results(copy.deepcopy(graph), exact, X[:9] + 0.1)
 
