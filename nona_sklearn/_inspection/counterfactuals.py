@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ from .._data.names import free_name
 from .._utils.arrays import object_array
 from .._utils.frames import table
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_integer, is_whole
+from .._utils.validation import check_integer
 from .cells import Cells
+from .moves import Moves
 from .outcomes import Outcome, make_outcome
 from .unwrap import unwrap
 
@@ -38,6 +39,9 @@ def counterfactuals(
     at_least: Any = None,
     at_most: Any = None,
     fixed: Any = (),
+    increase: Any = (),
+    decrease: Any = (),
+    limits: Any = None,
     n_counterfactuals: int = 1,
 ) -> Table:
     """Find small changes of a query that lead to another class, or across a threshold.
@@ -63,6 +67,11 @@ def counterfactuals(
     fixed : list of str or int, default=()
         Columns that do not change, by name or by number in `features`. The column of times, if
         the estimator was fitted with one, never changes.
+    increase, decrease : list of str or int, default=()
+        Columns of numbers or dates whose values may only rise, or only fall, such as an age.
+    limits : dict, default=None
+        The least and the largest value that columns of numbers may change to, by name or number,
+        such as ``{"garage_area": (None, 600)}``; None: no such limit.
     n_counterfactuals : int, default=1
         Largest number of different counterfactuals of a query, each towards another row.
 
@@ -80,13 +89,14 @@ def counterfactuals(
         - one for each feature.
 
         A query has its first line only if the values of none of the 1,000 nearest rows with the
-        wanted outcome lead to it.
+        wanted outcome lead to it by the changes that are allowed.
 
     Raises
     ------
     ValueError
-        If a parameter is invalid; if no row has the wanted outcome, a query has it already, or is
-        a row of the bank, with its name and features; or if the model has several outputs.
+        If a parameter is invalid or contradicts another; if no row has the wanted outcome, a query
+        has it already, may not change in any column, or is a row of the bank, with its name and
+        features; or if the model has several outputs.
 
     References
     ----------
@@ -114,15 +124,15 @@ def counterfactuals(
     n_counterfactuals = check_integer("n_counterfactuals", n_counterfactuals)
     wanted = make_outcome(model, y, at_least, at_most)
     cells = Cells.of(model, X, features)
-    return find(cells, model.embed(X), wanted, fixed, n_counterfactuals)
+    moves = Moves.of(cells, fixed, increase, decrease, limits)
+    return find(cells, model.embed(X), wanted, moves, n_counterfactuals)
 
 
 def find(
-    cells: Cells, queries: Embedded, wanted: Outcome, fixed: Any, n_counterfactuals: int = 1
+    cells: Cells, queries: Embedded, wanted: Outcome, moves: Moves, n_counterfactuals: int = 1
 ) -> Any:
     """The table of counterfactuals of queries, whose cells are these."""
     model, labels = cells.model, queries.labels
-    free = _free_columns(cells, fixed)
     _refuse_rows_of_bank(cells, labels)
     predictions = model.predict(queries)
     outcomes = [wanted.of(prediction) for prediction in predictions]
@@ -132,9 +142,10 @@ def find(
     lines = []
     for i, (outcome, prediction) in enumerate(zip(outcomes, predictions, strict=True)):
         label, query = i if labels is None else labels[i], cells.row(cells.n_rows + i)
+        moves.check_movable(query, label)
         lines.append(_Line(label, QUERY, query, prediction))
         blocks = map(bank.positions, _nearest(those[outcome], queries[np.array([i])]))
-        found = _different(cells, _Search(cells, outcome, query, free).towards(blocks))
+        found = _different(cells, _Search(cells, outcome, query, moves).towards(blocks))
         for row, changed in islice(found, n_counterfactuals):
             columns = ", ".join(cells.names[j] for j in cells.differ(query, changed))
             lines += [
@@ -157,25 +168,6 @@ def _different(
 
 
 # -- rows --------------------------------------------------------------------------------------
-
-
-def _free_columns(cells: Cells, fixed: Any) -> np.ndarray:
-    """Numbers of the columns that may change."""
-    names = [feature.read.name for feature in cells.rows]  # numbers, in an array
-    time = cells.model.estimator.bank_.time
-    found = [] if time is None or time.column is None else [names.index(time.column)]
-    for name in [fixed] if isinstance(fixed, str) or not np.iterable(fixed) else fixed:
-        if isinstance(name, Hashable) and name in names:
-            found.append(names.index(name))
-        elif is_whole(name, 0, len(names) - 1):
-            found.append(int(name))
-        else:
-            raise ValueError(
-                f"fixed must be names or numbers of columns of features, got {name!r:.100}"
-            )
-    if len(free := np.setdiff1d(cells.columns, found)):
-        return free
-    raise ValueError(f"fixed must leave a column that may change, got all {len(names)}")
 
 
 def _refuse_rows_of_bank(cells: Cells, labels: np.ndarray | None) -> None:
@@ -225,13 +217,12 @@ class _Search:
     cells: Cells
     outcome: Outcome
     query: np.ndarray
-    free: np.ndarray
+    moves: Moves
 
     def towards(self, blocks: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
         """Each row that gives a counterfactual, of blocks of positions, with its cells (d,)."""
         for block in blocks:
-            ends = np.repeat(self.query[None], len(block), axis=0)
-            ends[:, self.free] = block[:, None]
+            ends = self.moves.towards(self.query, block)
             _, reached = self._judge(ends)
             for position, end in zip(block[reached], ends[reached], strict=True):
                 yield position, self._back(self._without_needless(self._towards(end)))
@@ -273,7 +264,9 @@ class _Search:
         shares = np.arange(1, N_STEPS + 1) / N_STEPS
         line = np.repeat(row[None], N_STEPS, axis=0)
         for j in self.cells.differ(self.query, row):
-            line[:, j] = self.cells.between(j, self.query[j], row[j], shares)
+            between = self.cells.between(j, self.query[j], row[j], shares)
+            allowed = self.moves.allowed(j, self.query, between)
+            line[:, j] = np.where(allowed, between, row[j])
         return line[self._judge(line)[1].argmax()]  # the last one has it
 
 

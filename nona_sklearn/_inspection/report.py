@@ -34,6 +34,7 @@ from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
 from .displays.neighbors import check_class, check_number
 from .dots import dots
 from .formatting import MINUS, Unit, share, show, show_value, signed_share
+from .moves import Moves, listed
 from .one_output import OneOutput, one_output
 from .outcomes import make_outcome
 from .page import (
@@ -60,6 +61,7 @@ SMALL = 0.05  # of the largest adjustment by a column: columns below it are put 
 LEAST_CLASS = 0.01  # probability of a class that has a line of its own
 LONG, LONGEST = 40, 150  # characters of a text: it is set as a text, and its rest is hidden
 REQUESTS = {"y": "To become ", "at_least": "To reach at least ", "at_most": "To be at most "}
+DIRECTIONS = {"fixed": "fixed", "increase": "only rising", "decrease": "only falling"}
 ADJUSTMENTS = (
     "By how much each column adjusts the target of a row to the query. The split depends on the "
     "other differences of the two rows."
@@ -106,8 +108,8 @@ class NeighborsReport:
         Largest number of rows to show.
     coverage : float, default=0.9
         Probability of the prediction interval of a regressor.
-    y, at_least, at_most, fixed : optional
-        Desired outcome and fixed columns, as for :func:`counterfactuals`. Regressors need a
+    y, at_least, at_most, fixed, increase, decrease, limits : optional
+        Desired outcome and what may change, as for :func:`counterfactuals`. Regressors need a
         threshold.
 
     Raises
@@ -153,6 +155,9 @@ class NeighborsReport:
         at_least: float | None = None,
         at_most: float | None = None,
         fixed: Any = (),
+        increase: Any = (),
+        decrease: Any = (),
+        limits: Any = None,
     ) -> None:
         check_coverage(coverage)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
@@ -175,7 +180,8 @@ class NeighborsReport:
         if features is not None and kind_of(features) != TABLE:
             of_query = X if query_features is None else query_features
             look, features = Appearance.of(model.estimator.bank_, features, of_query, 1), None
-        limits = {"y": y, "at_least": at_least, "at_most": at_most}
+        wanted = {"y": y, "at_least": at_least, "at_most": at_most}
+        allowed = {"fixed": fixed, "increase": increase, "decrease": decrease, "limits": limits}
         case = _Case.of(
             *(model, X, features, n_neighbors, coverage),
             y_true=y_true,
@@ -190,12 +196,12 @@ class NeighborsReport:
             " for ",
             own_text(case.called),
         ]
-        contrasts, moves = _find_contrasts(case, limits, fixed), _find_moves(case)
+        contrasts, moves = _find_contrasts(case, wanted, allowed), _find_moves(case)
         self._parts = [
             _headline(case, coverage),
             _rows_section(case, moves),
             _adjustments_section(case, moves),
-            _contrasts_section(case, contrasts, limits),
+            _contrasts_section(case, contrasts, wanted, allowed),
             footer(case.model),
         ]
 
@@ -365,17 +371,23 @@ def _check_truth(model: Any, y_true: Any) -> None:
         check_number(y_true)
 
 
-def _find_contrasts(case: _Case, limits: dict[str, Any], fixed: Any) -> Any:
+def _find_contrasts(case: _Case, limits: dict[str, Any], allowed: dict[str, Any]) -> Any:
     """The table of a counterfactual, of classes or if there is a threshold; or None."""
     given = {name: value for name, value in limits.items() if value is not None}
     wanted = bool(given) or case.of_classes
-    given |= {"fixed": fixed} if np.size(np.asarray(fixed, dtype=object)) else {}
+    given |= {name: each for name, each in allowed.items() if _is_given(each)}
     if wanted and case.cells is not None:
-        return find(case.cells, case.query, make_outcome(case.model, **limits), fixed)
+        moves = Moves.of(case.cells, **allowed)
+        return find(case.cells, case.query, make_outcome(case.model, **limits), moves)
     needed = "features" if case.cells is None else "at_least or at_most"
     for name, value in given.items():
         raise ValueError(f"{name} needs {needed}, got {value!r:.100} without them")
     return None
+
+
+def _is_given(columns: Any) -> bool:
+    """Whether a parameter names a column."""
+    return columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
 
 
 def _find_moves(case: _Case) -> dict[str, np.ndarray]:
@@ -647,7 +659,9 @@ def _move(text: str) -> Element:
     return element("td", text, class_="up" if text.startswith("+") else "down")
 
 
-def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Element | None:
+def _contrasts_section(
+    case: _Case, found: Any, limits: dict[str, Any], allowed: dict[str, Any]
+) -> Element | None:
     """What would have to be different for another outcome."""
     if found is None:
         return None
@@ -669,6 +683,7 @@ def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Eleme
     given = [name for name, value in limits.items() if value is not None]
     request: list = [REQUESTS[name] for name in given] or ["For another class"]
     request += [own_text(_wanted(case, limits[name])) for name in given]
+    request.append(_conditions(allowed))
     changes: list = [": the changes below"]
     if len(lines) <= 2 + MOST_CHANGES:
         parts = [[", " if i else ": ", *_change(line)] for i, line in enumerate(lines[2:])]
@@ -688,6 +703,15 @@ def _contrasts_section(case: _Case, found: Any, limits: dict[str, Any]) -> Eleme
     head = ["", case.name, "changed", name]
     caption = "Now, changed, and the real row nearby"
     return element("section", title, sentences, table(caption, head, lines, query=True))
+
+
+def _conditions(allowed: dict[str, Any]) -> str:
+    """What may change, in brackets; nothing if all may."""
+    named = {name: listed(allowed[name]) for name in DIRECTIONS}
+    named["limits"] = list(allowed["limits"] or ())
+    texts = DIRECTIONS | {"limits": "within limits"}
+    parts = [f"{texts[name]}: {', '.join(map(str, own))}" for name, own in named.items() if own]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _wanted(case: _Case, value: Any) -> str:

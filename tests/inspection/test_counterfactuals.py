@@ -15,6 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from nona_sklearn import NONAClassifier, NONARegressor, counterfactuals
 from nona_sklearn._inspection.cells import Cells
 from nona_sklearn._inspection.counterfactuals import _Search
+from nona_sklearn._inspection.moves import Moves
 from nona_sklearn._inspection.outcomes import Threshold
 
 COLUMNS = ["income", "debt", "home", "since"]
@@ -139,6 +140,24 @@ def test_fixed_columns_stay(loans, classifier):
         assert changed["debt"] == query["debt"]
         assert changed["income"] == query["income"] or pd.isna(query["income"])
         assert {*changed["changed"].split(", ")} <= {"home", "since"}
+
+
+@pytest.mark.slow
+def test_columns_change_in_one_direction_and_within_limits(loans, regressor):
+    """Without a limit some change the other way, so that each case tells."""
+    X, _, _, queries = loans
+    threshold = regressor.predict(queries).max() + 5
+    free = counterfactuals(regressor, queries, X, at_least=threshold, n_counterfactuals=3)
+    rises = [now["income"] < then["income"] for now, then, _ in changes(free)]
+    assert any(rises)
+    options = {"decrease": "income", "increase": ["since"], "limits": {"debt": (5, 20)}}
+    found = counterfactuals(regressor, queries, X, at_least=threshold, **options)
+    assert (found["row"] == "counterfactual").any()
+    for now, then, _ in changes(found):
+        assert then["prediction"] >= threshold
+        assert then["income"] <= now["income"] or pd.isna(now["income"])
+        assert then["since"] >= now["since"]
+        assert then["debt"] == now["debt"] or 5 <= then["debt"] <= 20
 
 
 @pytest.mark.slow
@@ -274,11 +293,12 @@ def test_of_several_columns_that_suffice_the_one_that_leads_furthest_changes():
 
     cells = SimpleNamespace(
         model=None,
+        numbers=[None] * 3,
         make=lambda rows: X[rows, np.arange(3)],
         differ=lambda one, other: np.flatnonzero(one != other),
     )
     query, row = np.full(3, 1), np.full(3, 0)
-    search = _Search(cells, Sum(), query, np.arange(3))
+    search = _Search(cells, Sum(), query, Moves(cells, np.arange(3)))
     assert search._towards(row).tolist() == [1, 0, 1]
 
 
@@ -287,12 +307,13 @@ def search_among(scores_of):
     X = np.array([[1, 1, 1], [0, 0, 0]])
     cells = SimpleNamespace(
         model=None,
+        numbers=[None] * 3,
         make=lambda rows: X[rows, np.arange(3)],
         differ=lambda one, other: np.flatnonzero(one != other),
         between=lambda column, start, end, shares: np.full(len(shares), end),
     )
     outcome = SimpleNamespace(scores=lambda model, rows: scores_of(*rows.T))
-    search = _Search(cells, outcome, np.full(3, 1), np.arange(3))
+    search = _Search(cells, outcome, np.full(3, 1), Moves(cells, np.arange(3)))
     [(row, changed)] = search.towards([np.array([0])])
     assert row == 0
     return X[changed, np.arange(3)].tolist()
@@ -352,6 +373,25 @@ def test_rows_that_are_not_earlier_show_no_way(loans):
         ),
         ({"fixed": 7}, "fixed must be names or numbers of columns of features, got 7"),
         ({"fixed": COLUMNS}, "fixed must leave a column that may change, got all 4"),
+        (
+            {"increase": "home"},
+            "increase must name columns of numbers or dates, got 'home', a col",
+        ),
+        ({"decrease": ["area"]}, "decrease must be names or numbers of columns .*, got 'area'"),
+        ({"increase": "debt", "decrease": ["debt"]}, "increase and decrease .* 'debt' in both"),
+        ({"fixed": "debt", "limits": {"debt": (0, 9)}}, "fixed and limits .* 'debt' in both"),
+        ({"limits": {"debt": (9, 0)}}, "limits of 'debt' must be numbers, the first no larger"),
+        ({"limits": {"debt": 9}}, "limits of 'debt' must be a pair of the least and the larg"),
+        ({"limits": {"debt": (0, "many")}}, "limits of 'debt' must be numbers, .*'many'"),
+        (
+            {"limits": {"since": (0, 9)}},
+            "limits must name columns of numbers, got 'since', .*dates",
+        ),
+        ({"limits": ["debt"]}, "limits must be a dict of columns and pairs, got \\['debt'\\]"),
+        (
+            {"fixed": ["income", "home", "since"], "limits": {"debt": (900, None)}},
+            "must allow a change to a value of a row of the bank, got none for query 'loan 200'",
+        ),
         ({"y": "maybe"}, "y must be one of the classes of fit, got 'maybe'"),
         ({"at_least": 3}, "at_least needs a regressor, got 3"),
         ({"n_counterfactuals": 0}, "n_counterfactuals must be a positive integer, got 0"),
