@@ -15,6 +15,7 @@ from ._inference.distribution import Calibration
 from ._inspection.compare_heads import compare_heads
 from ._inspection.counterfactuals import counterfactuals
 from ._inspection.displays.coverage import CoverageDisplay
+from ._inspection.displays.effect import EffectDisplay
 from ._inspection.displays.embedding import EmbeddingDisplay
 from ._inspection.displays.history import HistoryDisplay
 from ._inspection.displays.interval import IntervalDisplay
@@ -40,6 +41,7 @@ __all__ = [
     "ASSoftmax",
     "Calibration",
     "CoverageDisplay",
+    "EffectDisplay",
     "EmbeddingDisplay",
     "FeatureExtractor",
     "HistoryDisplay",

@@ -11,7 +11,8 @@ import torch
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
-from .._data.names import free_name
+from .._data.names import free_name, labels_of
+from .._data.sample_weight import normalize_mean
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
 from .._inference.attribution import exchange_in_turn, integrated_gradients
@@ -22,7 +23,7 @@ from .._utils.frames import table
 from .._utils.threads import cached_property
 from ..embedding import WeightedFeatures
 from .inputs import TableInput
-from .queries import evaluate, explanation_of
+from .queries import embedded, evaluate, explanation_of
 from .side_by_side import checked_table, rows_of_bank
 
 OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
@@ -54,6 +55,51 @@ def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | No
     columns = pairs.found.columns()
     _append(columns, pairs.names, pairs.shares_of_distances())
     return table(columns)
+
+
+def predictions_table(estimator: Any, X: Any) -> Any:
+    """Table of what each column adds to predictions of numbers, beside their mean."""
+    fitted, evaluation = evaluate(estimator, X)
+    trend, bank = fitted.bank_.trend, fitted.bank_
+    if not (isinstance(trend, NetworkTrend) and hasattr(fitted.features_, "source_")):
+        raise ValueError(
+            "attribute_predictions needs similarity='features', where predictions have an "
+            f"additive part, got similarity_={getattr(fitted, 'similarity_', None)!r}"
+        )
+    inputs = bank.inputs if X is None else embedded(fitted, X).inputs
+    prior, function = bank.neighbors.log_prior, trend.additive_part
+    weights = torch.ones(len(bank)) if prior is None else normalize_mean(prior).cpu()
+    source = torch.as_tensor(fitted.features_.source_)
+    typical = (weights.double()[:, None, None] * function.terms(bank.inputs.cpu())).mean(dim=0)
+    terms = function.terms(inputs.cpu()) - typical
+    sums = terms.new_zeros(len(terms), fitted.n_features_in_, terms.shape[2])
+    parts = sums.index_add_(1, source, terms).numpy()
+    means = (function.constant + typical.sum(dim=0)).numpy()
+    predictions = evaluation.mean().reshape(len(evaluation), -1).cpu().numpy()
+    labels = bank.names_of(slice(None)) if X is None else labels_of(X)
+    columns = {"query": np.arange(len(predictions)) if labels is None else labels}
+    names, ends = _column_names(fitted), _ends(bank, predictions.shape[1])
+    for output, end in enumerate(ends):
+        own, whole = parts[..., output], predictions[:, output]
+        rest = whole - means[output] - own.sum(axis=1)
+        _append(columns, [f"mean{end}"], np.full((len(whole), 1), means[output]))
+        _append(columns, [name + end for name in names], own)
+        _append(columns, [INTERPLAY + end], rest[:, None])
+        _append(columns, [f"prediction{end}"], whole[:, None])
+    return table(columns)
+
+
+def _column_names(fitted: Any) -> list[str]:
+    """Names of the table's columns."""
+    columns = [feature.column for feature in fitted.features_.features_]
+    named = labels_of_fit(fitted) is not None
+    return [str(column.name) if named else f"x{column.name}" for column in columns]
+
+
+def _ends(bank: Any, n_outputs: int) -> list[str]:
+    """Ends of the names of columns of each output, if there are several."""
+    names = bank.target_names or range(n_outputs)
+    return [""] if n_outputs == 1 else [f"_{name}" for name in names]
 
 
 @dataclass(frozen=True)
@@ -102,9 +148,7 @@ class _Pairs:
     @property
     def names(self) -> list[str]:
         """Names of the table's columns."""
-        columns = [feature.column for feature in self.fitted.features_.features_]
-        named = labels_of_fit(self.fitted) is not None
-        return [str(column.name) if named else f"x{column.name}" for column in columns]
+        return _column_names(self.fitted)
 
     @property
     def _is_adjusted(self) -> bool:

@@ -30,7 +30,7 @@ from .._utils.validation import (
     check_numbers,
     is_whole,
 )
-from .attributions import adjustments_table
+from .attributions import adjustments_table, predictions_table
 from .base import NeighborEstimator
 from .editing import checked_values, edit
 from .queries import (
@@ -272,6 +272,46 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         1    85.0 -5.0  80.0   13.0            174.0
         """
         return adjustments_table(self, X, features, n_neighbors)
+
+    def attribute_predictions(self, X: Any = None) -> Table:
+        """Table of what each column adds to a prediction, beside the mean of all predictions.
+
+        Of a column, it is the value of a function of this column alone: the same for all rows
+        with the same value. These are the prices of :meth:`attribute_adjustments`, of which
+        :class:`EffectDisplay` draws one. What the functions leave is "interplay".
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query, with the columns ``query``, its name; ``mean``; one for each
+            feature; ``interplay``, with the residuals of neighbours; and ``prediction``, the sum,
+            all in the units of `y`. With several outputs, their names end in those of the outputs.
+
+        Raises
+        ------
+        ValueError
+            If neighbours are not found by ``similarity="features"``.
+
+        See Also
+        --------
+        attribute_adjustments : The same of the difference between a query and a neighbour.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from nona_sklearn import NONARegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][432:433]
+        >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X, y)
+        >>> list(reg.attribute_predictions(query))
+        ['query', 'mean', 'bmi', 's5', 'interplay', 'prediction']
+        """
+        return predictions_table(self, X)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
         """Predict quantiles of the targets, such as the ends of prediction intervals.

@@ -220,6 +220,14 @@ class UnwrappedRegressor(Unwrapped):
             self._transform(X), self._transform(features), n_neighbors=n_neighbors
         )
 
+    def attribute_predictions(self, X=None):
+        if self.transformers:
+            raise ValueError(
+                "attribute_predictions needs targets that are not transformed: parts are in the "
+                "units in which they add up, those of unwrap(model).estimator"
+            )
+        return self.estimator.attribute_predictions(self._transform(X))
+
     def predict(self, X, return_std=False, quantiles=None):
         return self._predictor.predict(self._embed(X), return_std, quantiles)
 

@@ -283,3 +283,40 @@ def test_several_outputs_weights_and_a_validation_set():
         sums = found[f"contribution_{i}"].groupby(found["query"]).sum()
         np.testing.assert_allclose(sums, reg.predict(NEW)[:, i], rtol=1e-6)
     assert reg.calibration_.noise[0] > 0
+
+
+# -- of whole predictions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queries", [NEW, None])
+def test_parts_of_predictions_are_functions_of_one_column(fitted, queries):
+    found = fitted.attribute_predictions(queries)
+    parts = found[["mean", "x0", "x1", "x2", "interplay"]].sum(axis=1)
+    np.testing.assert_allclose(parts, found.prediction, rtol=1e-9)
+    np.testing.assert_allclose(found.prediction, fitted.predict(queries), rtol=1e-9)
+    rows = np.repeat(NEW[:1], 3, axis=0)
+    rows[:, 0] = NEW[5:8, 0]
+    moved = fitted.attribute_predictions(rows)
+    np.testing.assert_allclose(moved[["x1", "x2"]], moved[["x1", "x2"]].iloc[[0, 0, 0]])
+    expected = fitted.attribute_predictions(NEW[5:8]).x0
+    np.testing.assert_allclose(moved.x0, expected)
+    assert abs(fitted.attribute_predictions()[["x0", "x1", "x2"]].mean()).max() < 1e-6
+
+
+def test_a_price_is_the_difference_of_two_effects(fitted):
+    pairs = fitted.attribute_adjustments(NEW, X, n_neighbors=3)
+    of_query, of_row = (fitted.attribute_predictions(rows) for rows in (NEW, X))
+    effects = of_query.x0[pairs["query"]].to_numpy() - of_row.x0[pairs.neighbor].to_numpy()
+    np.testing.assert_allclose(pairs.x0, effects, atol=1e-9)
+
+
+def test_parts_of_several_outputs_have_their_names():
+    both = pd.DataFrame({"up": Y, "down": -Y})
+    found = nona(max_iter=3).fit(X, both).attribute_predictions(NEW)
+    assert [*found][6:11] == ["prediction_up", "mean_down", "x0_down", "x1_down", "x2_down"]
+
+
+def test_embeddings_have_no_parts_of_predictions():
+    reg = nona(similarity="l2", max_iter=2).fit(X, Y)
+    with pytest.raises(ValueError, match=r"needs similarity='features', .* got similarity_='l2'"):
+        reg.attribute_predictions(NEW)

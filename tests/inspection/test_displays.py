@@ -19,6 +19,7 @@ from skorch.callbacks import Callback, EarlyStopping
 import nona_sklearn
 from nona_sklearn import (
     CoverageDisplay,
+    EffectDisplay,
     EmbeddingDisplay,
     HistoryDisplay,
     IntervalDisplay,
@@ -866,3 +867,55 @@ def test_the_error_without_matplotlib_names_the_extra(display, monkeypatch):
     message = f"{type(display).__name__} needs matplotlib: install the extra 'demo', by pip"
     with pytest.raises(ImportError, match=message):
         display.plot()
+
+
+# -- the effect of a column ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sales():
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "area": random.uniform(40, 120, 150),
+            "district": random.choice(["old", "new"], 150),
+            "sold": pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(150), "D"),
+        }
+    )
+    y = 5 * X["area"] + 100 * (X["district"] == "new")
+    X.loc[3, "area"], X.loc[4, "district"] = np.nan, None
+    params = {"max_iter": 20, "n_estimators": 1, "random_state": 0}
+    return X, y, NONARegressor(**params).fit(X, y.rename("price"))
+
+
+class TestEffectDisplay:
+    def test_numbers_and_dates_are_a_curve_of_ascending_values(self, sales, ax):
+        X, _, reg = sales
+        display = EffectDisplay.from_estimator(reg, X, "area", ax=ax)
+        assert display.values.tolist() == sorted(X["area"].dropna())
+        parts = reg.attribute_predictions(X)
+        np.testing.assert_allclose(display.effects[0], parts["area"][X["area"].idxmin()])
+        assert display.effects[-1] - display.effects[0] > 200  # about 5 a square metre
+        assert ax.get_xlabel() == "area"
+        assert ax.get_ylabel() == "effect on price"
+        dates = EffectDisplay.from_estimator(reg, X, 2, ax=Figure().subplots())
+        assert dates.values.dtype.kind == "M"
+
+    def test_categories_are_bars_in_the_order_of_their_effects(self, sales, ax):
+        X, _, reg = sales
+        display = EffectDisplay.from_estimator(reg, X, "district", ax=ax)
+        assert display.values.tolist() == ["old", "new"]
+        assert len(ax.patches) == 2
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"feature": "floor"}, "feature must be a column of X, got 'floor'"),
+            ({"feature": 3}, "feature must be a column of X, got 3"),
+            ({"output": 1}, "output must be from 0 to 0, got 1"),
+        ],
+    )
+    def test_bad_columns(self, sales, options, message):
+        X, _, reg = sales
+        with pytest.raises(ValueError, match=message):
+            EffectDisplay.from_estimator(reg, X, **options)

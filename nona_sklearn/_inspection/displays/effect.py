@@ -1,0 +1,150 @@
+"""What one column adds to predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ..._data.columns import plain_values
+from ..unwrap import unwrap
+from .base import Display, check_regressor, target_name
+
+
+@dataclass(eq=False, repr=False)
+class EffectDisplay(Display):
+    """What one column adds to predictions: a curve over numbers and dates, or bars.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_values,)
+        Different values of the column, ascending; of categories in the order of their effects.
+    effects : ndarray of shape (n_values,)
+        What each adds to a prediction, beside the mean, in the units of the target.
+    feature_name : str, default="feature"
+        Name of the column.
+    target_name : str, default="target"
+        Name of the target.
+
+    See Also
+    --------
+    NONARegressor.attribute_predictions : The same for all columns of some rows, as a table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nona_sklearn import EffectDisplay
+    >>> display = EffectDisplay(np.array([50, 80, 110]), np.array([-90.0, 0.0, 90.0]), "area")
+    >>> display.plot().ax_.get_xlabel()
+    'area'
+    """
+
+    values: np.ndarray
+    effects: np.ndarray
+    feature_name: str = "feature"
+    target_name: str = "target"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        feature: Any = 0,
+        *,
+        output: int = 0,
+        ax: Any = None,
+        line_kwargs: dict[str, Any] | None = None,
+        bar_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
+        """Draw what a column adds to the predictions of some rows.
+
+        Parameters
+        ----------
+        estimator : NONARegressor, or a model around one
+            Fitted with ``similarity="features"``, the default for tables.
+        X : {array-like, DataFrame} of shape (n_samples, n_features)
+            Rows with the values to draw, usually the training rows.
+        feature : int or str, default=0
+            The column: its number, or its name if `X` is a DataFrame.
+        output : int, default=0
+            Number of the output, if there are several.
+        ax, line_kwargs, bar_kwargs : optional, as for :meth:`plot`
+
+        Returns
+        -------
+        display : EffectDisplay
+
+        Raises
+        ------
+        ValueError
+            If `feature` is no column of `X`, `output` is no output, or neighbours are not found
+            by ``similarity="features"``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from nona_sklearn import EffectDisplay, NONARegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X, y)
+        >>> display = EffectDisplay.from_estimator(reg, X, "bmi")
+        >>> rise = display.effects[-1] - display.effects[0]
+        >>> f"{rise:.0e}"
+        '1e+02'
+        """
+        check_regressor(estimator, "attribute_distances")
+        model = unwrap(estimator)
+        parts = model.attribute_predictions(X)
+        n_columns = np.shape(X)[1]
+        names = list(getattr(X, "columns", range(n_columns)))
+        if feature not in names and not (isinstance(feature, int) and 0 <= feature < n_columns):
+            raise ValueError(f"feature must be a column of X, got {feature!r:.100}")
+        place = names.index(feature) if feature in names else feature
+        n_outputs = (len(parts.keys()) - 1) // (n_columns + 3)
+        if not (isinstance(output, int) and 0 <= output < n_outputs):
+            raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
+        column = list(parts)[2 + place + output * (n_columns + 3)]
+        table = X if hasattr(X, "columns") else np.asarray(X)
+        values, first = _different(list(plain_values(table))[place])
+        effects = np.asarray(parts[column], dtype=float)[first]
+        if values.dtype == object:
+            order = effects.argsort(kind="stable")
+            values, effects = values[order], effects[order]
+        called = names[place] if hasattr(X, "columns") else f"feature {place}"
+        shown = cls(values, effects, str(called), target_name(estimator))
+        return shown.plot(ax, line_kwargs=line_kwargs, bar_kwargs=bar_kwargs)
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        line_kwargs: dict[str, Any] | None = None,
+        bar_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
+        ax, line, bar = self._start(ax, line_kwargs=line_kwargs, bar_kwargs=bar_kwargs)
+        label = f"effect on {self.target_name}"
+        if self.values.dtype == object:
+            ax.barh(list(map(str, self.values)), self.effects, **bar)
+            ax.axvline(0, color="0.6", lw=1)
+            ax.set(xlabel=label, ylabel=self.feature_name)
+        else:
+            ax.axhline(0, color="0.6", lw=1)
+            ax.plot(self.values, self.effects, **line)
+            ax.set(xlabel=self.feature_name, ylabel=label)
+        ax.set(title=f"What {self.feature_name} adds to predictions")
+        return self
+
+
+def _different(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different values of a column, without gaps, and where each comes first."""
+    values = np.asarray(values)
+    if values.dtype.kind in "biuf":
+        known = np.flatnonzero(~np.isnan(values.astype(float)))
+    elif values.dtype.kind in "mM":
+        known = np.flatnonzero(~np.isnat(values))
+    else:
+        known = np.flatnonzero([value is not None and value == value for value in values])
+        own, first = np.unique(values[known].astype(str), return_index=True)
+        return own.astype(object), known[first]
+    own, first = np.unique(values[known], return_index=True)
+    return own, known[first]
