@@ -381,7 +381,7 @@ def test_rows_that_are_not_earlier_show_no_way(loans):
         ({"increase": "debt", "decrease": ["debt"]}, "increase and decrease .* 'debt' in both"),
         ({"fixed": "debt", "limits": {"debt": (0, 9)}}, "fixed and limits .* 'debt' in both"),
         ({"limits": {"debt": (9, 0)}}, "limits of 'debt' must be numbers, the first no larger"),
-        ({"limits": {"debt": 9}}, "limits of 'debt' must be a pair of the least and the larg"),
+        ({"limits": {"debt": 9}}, "limits of 'debt' must be a pair of the least and the large"),
         ({"limits": {"debt": (0, "many")}}, "limits of 'debt' must be numbers, .*'many'"),
         (
             {"limits": {"since": (0, 9)}},
