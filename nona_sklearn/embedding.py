@@ -73,7 +73,7 @@ class WeightedFeatures(nn.Module):
     Parameters
     ----------
     weights : Tensor of shape (n_features,)
-        The numbers; if all are 0, they are taken for 1.
+        The numbers, of which at least one is not 0.
 
     Examples
     --------
@@ -88,7 +88,6 @@ class WeightedFeatures(nn.Module):
 
     def __init__(self, weights: Tensor):
         super().__init__()
-        weights = weights if weights.any() else torch.ones_like(weights)
         columns = weights.nonzero()[:, 0]
         self.register_buffer("columns", columns)
         self.register_buffer("weights", weights[columns])

@@ -73,6 +73,11 @@ def test_every_parameter_is_in_one_group(estimator):
     assert {*inspect.signature(estimator).parameters} <= {*names}
 
 
+def test_groups_hold_nothing_but_parameters():
+    taken = {name for estimator in ESTIMATORS for name in inspect.signature(estimator).parameters}
+    assert {name for group in PARAMETER_GROUPS.values() for name in group} == taken
+
+
 def test_unlisted_members_are_those_of_torch_and_the_package_s_own():
     listed = {name: members_of(cls) for cls, name in CLASSES.items()}
     assert listed["NONAHead"] == ["forward", "neighbor_weights"]

@@ -121,6 +121,11 @@ def target_names_of(y: Any) -> tuple[str, ...] | None:
     return None if counts or len({*written}) < 2 else written
 
 
+def ends_of_outputs(names: Sequence[str] | None, n_outputs: int) -> list[str]:
+    """Ends of the names of columns of each output: its name or number, of several."""
+    return [""] if n_outputs == 1 else [f"_{output}" for output in names or range(n_outputs)]
+
+
 def _numbered(n_outputs: int) -> tuple[str, ...]:
     """Names of columns that have none."""
     return tuple(map(str, range(n_outputs)))

@@ -22,8 +22,7 @@ from .._data.training_data import TrainingData
 from .._inference.credibility import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.ensemble import most_are_in_vain
-from .feature_space import trained
-from .fitting import embed_unknown
+from .fitting import embed_unknown, trained
 
 #: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
@@ -141,7 +140,7 @@ def _of_errors(
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
         if column is not None and estimator.features_.features_[column].by_targets:
-            unrelated = embed_unknown(estimator, data.sample.X, column, network=network).embeddings
+            unrelated = embed_unknown(estimator, network, data.sample.X, column).embeddings
         if (factor := related_factor(network.head, bank, splits, relation, unrelated)) is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "

@@ -11,8 +11,7 @@ import torch
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
-from .._data.names import free_name, labels_of
-from .._data.sample_weight import normalize_mean
+from .._data.names import ends_of_outputs, free_name, labels_of
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
 from .._inference.attribution import exchange_in_turn, integrated_gradients
@@ -67,18 +66,14 @@ def predictions_table(estimator: Any, X: Any) -> Any:
             f"additive part, got similarity_={getattr(fitted, 'similarity_', None)!r}"
         )
     inputs = bank.inputs if X is None else embedded(fitted, X).inputs
-    prior, function = bank.neighbors.log_prior, trend.additive_part
-    weights = torch.ones(len(bank)) if prior is None else normalize_mean(prior).cpu()
-    source = torch.as_tensor(fitted.features_.source_)
-    typical = (weights.double()[:, None, None] * function.terms(bank.inputs.cpu())).mean(dim=0)
-    terms = function.terms(inputs.cpu()) - typical
-    sums = terms.new_zeros(len(terms), fitted.n_features_in_, terms.shape[2])
-    parts = sums.index_add_(1, source, terms).numpy()
+    function, weights = trend.additive_part, trend.row_weights[:, None, None]
+    typical = (weights * function.terms(bank.inputs.cpu())).mean(dim=0)
+    parts = _by_column(fitted, function.terms(inputs.cpu()) - typical)
     means = (function.constant + typical.sum(dim=0)).numpy()
     predictions = evaluation.mean().reshape(len(evaluation), -1).cpu().numpy()
     labels = bank.names_of(slice(None)) if X is None else labels_of(X)
     columns = {"query": np.arange(len(predictions)) if labels is None else labels}
-    names, ends = _column_names(fitted), _ends(bank, predictions.shape[1])
+    names, ends = _column_names(fitted), ends_of_outputs(bank.target_names, predictions.shape[1])
     for output, end in enumerate(ends):
         own, whole = parts[..., output], predictions[:, output]
         rest = whole - means[output] - own.sum(axis=1)
@@ -96,10 +91,11 @@ def _column_names(fitted: Any) -> list[str]:
     return [str(column.name) if named else f"x{column.name}" for column in columns]
 
 
-def _ends(bank: Any, n_outputs: int) -> list[str]:
-    """Ends of the names of columns of each output, if there are several."""
-    names = bank.target_names or range(n_outputs)
-    return [""] if n_outputs == 1 else [f"_{name}" for name in names]
+def _by_column(fitted: Any, parts: Tensor) -> np.ndarray:
+    """Sums (n, n_columns, ...) of parts (n, n_features, ...) over each column's features."""
+    source = torch.as_tensor(fitted.features_.source_, device=parts.device)
+    sums = parts.new_zeros(len(parts), fitted.n_features_in_, *parts.shape[2:])
+    return sums.index_add_(1, source, parts).cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -200,7 +196,7 @@ class _Pairs:
         """
         function = trend.additive_part
         start, end = (function.terms(x.cpu())[..., output] for x in (self.start, self.end))
-        moves = self._of_columns(of_trend.cpu()[:, None] * (end - start))
+        moves = _by_column(self.fitted, of_trend.cpu()[:, None] * (end - start))
         offset, at_rows = self.evaluation.offset, self.evaluation.neighbors.offset
         assert offset is not None
         assert at_rows is not None
@@ -232,7 +228,7 @@ class _Pairs:
             parts = torch.zeros_like(self.end)
             parts[:, embedding.columns] = (embedding(self.end) - embedding(self.start)).abs()
             totals = parts.sum(dim=1, keepdim=True)
-            return self._of_columns(torch.where(totals > 0, parts / totals, 0.0))
+            return _by_column(self.fitted, torch.where(totals > 0, parts / totals, 0.0))
         origins = [head.metric_part(z) for head, z in self._embed(self.start)]
 
         def squares(x: Tensor, pairs: Tensor) -> Tensor:
@@ -261,13 +257,7 @@ class _Pairs:
 
     def _attribute(self, function: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
         """Attribute a function's change from neighbour to query to columns, (p, n_columns)."""
-        return self._of_columns(integrated_gradients(function, self.start, self.end))
-
-    def _of_columns(self, attributions: Tensor) -> np.ndarray:
-        """Sums over the encoded features of each column, (p, n_columns)."""
-        source = torch.as_tensor(self.fitted.features_.source_, device=attributions.device)
-        sums = attributions.new_zeros(len(attributions), self.fitted.n_features_in_)
-        return sums.index_add_(1, source, attributions).cpu().numpy()
+        return _by_column(self.fitted, integrated_gradients(function, self.start, self.end))
 
 
 def _encode_some(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:

@@ -42,8 +42,8 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .feature_space import blend_of, find_among_features, trained
-from .fitting import fit_networks, unknown_levels
+from .feature_space import blend_of, find_among_features
+from .fitting import fit_networks, trained, unknown_levels
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
     added_by_unknown,
@@ -186,15 +186,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             validation_set = X_val, y_val, sample_weight_val, add_validation
             rows = X, y, groups, sample_weight, times, half_life
             found = fit_networks(fitted, *rows, validation_set)
-            fitted._keep(*found)
+            fitted._keep(found)
             warn_unless_converged(fitted, len(found.data))
             warn_if_in_vain(fitted)
             if found.at_random:
                 warn_of_relations(fitted, X, found.data, found.splits)
         return self
 
-    def _keep(self, data, splits, validation, trend, at_random, feature_weights):
+    def _keep(self, found):
         """Store the embedded training rows and, if they are to join them, the validation set's."""
+        data, splits, validation, trend = found.data, found.splits, found.validation, found.trend
         embeddings = embed(self.network_, data.sample.X)
         device, selection, prior = embeddings.device, data.selection, data.log_prior
         groups, times = data.sample.groups, data.sample.times
@@ -235,8 +236,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         self.bank_ = bank
         self.bank_ = self._with_share(bank, self._architecture().blend, splits, validation)
         self._fit_shrinkage(self.bank_, splits, validation)
-        if feature_weights is not None:
-            find_among_features(self, data, feature_weights)
+        if found.feature_weights is not None:
+            find_among_features(self, data, found.feature_weights)
             self.bank_ = self._with_share(self.bank_, blend_of(self), splits, validation)
         self.bank_ = self._calibrate(self.bank_, splits, validation)
         network, own = trained(self)
@@ -803,10 +804,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Without row j, a network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where
         y_j is the adjusted target, if the other rows share its weight in proportion. The scale of
         a step is kept fixed, and where all rows have weight, the fading of adjustments far from
-        the bank. With `n_neighbors`
-        and the weightings 'softpick', 'sparse_softmax', 'sparsemax', 'entmax' and
-        'preconditioned', other rows replace the row, so its queries are predicted again without
-        it. The time grows with the number k of contributing rows, up to k predictions.
+        the bank. With `n_neighbors` and the weightings 'softpick', 'sparse_softmax', 'sparsemax',
+        'entmax' and 'preconditioned', other rows replace the row, so its queries are predicted
+        again without it. The time grows with the number k of contributing rows, up to k
+        predictions.
 
         ``trend='kernel'`` is a function of all rows. Its values at the queries and their
         neighbours change by a closed form, as :meth:`remove_neighbors` changes them, so that rows

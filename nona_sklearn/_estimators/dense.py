@@ -96,7 +96,8 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     def _architecture(self):
         return DenseArchitecture(self)
 
-    def _keep(self, data, *_):
+    def _keep(self, found):
+        data = found.data
         embeddings = embed(self.network_, data.sample.X)
         self.neighbors_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
 

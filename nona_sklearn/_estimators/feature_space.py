@@ -9,7 +9,6 @@ import torch
 from sklearn.base import is_classifier
 
 from .._data.training_data import TrainingData
-from .._inference.bank import NeighborBank
 from .._inference.network_trend import NetworkTrend
 from .._inference.trend_share import KEPT_BESIDE_NETWORKS, SHARE_OF_NETWORKS, Blend
 from .._network.network import NeighborNetwork, embed
@@ -20,17 +19,6 @@ from ..weighting import Triangular
 from .fitting import in_units_of_targets
 
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20  # behind a prediction
-
-
-def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
-    """The networks that were trained, and the bank in their space, wherever rows are found.
-
-    A dense head has no bank.
-    """
-    bank = getattr(fitted, "bank_", None)
-    if bank is not None and isinstance(bank.trend, NetworkTrend):
-        return bank.trend.network, bank.trend.bank
-    return fitted.network_, bank
 
 
 def blend_of(estimator: Any) -> Blend:

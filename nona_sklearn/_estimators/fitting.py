@@ -233,11 +233,20 @@ def in_units_of_targets(head: Any, targets: Any) -> None:
         head.mean_residual = tuple((center + targets.unit * encoded).tolist())
 
 
+def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
+    """The networks that were trained, and the bank in their space, wherever rows are found.
+
+    A dense head has no bank.
+    """
+    bank = getattr(fitted, "bank_", None)
+    if bank is not None and isinstance(bank.trend, NetworkTrend):
+        return bank.trend.network, bank.trend.bank
+    return fitted.network_, bank
+
+
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Start from an earlier fit's weights, or name what has changed since."""
-    earlier = estimator.network_
-    if hasattr(estimator, "bank_") and isinstance(trend := estimator.bank_.trend, NetworkTrend):
-        earlier = trend.network
+    earlier, _ = trained(estimator)
     found, needed = earlier.state_dict(), network.state_dict()
     shapes: dict = {
         name: [tuple(s[name].shape) if name in s else "missing" for s in (found, needed)]
@@ -261,14 +270,14 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
 
 def embed_unknown(
     estimator: Any,
+    network: NeighborNetwork,
     X: Any,
     column: int,
     rows: slice | np.ndarray = slice(None),
     rare: np.ndarray | None = None,
     table: Any = None,
-    network: NeighborNetwork | None = None,
 ) -> Embedded:
-    """Embed some rows of a table, encoded and scaled, as if a column's levels were unknown.
+    """Embed some rows of an encoded table, as if a column's levels were unknown.
 
     `rare` are the numbers of the rows with a rare level, which others are encoded as. In the
     `table`, they have the level of another row: a model may refuse one that it does not know.
@@ -279,7 +288,6 @@ def embed_unknown(
     if table is not None:
         others = np.random.RandomState(0).permutation(len(X))
         inputs = exchange_column(table, np.arange(len(X))[rows], column, others[rows])
-    network = estimator.network_ if network is None else network
     return Embedded(embed(network, encoded), network, inputs=inputs)
 
 
@@ -300,7 +308,7 @@ def unknown_levels(
 
     def embed_rows(j: int, rows: np.ndarray) -> Embedded:
         rare = np.flatnonzero(levels[:, j] < 0)
-        return embed_unknown(estimator, X, columns[j], rows, rare, table, network)
+        return embed_unknown(estimator, network, X, columns[j], rows, rare, table)
 
     shares = shares_of_unknown(network.head, bank, splits, levels, embed_rows)
     if not shares.any():

@@ -41,15 +41,7 @@ PARAMETER_GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Target": ("loss", "class_weight", "bounds"),
     "Neighbours": (
-        *(
-            "n_neighbors",
-            "neighbor_space",
-            "adjust",
-            "trend",
-            "smoothing",
-            "weighting",
-            "similarity",
-        ),
+        *("n_neighbors", "adjust", "trend", "smoothing", "weighting", "similarity"),
         *("softstep", "softstep_on", "softstep_params", "learn_feature_weights", "algorithm"),
     ),
     "Table input": (

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.names import free_name
+from .._data.names import ends_of_outputs, free_name
 from .evaluation import Evaluation
 
 OTHERS, NETWORK, TREND = "others", "network", "trend"
@@ -218,9 +218,7 @@ class Explanation:
     @property
     def ends(self) -> list[str]:
         """Ends of the names of columns of each output: its name or number, of several."""
-        n_outputs = self.targets.shape[1]
-        outputs = self.target_names or range(n_outputs)
-        return [""] if n_outputs == 1 else [f"_{output}" for output in outputs]
+        return ends_of_outputs(self.target_names, self.targets.shape[1])
 
     def target_columns(self) -> dict[str, np.ndarray]:
         """Columns target, adjusted_target and contribution of a table, (m,) each.

@@ -402,10 +402,10 @@ def _find_moves(case: _Case) -> dict[str, np.ndarray]:
         case.X, case.features, n_neighbors=len(rows.positions)
     )
     names = [*found][4:-1]  # after the target, and before the adjusted target
-    n_rest = 2 if _has_prices(case) and len(names) > 2 else 1  # interplay, if any, and other
+    n_columns = case.model.estimator.n_features_in_  # then interplay, if any, and other
     moves = {name: np.asarray(found[name], dtype=float) for name in names}
-    by_column = sorted(names[:-n_rest], key=lambda name: -abs(moves[name]).sum())
-    return {name: moves[name] for name in [*by_column, *names[-n_rest:]]}
+    by_column = sorted(names[:n_columns], key=lambda name: -abs(moves[name]).sum())
+    return {name: moves[name] for name in [*by_column, *names[n_columns:]]}
 
 
 def _has_prices(case: _Case) -> bool:
@@ -632,7 +632,7 @@ def _adjustments_section(case: _Case, moves: dict[str, np.ndarray]) -> Element |
     if not moves:
         return None
     *names, last = moves
-    columns = names[:-1] if _has_prices(case) and len(names) > 1 else names
+    columns = names[: case.model.estimator.n_features_in_]
     largest = max(abs(own).max() for own in moves.values())
     small = [name for name in columns if abs(moves[name]).max() < SMALL * largest]
     parts = {name: moves[name] for name in names if name not in small}

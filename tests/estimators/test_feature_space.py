@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsTransformer
 from torch import nn
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._estimators.feature_space import trained
+from nona_sklearn._estimators.fitting import trained
 from nona_sklearn._inference.network_trend import NetworkTrend
 
 RNG = np.random.default_rng(0)

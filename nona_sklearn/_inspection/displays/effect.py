@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..._data.columns import plain_values
+from ..._utils.validation import are_missing, is_whole
 from ..unwrap import unwrap
 from .base import Display, check_regressor, target_name
 
@@ -91,16 +92,15 @@ class EffectDisplay(Display):
         >>> display.values[[0, -1]].tolist()
         [18.0, 42.2]
         """
-        check_regressor(estimator, "attribute_distances")
-        model = unwrap(estimator)
-        parts = model.attribute_predictions(X)
+        check_regressor(estimator, "sklearn.inspection.PartialDependenceDisplay")
         n_columns = np.shape(X)[1]
         names = list(getattr(X, "columns", range(n_columns)))
-        if feature not in names and not (isinstance(feature, int) and 0 <= feature < n_columns):
-            raise ValueError(f"feature must be a column of X, got {feature!r:.100}")
         place = names.index(feature) if feature in names else feature
+        if not is_whole(place, 0, n_columns - 1):
+            raise ValueError(f"feature must be a column of X, got {feature!r:.100}")
+        parts = unwrap(estimator).attribute_predictions(X)
         n_outputs = (len(parts.keys()) - 1) // (n_columns + 3)
-        if not (isinstance(output, int) and 0 <= output < n_outputs):
+        if not is_whole(output, 0, n_outputs - 1):
             raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
         column = list(parts)[2 + place + output * (n_columns + 3)]
         table = X if hasattr(X, "columns") else np.asarray(X)
@@ -136,14 +136,9 @@ class EffectDisplay(Display):
 
 def _different(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different values of a column, without gaps, and where each comes first."""
-    values = np.asarray(values)
-    if values.dtype.kind in "biuf":
-        known = np.flatnonzero(~np.isnan(values.astype(float)))
-    elif values.dtype.kind in "mM":
-        known = np.flatnonzero(~np.isnat(values))
-    else:
-        known = np.flatnonzero([value is not None and value == value for value in values])
-        own, first = np.unique(values[known].astype(str), return_index=True)
-        return own.astype(object), known[first]
-    own, first = np.unique(values[known], return_index=True)
-    return own, known[first]
+    known = np.flatnonzero(~are_missing(values))
+    if values.dtype.kind in "biufmM":
+        own, first = np.unique(values[known], return_index=True)
+        return own, known[first]
+    own, first = np.unique(values[known].astype(str), return_index=True)
+    return own.astype(object), known[first]
