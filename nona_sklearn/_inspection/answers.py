@@ -38,6 +38,9 @@ class Answers:
         Positions of rows in the bank, those with the largest weights first; -1: no row.
     weights, adjusted : ndarray of shape (q, k)
         Their weights, 0 without a row; and adjusted targets, of classes of no use.
+    others : ndarray of shape (q, 4)
+        The weight of all other rows together, their target, adjusted target and contribution; NaN
+        where that is not known, or there are no others.
     differs : int ndarray of shape (q, k, 3)
         Numbers of the columns in which a row differs most; the number of columns: none.
     """
@@ -49,6 +52,7 @@ class Answers:
     positions: np.ndarray
     weights: np.ndarray
     adjusted: np.ndarray
+    others: np.ndarray
     differs: np.ndarray
 
     @classmethod
@@ -77,6 +81,7 @@ class Answers:
             positions=_filled(place, rows.positions, np.full(shape, -1)),
             weights=_filled(place, rows.weights, np.zeros(shape)),
             adjusted=_filled(place, rows.adjusted[:, 0], np.full(shape, np.nan)),
+            others=_others(found),
             differs=_differing(place, rows, columns, shape),
         )
 
@@ -94,8 +99,28 @@ class Answers:
         order = np.argsort(stored)
         places = np.searchsorted(stored, self.positions, sorter=order).clip(max=len(stored) - 1)
         found = stored[order[places]] == self.positions
-        positions = np.where(found, order[places], -1)
-        return replace(self, positions=positions, weights=np.where(found, self.weights, 0))
+        positions, weights = np.where(found, order[places], -1), np.where(found, self.weights, 0)
+        left_out = (~found & (self.weights > 0)).any(axis=1)
+        others = self.others.copy()
+        others[left_out] = np.nan
+        others[left_out, 0] = 1 - weights[left_out].sum(axis=1)
+        return replace(self, positions=positions, weights=weights, others=others)
+
+    def order_of_columns(self, n_columns: int, parts: np.ndarray | None) -> np.ndarray:
+        """Numbers of the columns (q, n_columns), those first that matter most, as in a report.
+
+        These have the largest differences of `parts` (q, n_columns), what columns add to the
+        predictions of these rows; without parts, they are marked most often.
+        """
+        if parts is None:
+            matter = np.zeros((len(self.differs), n_columns + 1))
+            for each in np.moveaxis(self.differs, 2, 0):
+                np.add.at(matter, (np.arange(len(matter))[:, None], each), 1)
+            matter = matter[:, :-1]  # without those that are no column
+        else:
+            moves = abs(parts[:, None] - parts[self.positions])
+            matter = (moves * (self.positions >= 0)[..., None]).sum(axis=1)
+        return np.argsort(-matter, axis=1, kind="stable")
 
     def of_columns(self, chosen: np.ndarray, n_columns: int) -> Answers:
         """The same with numbers of columns among the chosen ones; the number of these: none."""
@@ -127,7 +152,16 @@ def _classes(model: Any, query: Embedded, targets: np.ndarray) -> Predicted:
     return predictions, probabilities, 1 - own, odds
 
 
-def _filled(place: tuple, values: np.ndarray, array: np.ndarray) -> np.ndarray:
+def _others(found: Explanation) -> np.ndarray:
+    """Weight, target, adjusted target and contribution of the others of each query, (q, 4)."""
+    lines = ~found.of_rows & (found.weights > 0)
+    columns = found.targets, found.adjusted, found.contributions
+    values = np.stack([found.weights, *(each[:, 0] for each in columns)], axis=1)
+    unknown = np.full((len(found.queries), values.shape[1]), np.nan)
+    return _filled(found.of_query[lines], values[lines], unknown)
+
+
+def _filled(place: Any, values: np.ndarray, array: np.ndarray) -> np.ndarray:
     """An array (q, k, ...) with the values of lines at their places."""
     array[place] = values
     return array

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 
 from .._data.embedded import Embedded
 from .._utils.arrays import object_array
@@ -17,6 +17,7 @@ from .._utils.threads import cached_property
 from .answers import Answers
 from .appearance import IMAGES, Appearance
 from .displays.base import target_name
+from .effects import Effects, parts_of
 from .formatting import Unit
 from .surprises import Surprises, surprising_labels, surprising_numbers
 from .unwrap import Unwrapped
@@ -42,6 +43,10 @@ class Explored:
         Where they are on the map.
     columns : dict of str to ndarray of shape (n,)
         What is shown of each.
+    order : int ndarray of shape (n, n_columns)
+        Numbers of these columns for the table of each row, those first that matter most.
+    effects : Effects, optional
+        What columns add to the predictions of numbers, if these have an additive part.
     incomplete : bool ndarray of shape (n,)
         Whether more features are missing than known.
     pictures : bool
@@ -59,6 +64,8 @@ class Explored:
     embeddings: np.ndarray
     xy: np.ndarray
     columns: dict[str, np.ndarray]
+    order: np.ndarray
+    effects: Effects | None
     incomplete: np.ndarray
     pictures: bool
     target_name: str
@@ -127,20 +134,30 @@ def look_around(
     vectors = bank.embeddings[stored]
     vectors = vectors if query is None else torch.cat([vectors, query.embeddings])
     embeddings = head.metric_part(vectors).cpu().numpy()
-    often = np.bincount(answers.differs.ravel(), minlength=len(appearance.rows) + 1)[:-1]
+    features, name = appearance.rows, target_name(model)
+    parts = parts_of(model, features, _without_themselves(model, stored), query)
+    effects = None
+    if parts is not None:
+        shown = [feature[stored] for feature in features]
+        effects = Effects.of(shown, parts[: len(stored)], name)
+    often = np.bincount(answers.differs.ravel(), minlength=len(features) + 1)[:-1]
     chosen = np.sort(np.argsort(-often, kind="stable")[:MOST_COLUMNS])
+    answers, columns = answers.of_columns(chosen, len(features)), appearance.shown(stored, chosen)
+    own = None if parts is None else parts[:, chosen]
     targets = np.concatenate([model.neighbor_targets()[stored], truth])
     return Explored(
         names=np.concatenate([bank.names_of(stored), _queries(query)]),
         targets=targets,
         n_stored=len(stored),
-        answers=answers.of_columns(chosen, len(often)),
+        answers=answers,
         embeddings=embeddings,
         xy=_on_a_map(embeddings, reducer),
-        columns=appearance.shown(stored, chosen),
+        columns=columns,
+        order=answers.order_of_columns(len(columns), own),
+        effects=effects,
         incomplete=appearance.incomplete(stored, len(targets)),
         pictures=appearance.kind == IMAGES,
-        target_name=target_name(model),
+        target_name=name,
         classes=_labels(model, targets),
     )
 
@@ -161,11 +178,9 @@ def _answer(
     bank, targets = model.estimator.bank_, model.neighbor_targets()
 
     def own(rows: np.ndarray) -> Answers:
-        without_itself = Embedded(
-            bank.embeddings[rows], model.estimator.network_, bank.names_of(rows), bank.ids[rows]
-        )
         pairs = [(column, column[rows]) for column in appearance.rows]
-        return Answers.of(model, without_itself, targets[rows], pairs, **options)
+        queries = _without_themselves(model, rows)
+        return Answers.of(model, queries, targets[rows], pairs, **options)
 
     of_queries = []
     if query is not None:
@@ -177,6 +192,14 @@ def _answer(
         of_stored.append(own(further))
     stored = np.concatenate([stored, further])
     return stored, Answers.joined(*of_stored, *of_queries).among(stored)
+
+
+def _without_themselves(model: Unwrapped, rows: np.ndarray) -> Embedded:
+    """Rows of the bank, by their positions, as queries that are predicted without themselves."""
+    bank, network = model.estimator.bank_, model.estimator.network_
+    inputs = None if bank.inputs is None else _safe_indexing(bank.inputs, rows)
+    names, ids = bank.names_of(rows), bank.ids[rows]
+    return Embedded(bank.embeddings[rows], network, names, ids, inputs=inputs)
 
 
 def _rows_behind(answers: list[Answers]) -> np.ndarray:

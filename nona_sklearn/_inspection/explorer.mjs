@@ -2,17 +2,15 @@
 
 const MOST_HOVERED = 8 // columns beside the pointer
 const MOST_CLASSES = 20 // of a legend
-const MOST_DIGITS = 12 // decimals; more are written with an exponent
+const SVG = "http://www.w3.org/2000/svg"
+const MINUS = "\u2212"
 
 const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g // they turn texts around
-const NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-const SEPARATED = 10000 // thousands are, from here on: years are below
-const NEARLY_ALL = 0.995 // of the weight
 
 export default ({rows, behind, links, stored, queries, colors, about}) => {
   const data = rows.data
   const find = id => document.getElementById(id)
-  const {labels, columns, nNeighbors, order} = about
+  const {labels, columns, nNeighbors, order, words, shape, limits} = about
   const places = new Map(Array.from(order, (row, place) => [row, place]))
 
   // -- elements, whose texts are escaped by the browser --
@@ -24,30 +22,42 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     return made
   }
 
+  function makeShape(tag, attributes, ...children) { // of a picture
+    const made = document.createElementNS(SVG, tag)
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
+    made.append(...children)
+    return made
+  }
+
   const own = text => make("bdi", {}, text) // of a user: it turns no text around it
+  const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name])
+  const sum = values => values.reduce((total, value) => total + value, 0)
+
+  // -- numbers and texts, as formatting.py writes them --
 
   function amount(value) { // of the target's unit
     if (Number.isNaN(value)) return "unknown"
     if (labels !== null) return labels[value].replace(DIRECTIONS, "")
     const digits = {minimumFractionDigits: about.decimals, maximumFractionDigits: about.decimals}
-    return (about.decimals > 6 ? value.toPrecision(3) : value.toLocaleString("en-US", digits))
-      .replace("-", "\u2212")
+    return (about.decimals > limits.mostDecimals ? value.toPrecision(3) : value.toLocaleString("en-US", digits))
+      .replace("-", MINUS)
   }
 
-  function cell(column, row) { // the content of a column of the table
-    const value = data[`f${column}`][row]
-    if (about.pictures) return make("img", {src: value, alt: ""})
-    if (typeof value === "string") return own(value)
+  function feature(value) {
+    if (typeof value === "string") return value
     if (Number.isNaN(value)) return "missing"
-    const digits = about.digits[column]
-    const extreme = digits > MOST_DIGITS || Math.abs(value) >= 1e15
-    const text = extreme ? value.toPrecision(5)
-      : Math.abs(value) < SEPARATED ? String(Number(value.toFixed(digits)))
-      : value.toLocaleString("en-US", {maximumFractionDigits: digits})
-    return text.replace("-", "\u2212")
+    const {digits, leastDecimals, mostDecimals, separated} = limits
+    const [size, whole] = [Math.abs(value), Number.isInteger(value)]
+    const decimals = whole ? 0 : Math.max(leastDecimals, digits - 1 - Math.floor(Math.log10(size)))
+    const text = size >= 1e15 || decimals > 2 * mostDecimals ? String(Number(value.toPrecision(digits - 1)))
+      : value.toLocaleString("en-US", {maximumFractionDigits: decimals, useGrouping: size >= separated})
+    return text.replaceAll("-", MINUS)
   }
 
-  const share = weight => `${(100 * weight).toFixed(weight < 0.095 ? 1 : 0)}%`
+  function share(weight) {
+    if (weight > 0 && weight < limits.leastShare) return "<0.1%"
+    return `${(100 * weight).toFixed(weight > 0 && weight < 0.095 ? 1 : 0)}%`
+  }
 
   // -- the report of a row --
 
@@ -56,78 +66,169 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     for (let place = row * nNeighbors; place < (row + 1) * nNeighbors; place++) {
       if (behind.data.row[place] < 0) continue
       const differs = [0, 1, 2].map(i => behind.data[`differs${i}`]?.[place])
+      const [weight, adjusted] = [behind.data.weight[place], behind.data.adjusted[place]]
+      const target = data.target[behind.data.row[place]]
       lines.push({
         row: behind.data.row[place],
-        weight: behind.data.weight[place],
-        adjusted: behind.data.adjusted[place],
+        weight,
+        target,
+        adjusted: adjusted === Math.fround(target) ? target : adjusted,
+        contribution: weight * adjusted,
         differs: new Set(differs),
       })
     }
     return lines
   }
 
-  function table(row, lines) {
-    const name = text => make("th", {scope: "row"}, text)
-    const line = (text, query, contents) =>
-      make("tr", {}, name(text), make("td", {}, query), ...contents)
-    const texts = values => values.map(value => make("td", {}, value))
-    const largest = Math.max(...lines.map(each => each.weight))
-    const bar = weight => make("span", {class: "bar", style: `width: ${100 * weight / largest}%`})
-    const called = (name, value) => make("span", {}, make("small", {class: "soft"}, `${name} `), value)
-    const left = 1 - lines.reduce((sum, each) => sum + each.weight, 0)
-    const others = left > 1 - NEARLY_ALL ? [left] : []
-    const blank = others.map(() => make("td", {}))
-    const shares = [
-      ...lines.map(({weight}) => make("td", {}, share(weight), bar(weight))),
-      ...others.map(weight => make("td", {}, share(weight))),
-    ]
-    const body = [
-      line("weight", "", shares),
-      line(own(about.target), called("true", amount(data.target[row])),
-        [...texts(lines.map(each => amount(data.target[each.row]))), ...blank]),
-    ]
-    if (labels === null) {
-      const adjusted = texts(lines.map(each => amount(each.adjusted)))
-      body.push(line("adjusted to the query", called("predicted", amount(data.prediction[row])), [...adjusted, ...blank]))
+  function othersOf(row) { // all other rows together, if they have any weight
+    const [weight, target, adjusted, contribution] =
+      ["Weight", "Target", "Adjusted", "Contribution"].map(name => data[`others${name}`][row])
+    return weight > 0 ? [{weight, target, adjusted, contribution, differs: new Set()}] : []
+  }
+
+  function cell(content, marks = []) { // numbers stay on one line
+    const text = content.textContent ?? content
+    const names = [...marks, /[\d%]$/.test(text) ? "number" : "", text.length > limits.long ? "text" : ""].filter(Boolean)
+    return make("td", names.length > 0 ? {class: names.join(" ")} : {}, content)
+  }
+
+  function value(column, row) { // the content of a cell
+    const found = data[`f${column}`][row]
+    return about.pictures ? make("img", {src: found, alt: ""}) : own(feature(found))
+  }
+
+  const line = (name, cells) => make("tr", {}, make("th", {scope: "row"}, name), ...cells)
+
+  function weights(lines, others) {
+    const largest = Math.max(...lines.map(each => each.weight)) // others may weigh more
+    return [...lines, ...others].map(({weight}) => {
+      const made = cell(share(weight), ["number"])
+      made.append(make("span", {class: "bar", style: `width: ${Math.round(100 * Math.min(1, weight / largest))}%`}))
+      return made
+    })
+  }
+
+  function targets(row, lines, others) {
+    const every = [...lines, ...others]
+    const write = name => every.map(each => cell(Number.isNaN(each[name]) ? "" : amount(each[name])))
+    if (labels !== null) {
+      const classes = lines.map(each => cell(own(amount(each.target))))
+      return [line(own(about.target), [cell(""), ...classes, ...others.map(() => cell(""))])]
     }
-    for (const j of byDifference(lines)) {
-      const cells = lines.map(each => make("td", each.differs.has(j) ? {class: "differs"} : {}, cell(j, each.row)))
-      body.push(line(own(columns[j]), cell(j, row), [...cells, ...blank]))
-    }
+    const moved = every.some(each => each.adjusted !== each.target)
+    return [
+      line(own(about.target), [cell(""), ...write("target")]),
+      ...(moved ? [line(words.ADJUSTED, [cell(""), ...write("adjusted")])] : []),
+      line(words.CONTRIBUTION, [cell(amount(data.prediction[row])), ...write("contribution")]),
+    ]
+  }
+
+  function features(row, lines, others) { // those first that matter most
+    const n = columns.length
+    return Array.from(about.columnOrder.slice(row * n, (row + 1) * n), j => {
+      const cells = lines.map(each => {
+        const made = cell(value(j, each.row), each.differs.has(j) ? ["differs"] : [])
+        if (each.differs.has(j)) made.append(make("span", {class: "unseen"}, words.DIFFERS))
+        return made
+      })
+      return line(own(columns[j]), [cell(value(j, row)), ...cells, ...others.map(() => cell(""))])
+    })
+  }
+
+  function table(caption, row, lines, others, body) {
     const button = each => make("button", {type: "button", "data-row": each.row, title: data.name[each.row]}, own(data.name[each.row]))
     const head = ["", own(data.name[row]), ...lines.map(button), ...others.map(() => "others")]
-    return make("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "The rows behind it"},
+    return make("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption},
       make("table", {class: "beside"},
+        make("caption", {}, caption),
         make("thead", {}, make("tr", {}, ...head.map(text => make("th", {scope: "col"}, text)))),
         make("tbody", {}, ...body)))
   }
 
-  function byDifference(lines) { // columns, those first in which rows of much weight differ
-    const weights = columns.map((_, j) =>
-      lines.reduce((sum, each) => sum + (each.differs.has(j) ? each.weight : 0), 0))
-    return [...columns.keys()].sort((i, j) => weights[j] - weights[i] || i - j)
+  function tables(row, lines) { // further columns are shown on demand
+    const others = othersOf(row)
+    const all = features(row, lines, others)
+    const few = all.length <= limits.columns + limits.more ? all.length : limits.columns
+    const [first, rest] = [all.slice(0, few), all.slice(few)]
+    const body = [line("weight", [cell(""), ...weights(lines, others)]), ...targets(row, lines, others), ...first]
+    const further = fill(words.FURTHER, {n: rest.length})
+    return [
+      table(words.BESIDE, row, lines, others, body),
+      ...(rest.length === 0 ? []
+        : [make("details", {}, make("summary", {}, further), table(further, row, lines, others, rest))]),
+    ]
+  }
+
+  // -- the picture, as dots.py draws it --
+
+  function picture(row, lines) {
+    const {width, left, right, top, margin} = shape
+    const [prediction, truth] = [data.prediction[row], data.target[row]]
+    const known = Number.isNaN(truth) ? [] : [truth]
+    const values = [...lines.flatMap(each => [each.target, each.adjusted]), data.low[row], data.high[row], prediction, ...known]
+      .filter(Number.isFinite)
+    const [low, high] = [Math.min(...values), Math.max(...values)]
+    const beyond = margin * ((high - low) || 1)
+    const x = value => (left + (value - low + beyond) / (high - low + 2 * beyond) * (width - left - right)).toFixed(1)
+    const bottom = top + shape.line * lines.length
+    const upright = (value, name) => makeShape("line", {x1: x(value), x2: x(value), y1: top, y2: bottom, class: name})
+    const parts = [
+      makeShape("rect", {x: x(data.low[row]), y: top, width: x(data.high[row]) - x(data.low[row]), height: bottom - top, class: "interval"}),
+      upright(prediction, "prediction"),
+      ...known.map(value => upright(value, "truth")),
+    ]
+    const heaviest = Math.max(...lines.map(each => each.weight))
+    const moved = lines.some(each => each.adjusted !== each.target)
+    lines.forEach(({row: other, weight, target, adjusted}, i) => {
+      const y = top + shape.line * (i + 0.5)
+      const [name, cut] = [data.name[other], data.name[other].length > shape.name]
+      const size = {cy: y, r: Math.max(shape.largest * Math.sqrt(weight / heaviest), shape.smallest).toFixed(1)}
+      parts.push(makeShape("text", {x: left - 12, y: y + 5, class: "name"}, cut ? `${name.slice(0, shape.name - 1)}\u2026` : name))
+      if (moved) {
+        parts.push(makeShape("line", {y1: y, y2: y, x1: x(target), x2: x(adjusted), class: "way"}))
+        parts.push(makeShape("circle", {cx: x(adjusted), class: "ring", ...size}))
+      }
+      parts.push(makeShape("circle", {cx: x(target), class: "dot", ...size}))
+    })
+    for (const [value, anchor] of [[low, "start"], [high, "end"]]) {
+      parts.push(makeShape("text", {x: x(value), y: bottom + 18, "text-anchor": anchor}, amount(value)))
+    }
+    const legend = fill(words.DOTS, about) + (moved ? words.RINGS : "") + words.LINE + (known.length > 0 ? words.DASHED : "")
+    const view = `0 0 ${width} ${bottom + shape.bottom}`
+    return make("figure", {}, makeShape("svg", {viewBox: view, role: "img", "aria-label": legend}, ...parts),
+      make("figcaption", {}, own(legend)))
+  }
+
+  function ownTargets(row, lines) { // how much of a number are targets, and how much adjustment
+    const mean = sum([...lines, ...othersOf(row)].map(each => each.weight * each.target))
+    const added = data.prediction[row] - mean
+    const text = amount(Math.abs(added))
+    if (Number.isNaN(added) || !/[1-9]/.test(text)) return []
+    return [make("p", {}, fill(added < 0 ? words.TAKES : words.ADDS, {mean: amount(mean), amount: text}))]
   }
 
   function report(row, lines) {
     const kind = row < about.nStored ? "Stored row, predicted without itself" : "Query"
     const alone = Number.isNaN(data.prediction[row])
-    const certainty = alone ? "No stored row is earlier" : labels === null
+    const certainty = alone ? "No stored row is earlier than this one." : labels === null
       ? `${about.coverage} interval: ${amount(data.low[row])} to ${amount(data.high[row])}`
       : data.chances[row]
-    const total = lines.reduce((sum, each) => sum + each.weight, 0)
-    const which = lines.length === 1 ? "This row makes"
-      : `These ${NUMBERS[lines.length] ?? lines.length} rows make`
-    const carried = alone ? "" : lines.length === 0
-      ? "The rows behind this prediction are not on the map."
-      : `${which} up ${share(total)} of the prediction.`
-    return [
+    const head = [
       make("h2", {}, own(data.name[row])),
       make("p", {class: "soft"}, kind),
-      make("p", {class: "value"}, amount(data.prediction[row])),
+      make("p", {class: "value"}, own(amount(data.prediction[row]))),
       make("p", {}, certainty),
-      make("p", {}, `True value: ${amount(data.target[row])}`),
-      make("p", {}, carried),
-      ...(lines.length === 0 ? [] : [table(row, lines)]),
+      ...(Number.isNaN(data.target[row]) ? [] : [make("p", {}, "True value: ", own(amount(data.target[row])))]),
+    ]
+    if (alone) return head
+    if (lines.length === 0) return [...head, make("p", {}, "The rows behind this prediction are not on the map.")]
+    const carried = {n: lines.length, share: share(sum(lines.map(each => each.weight)))}
+    const marked = columns.length > 0 && behind.data.differs0 ? words.MARKED : ""
+    return [
+      ...head,
+      make("p", {}, fill(lines.length === 1 ? words.ONE_ROW : words.SOME_ROWS, carried) + marked),
+      ...(labels === null ? [...ownTargets(row, lines), picture(row, lines)] : []),
+      ...tables(row, lines),
     ]
   }
 
@@ -185,7 +286,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
 
   function tip(row) {
     const some = columns.slice(0, MOST_HOVERED)
-    const lines = some.map((column, j) => make("div", {}, own(column), ": ", cell(j, row)))
+    const lines = some.map((column, j) => make("div", {}, own(column), ": ", value(j, row)))
     return [
       make("strong", {}, own(data.name[row])),
       make("div", {}, own(about.target), `: ${amount(data.target[row])}`),
@@ -194,8 +295,10 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     ]
   }
 
-  addEventListener("nona-hover", ({detail: [, {index, geometry}]}) => {
-    const row = index.indices[0]
+  const hovered = new Map() // the row of stored rows, and of queries: each is announced by itself
+  addEventListener("nona-hover", ({detail: [, {index, geometry, renderer}]}) => {
+    hovered.set(renderer, index.indices[0])
+    const row = hovered.get(queries) ?? hovered.get(stored)
     find("tip").hidden = row === undefined
     if (row === undefined) return
     find("tip").replaceChildren(...tip(row))
@@ -209,7 +312,8 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
 
   addEventListener("nona-tap", () => {
     const {indices} = rows.selected
-    if (indices.length > 0) show(indices[0])
+    const query = indices.find(row => row >= about.nStored) // queries are drawn above stored rows
+    if (indices.length > 0) show(query ?? indices[0])
   })
   find("color").addEventListener("change", event => paint(event.target.value))
   find("stored")?.addEventListener("change", event => { stored.visible = event.target.checked })

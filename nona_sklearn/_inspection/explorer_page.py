@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from .._utils.validation import is_missing
+from . import wording
+from .dots import SHAPE
+from .effects import effects_section
 from .explored import Explored
-from .formatting import Unit, share, show, show_value
+from .formatting import (
+    DIGITS,
+    LEAST_DECIMALS,
+    LEAST_SHARE,
+    MOST_DECIMALS,
+    SEPARATED,
+    share,
+    show,
+    show_value,
+)
 from .page import Element, details, element, own_text, style, whole_page
+from .report import LONG, MORE, MOST_COLUMNS
 from .surprises import ODDS
 
 SHEETS = "report.css", "explorer.css"
@@ -21,23 +35,35 @@ MOST_CLASSES, NEGLIGIBLE = 3, 0.005  # of a prediction, above this probability
 UNKNOWN = "#8a8f98"  # colour of rows without a value
 LINK = "#d6006c"  # colour of what leads to the rows behind a prediction
 FEW, LARGE, SMALL = 5_000, 7, 4  # rows, and sizes of dots of at most so many, and of more
-MORE_DIGITS = 2  # decimals of features beyond those of amounts
 QUERY_LINE = "#111111"  # around queries
 SHAPES = "Circles are stored rows, diamonds are queries. "
-AXES = "Near rows are alike for the model; the directions have no meaning."
-WORTH = "The NeighborsReport of a row adds what each difference is worth."
+AXES = "Rows that are close to each other have similar features. The axes have no meaning."
+WORTH = "A NeighborsReport of a row also shows what each difference is worth."
 MOST_SHOWN = 6  # features of a group of equal rows
 FAR = (
-    "These targets are farther from the prediction than chance explains, in standard deviations: "
-    "they may be wrong."
+    "These targets differ from their predictions by more standard deviations than chance "
+    "explains. They may be wrong."
 )
 IMPROBABLE = (
     f"The predicted class is at least {ODDS:.0f} times as probable as the label of the row, which "
     "may be wrong."
 )
-EXPECTED = "expected by chance, if the probabilities are right"
+CHANCE, CHANCE_OF_CLASSES = "by chance", "by chance, if the probabilities are right"
+IMPROBABILITY = "1 \N{MINUS SIGN} probability of the label"  # the error of a class
 MOST_LISTED = 50  # rows to check, and groups of equal rows
 MOST_EQUAL = 20  # rows of a group in the list
+#: How texts and numbers are written, and how many columns are shown, as in a report.
+LIMITS = {
+    "digits": DIGITS,
+    "leastDecimals": LEAST_DECIMALS,
+    "mostDecimals": MOST_DECIMALS,
+    "separated": SEPARATED,
+    "leastShare": LEAST_SHARE,
+    "long": LONG,
+    "columns": MOST_COLUMNS,
+    "more": MORE,
+}
+OTHERS = "othersWeight", "othersTarget", "othersAdjusted", "othersContribution"
 RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}
 FRAME: dict[str, Any] = {
     "toolbar_location": "above",
@@ -111,6 +137,7 @@ def _rows(found: Explored) -> dict[str, Any]:
         "prediction": _coded(found, answers.predictions),
         "error": abs(answers.errors),
     }
+    columns |= dict(zip(OTHERS, answers.others.T.astype(np.float32), strict=True))
     if found.classes is None:
         columns |= dict(zip(("low", "high"), answers.details.T, strict=True))
     else:
@@ -158,18 +185,15 @@ def _about(found: Explored, coverage: float) -> dict[str, Any]:
         "decimals": found.unit.decimals,
         "columns": [*found.columns],
         "pictures": found.pictures,
-        "digits": [_digits(values) for values in found.columns.values()],
+        "columnOrder": found.order.astype(np.uint8).ravel(),
         "coverage": f"{coverage:.0%}",
         "nStored": found.n_stored,
         "nNeighbors": found.answers.positions.shape[1],
         "order": order.astype(np.int32),
+        "words": {name: text for name, text in vars(wording).items() if name.isupper()},
+        "shape": asdict(SHAPE),
+        "limits": LIMITS,
     }
-
-
-def _digits(values: np.ndarray) -> int:
-    """Decimals of a column: some more than of amounts, for values that are compared."""
-    few = Unit.of(values).decimals if values.dtype.kind == "f" else 0
-    return (few or 0) + MORE_DIGITS
 
 
 def _color(found: Explored, mode: str) -> Any:
@@ -227,8 +251,11 @@ def _draw(found: Explored, sources: dict[str, Any], color: Any) -> tuple[Any, di
     }
     plot.scatter("x1", "y1", source=links, size=14, line_width=2, **RING)
     plot.scatter("x0", "y0", source=links, size=18, line_width=3, **RING)
-    hover = HoverTool(renderers=[*dots.values()], tooltips=None, callback=_announce("hover"))
-    plot.add_tools(hover, TapTool(renderers=[*dots.values()]))
+    for each in dots.values():  # one tool of both would announce the queries alone
+        plot.add_tools(
+            HoverTool(renderers=[each], tooltips=None, visible=False, callback=_announce("hover"))
+        )
+    plot.add_tools(TapTool(renderers=[*dots.values()]))
     sources["rows"].selected.js_on_change("indices", _announce("tap"))
     return plot, dots
 
@@ -270,6 +297,7 @@ def _body(found: Explored, footer: Element) -> Element:
             element("article", id="report", aria_live="polite"),
         ),
         element("p", WORTH, class_="soft"),
+        effects_section(found.effects, found.target_name),
         _to_check(found),
         _equal(found),
         footer,
@@ -284,17 +312,18 @@ def _slider_name(found: Explored) -> str:
 
 def _modes(found: Explored) -> dict[str, str]:
     """What colours may stand for, by the columns of rows."""
-    return {"target": found.target_name, "prediction": "prediction", "error": "size of the error"}
+    error = "absolute error" if found.classes is None else IMPROBABILITY
+    return {"target": found.target_name, "prediction": "prediction", "error": error}
 
 
 def _to_check(found: Explored) -> Element | None:
     """A list of the rows whose target contradicts their prediction."""
     rows, by_chance = found.to_check.rows, found.to_check.by_chance
     what = FAR if found.classes is None else IMPROBABLE
-    expected = "expected by chance" if found.classes is None else EXPECTED
-    about = f"about {by_chance:,.0f}" if by_chance >= 0.5 else "less than one"
+    chance = CHANCE if found.classes is None else CHANCE_OF_CLASSES
+    number = f"About {by_chance:,.0f} are" if by_chance >= 0.5 else "Less than one is"
     lines = [element("li", _button(found, row)) for row in rows[:MOST_LISTED]]
-    text = element("p", f"{what} The most surprising are first; {about} {expected}.")
+    text = element("p", f"{what} The most surprising are first. {number} expected {chance}.")
     title = f"Targets to check ({_shown_of(len(rows))})"
     return details(title, text, element("ol", lines)) if lines else None
 
@@ -308,7 +337,9 @@ def _equal(found: Explored) -> Element | None:
         )
         for rows in groups[:MOST_LISTED]
     ]
-    text = element("p", "Identical features; the groups whose targets differ most are first.")
+    text = element(
+        "p", "Rows of identical features. The groups whose targets differ most are first."
+    )
     title = f"Equal rows (groups: {_shown_of(len(groups))})"
     return details(title, text, element("ol", lines)) if lines else None
 

@@ -50,8 +50,21 @@ from .page import (
     write_page,
 )
 from .unwrap import Unwrapped, unwrap
+from .wording import (
+    ADDS,
+    ADJUSTED,
+    BESIDE,
+    CONTRIBUTION,
+    DIFFERS,
+    FURTHER,
+    MARKED,
+    ONE_ROW,
+    SOME_ROWS,
+    TAKES,
+)
 
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
+MORE = 3  # columns beyond these that are not hidden either, if there are no others
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
@@ -500,15 +513,14 @@ def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
     lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
     features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
-    rows = "One row makes" if n_rows == 1 else f"These {n_rows} rows make"
-    marked = " Yellow: the largest differences of each row." if case.cells else ""
+    rows = (ONE_ROW if n_rows == 1 else SOME_ROWS).format(n=n_rows, share=carried)
     return element(
         "section",
         element("h2", "The rows behind it"),
-        element("p", f"{rows} up {carried} of the prediction.{marked}"),
+        element("p", f"{rows}{MARKED if case.cells else ''}"),
         _own_targets(case, shown),
         _picture(case),
-        table("The query and the rows behind its prediction", head, lines + features, query=True),
+        table(BESIDE, head, lines + features, query=True),
         _further(head, rest, query=True),
     )
 
@@ -520,12 +532,8 @@ def _own_targets(case: _Case, shown: np.ndarray) -> Element | None:
     mean = (case.found.weights[shown, None] * case.found.targets[shown]).sum()
     if not (added := case.unit.signed(case.prediction - mean)):
         return None
-    verb = "takes" if added.startswith(MINUS) else "adds"
-    text = (
-        f"Their targets have a weighted mean of {case.unit.show(mean)}; the adjustment {verb} "
-        f"{added[1:]}{' away' if verb == 'takes' else ''}."
-    )
-    return element("p", text)
+    text = TAKES if added.startswith(MINUS) else ADDS
+    return element("p", text.format(mean=case.unit.show(mean), amount=added[1:]))
 
 
 def _picture(case: _Case) -> Element | None:
@@ -539,12 +547,12 @@ def _picture(case: _Case) -> Element | None:
 
 def _split(lines: list, most: int) -> tuple[list, list]:
     """The first lines, and the rest of them if it is more than a few."""
-    return (lines, []) if len(lines) <= most + 3 else (lines[:most], lines[most:])
+    return (lines, []) if len(lines) <= most + MORE else (lines[:most], lines[most:])
 
 
 def _further(head: list, lines: list[list], *, query: bool = False) -> Element | None:
     """Further columns, which are shown on demand."""
-    name = f"{len(lines)} further columns"
+    name = FURTHER.format(n=len(lines))
     return details(name, table(name, head, lines, query=query)) if lines else None
 
 
@@ -568,8 +576,8 @@ def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:
     )
     lines = [[case.target_name, "", *map(write, targets)]]
     if not np.array_equal(targets, adjusted):
-        lines.append(["adjusted to the query", "", *map(write, adjusted)])
-    return [*lines, ["contribution", write(case.prediction), *map(write, added)]]
+        lines.append([ADJUSTED, "", *map(write, adjusted)])
+    return [*lines, [CONTRIBUTION, write(case.prediction), *map(write, added)]]
 
 
 def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
@@ -611,7 +619,7 @@ def _beside(feature: Feature, position: int, differs: bool) -> Element:
     """A cell with a feature of a row, marked where it differs most from the query's."""
     cell = _feature(feature.shown[position])
     if differs:
-        cell.append(element("span", " (differs)", class_="unseen"))
+        cell.append(element("span", DIFFERS, class_="unseen"))
         cell.set("class", f"{cell.get('class', '')} differs".strip())
     return cell
 

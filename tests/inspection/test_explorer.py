@@ -17,19 +17,27 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nona_sklearn import NONAClassifier, NONARegressor, explore, unwrap
+from nona_sklearn import (
+    EffectDisplay,
+    NeighborsReport,
+    NONAClassifier,
+    NONARegressor,
+    explore,
+    unwrap,
+)
+from nona_sklearn._estimators.side_by_side import Feature
 from nona_sklearn._inspection.appearance import Appearance
+from nona_sklearn._inspection.effects import MOST_BARS, Effects, effects_section
 from nona_sklearn._inspection.explored import look_around
 from nona_sklearn._inspection.explorer import _truth
 from nona_sklearn._inspection.explorer_page import (
-    _digits,
     _equal,
     _lines,
     _palette,
     _rows,
     _to_check,
 )
-from nona_sklearn._inspection.formatting import show_value
+from nona_sklearn._inspection.formatting import share, show_value
 from nona_sklearn._inspection.page import as_html
 
 try:
@@ -247,9 +255,9 @@ def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
     np.testing.assert_array_equal(found.columns["floor"][150:], queries["floor"])
 
 
-def test_lists_have_their_numbers_and_small_numbers_their_decimals(flats, monkeypatch, regressor):
+def test_lists_have_their_numbers(flats, monkeypatch, regressor):
     X, _, _, _ = flats
-    found = explored(regressor, features=X.assign(tiny=1e-14 * X["area <m²>"]))
+    found = explored(regressor, features=X)
     found.answers.surprises[[5, 8, 9]] = 99.0
     n_rows = len(found.to_check.rows)
     assert n_rows > 2
@@ -260,7 +268,6 @@ def test_lists_have_their_numbers_and_small_numbers_their_decimals(flats, monkey
     html = as_html(_to_check(found))
     assert f"Targets to check (the first 2 of {n_rows})" in html
     assert html.count("<button") == 2
-    assert _digits(found.columns["tiny"]) > 12  # written with an exponent
     assert [len({*_palette(n)}) for n in (2, 10, 20, 30)] == [2, 10, 20, 30]
 
 
@@ -284,6 +291,156 @@ def test_columns_of_the_page(flats, regressor, classifier):
     chances = _rows(explored(classifier, queries))["chances"][150:]
     for text, probability in zip(chances, classifier.predict_proba(queries), strict=True):
         assert text.startswith(f"{classifier.classes_[probability.argmax()]}: ")
+
+
+# -- the table of the report -------------------------------------------------------------------
+
+
+def table_of(report):
+    """The lines of a report's table, by their names."""
+    tables = report._article().iter("table")
+    (table,) = [each for each in tables if each.findtext("caption").startswith("The query and")]
+    lines = [["".join(cell.itertext()) for cell in line] for line in table.iter("tr")]
+    return {name: cells for name, *cells in lines}
+
+
+def assert_same_amounts(texts, values):
+    """Amounts of a report are those of a page, to the last digit that is written."""
+    for text, value in zip(texts, values, strict=True):
+        decimals = len(text.partition(".")[2])
+        written = float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+        assert written == pytest.approx(value, abs=0.51 * 10**-decimals)
+
+
+def assert_same_rows(found, row, lines):
+    """A page lists the rows of a report's table, with their weights and marks; returns them."""
+    answers = found.answers
+    behind = np.flatnonzero(answers.weights[row])
+    positions = answers.positions[row, behind]
+    others = [] if np.isnan(answers.others[row, 0]) else ["others"]
+    assert lines[""] == [found.names[row], *found.names[positions], *others]
+    weights = [*answers.weights[row, behind], *answers.others[row, : len(others)]]
+    assert lines["weight"] == ["", *map(share, weights)]
+    for j, name in enumerate(found.columns):
+        shown = [show_value(found.columns[name][each]) for each in (row, *positions)]
+        marks = [" (differs)" * (j in answers.differs[row, i]) for i in behind]
+        texts = [text + mark for text, mark in zip(shown, ["", *marks], strict=True)]
+        assert lines[name] == texts + [""] * len(others)
+    return positions, behind
+
+
+def test_the_table_is_that_of_the_report(flats, regressor):
+    X, _, queries, truth = flats
+    found = explored(regressor, queries, truth, X)
+    some_others = False
+    for i in range(3):
+        row, report = 150 + i, NeighborsReport(regressor, queries[i : i + 1], X, n_neighbors=4)
+        lines, answers = table_of(report), found.answers
+        positions, behind = assert_same_rows(found, row, lines)
+        others = answers.others[row][~np.isnan(answers.others[row])]  # weight, target, ...
+        weights, adjusted = answers.weights[row, behind], answers.adjusted[row, behind]
+        assert_same_amounts(lines["rent"][1:], [*found.targets[positions], *others[1:2]])
+        assert_same_amounts(lines["adjusted to the query"][1:], [*adjusted, *others[2:3]])
+        contributions = [answers.predictions[row], *weights * adjusted, *others[3:]]
+        assert_same_amounts(lines["contribution"], contributions)
+        names = [*found.columns]
+        assert [*lines][-len(names) :] == [names[j] for j in found.order[row]]
+        some_others |= len(others) > 0
+    assert some_others
+
+
+def test_the_table_of_a_stored_row_is_that_of_its_report(flats, regressor):
+    X, _, _, _ = flats
+    found = explored(regressor, features=X)
+    lines = table_of(NeighborsReport(regressor, row=X.index[5], features=X, n_neighbors=4))
+    assert_same_rows(found, 5, lines)
+    assert [*lines][-4:] == [[*found.columns][j] for j in found.order[5]]
+
+
+def test_the_table_of_classes_is_that_of_the_report(flats, classifier):
+    X, _, queries, _ = flats
+    found = explored(classifier, queries, None, X)
+    lines = table_of(NeighborsReport(classifier, queries[:1], X, n_neighbors=4))
+    positions, _ = assert_same_rows(found, 150, lines)
+    assert lines["target"][1 : 1 + len(positions)] == [*found.targets[positions]]
+
+
+def test_rows_that_are_not_on_the_map_are_among_the_others(flats, regressor):
+    answers = explored(regressor, flats[2], max_rows=30, random_state=0).answers
+    whole = answers.weights.sum(axis=1) + np.nan_to_num(answers.others[:, 0])
+    np.testing.assert_allclose(whole, 1)
+    hidden = (answers.positions < 0) & (answers.weights == 0)
+    assert hidden.any()
+    assert np.isnan(answers.others[hidden.any(axis=1), 1]).all()  # of others, only some are known
+
+
+# -- effects -----------------------------------------------------------------------------------
+
+
+def test_effects_are_those_that_predictions_have(flats, regressor):
+    X, _, queries, _ = flats
+    effects = explored(regressor, queries, None, X).effects
+    parts = regressor.attribute_predictions(None)
+    sizes = parts[[*X.columns]].abs().mean().sort_values(ascending=False)
+    assert [each.feature_name for each in effects.displays] == [*sizes.index[sizes > 0]]
+    assert effects.together == pytest.approx(parts["interplay"].var() / parts["prediction"].var())
+    for display in effects.displays:
+        expected = EffectDisplay.from_estimator(regressor, X, display.feature_name)
+        np.testing.assert_array_equal(display.values, expected.values)
+        np.testing.assert_allclose(display.effects, expected.effects, rtol=1e-9)
+
+
+def test_charts_of_effects_have_their_amounts(flats, regressor):
+    X, _, _, _ = flats
+    effects = explored(regressor, features=X).effects
+    section = effects_section(effects, "rent")
+    assert EVIL not in as_html(section)
+    text = "".join(section.find("p").itertext())
+    assert "adds to the predicted rent" in text
+    assert f"{share(effects.together)} of the variance" in text
+    charts = {"".join(each.find("figcaption").itertext()): each for each in section.iter("figure")}
+    assert {*charts} == {each.feature_name for each in effects.displays}
+    (bars,) = [each for each in effects.displays if each.feature_name == "district"]
+    widths = [float(each.get("width")) for each in charts["district"].iter("rect")]
+    assert widths == pytest.approx(
+        abs(bars.effects) * max(widths) / abs(bars.effects).max(), abs=0.2
+    )
+    curve = charts["area <m²>"].find("svg/polyline").get("points").split()
+    ends = [float(point.partition(",")[2]) for point in (curve[0], curve[-1])]
+    assert ends[0] > ends[1]  # the rent rises with the area, and so does the curve
+
+
+def test_of_many_categories_the_lowest_and_the_highest_are_drawn():
+    parts = np.column_stack([np.arange(20.0), np.zeros(20)])
+    names = np.array([f"level {i}" for i in range(20)], dtype=object)
+    effects = Effects.of([Feature("kind", names, None)], parts, "rent")
+    section = effects_section(effects, "rent")
+    texts = [each.text for each in section.iter("text")]
+    assert [f"level {i}" in texts for i in (0, 3, 4, 15, 16, 19)] == [True] * 2 + [False] * 2 + [
+        True
+    ] * 2
+    assert f"{20 - MOST_BARS} others" in texts
+    assert Effects.of([Feature("kind", names, None)], 0 * parts, "rent") is None
+
+
+def test_models_without_an_additive_part_have_no_effects(flats, regressor, classifier):
+    X, y, _, _ = flats
+    quick = QUICK | {"max_iter": 2}
+    numbers = X[["area <m²>"]]
+    scaled = make_pipeline(StandardScaler(), NONARegressor(**quick)).fit(numbers, y)
+    logarithms = TransformedTargetRegressor(
+        NONARegressor(**quick), func=np.log, inverse_func=np.exp
+    )
+    for model, features in [
+        (classifier, X),
+        (NONARegressor(**quick, similarity="l2").fit(X, y), X),
+        (scaled, numbers),
+        (logarithms.fit(X, y), X),
+        (regressor, None),
+    ]:
+        assert explored(model, features=features).effects is None
+    assert "Effects</h2>" in explore(regressor, features=X)._page
+    assert "Effects</h2>" not in explore(classifier, features=X)._page
 
 
 def test_pictures_and_texts_are_those_of_their_rows(regressor):
@@ -427,11 +584,14 @@ return [box.x + x_scale.compute(x), box.y + y_scale.compute(y)]
 READY = "return window.Bokeh?.documents[0]?.is_idle && report.childElementCount > 0"
 TABLE = """
 return [...document.querySelectorAll("#report tr")].map(
-  line => [...line.children].map(cell => cell.innerText.trim()))
+  line => [...line.children].map(cell => cell.textContent))
 """
 MARKED = """
-return [...document.querySelectorAll("#report td.differs")].map(
-  cell => [cell.parentElement.children[0].innerText.trim(), cell.cellIndex - 1])
+return [...document.querySelectorAll("#report td.differs")].map(cell => cell.textContent)
+"""
+PICTURE = """
+return [...document.querySelectorAll("#report figure text, #report figure bdi")].map(
+  each => each.textContent)
 """
 
 
@@ -454,10 +614,6 @@ class Reader:
         """The lines of the table, by their names."""
         rows = self.driver.execute_script(TABLE)
         return {name: values for name, *values in rows}
-
-    def marked(self):
-        """Names of the lines, and numbers of the columns, of cells that differ."""
-        return {(name, i) for name, i in self.driver.execute_script(MARKED)}
 
     def move_to(self, row, *, click=False):
         pointer = ActionBuilder(self.driver)
@@ -497,25 +653,19 @@ def test_a_reader_looks_around(flats, regressor, reader, tmp_path):
     assert "flat <i>20</i>" in tip
     assert f"rent: {y.iloc[20]:,.0f}".partition(".")[0][:-1] in tip
     reader.move_to(155, click=True)
-    lines = reader.lines()
-    found = explored(regressor, queries, truth, X, n_neighbors=6)
-    (behind,) = np.flatnonzero(found.answers.weights[155]).reshape(1, -1)
-    neighbors = found.answers.positions[155][behind]
-    assert lines[""][1 : 1 + len(neighbors)] == [*found.names[neighbors]]
-    n_shown = 1 + len(neighbors)  # and perhaps the others
-    show = found.unit.show
-    true, *targets = [show(x) for x in found.targets[[155, *neighbors]]]
-    assert lines["rent"][:n_shown] == [f"true\n{true}", *targets]
-    adjusted = [show(x) for x in found.answers.adjusted[155][behind]]
-    predicted = f"predicted\n{show(regressor.predict(queries)[5])}"
-    assert lines["adjusted to the query"][:n_shown] == [predicted, *adjusted]
-    assert lines["district"][:n_shown] == [*found.columns["district"][[155, *neighbors]]]
-    marked = [
-        [name for name in lines if (name, i) in reader.marked()] for i in range(1, len(behind) + 1)
-    ]
-    names = [*found.columns]
-    for own, differs in zip(marked, found.answers.differs[155][behind], strict=True):
-        assert {*own} == {names[j] for j in differs if j < len(names)}
+    report = NeighborsReport(regressor, queries[5:6], X, y_true=float(truth.iloc[5]))
+    (figure,) = report._article().iter("figure")
+    texts = ["".join(each.itertext()) for each in figure.iter() if each.tag in ("text", "bdi")]
+    assert reader.driver.execute_script(PICTURE) == texts
+    assert reader.lines() == table_of(report)
+    assert [*reader.lines()] == [*table_of(report)]
+    marked = reader.driver.execute_script(MARKED)
+    cells = [each for each in report._article().iter("td") if "differs" in each.get("class", "")]
+    assert marked == ["".join(cell.itertext()) for cell in cells]
+    sentences = ["".join(each.itertext()) for each in report._article().iter("p")]
+    for sentence in sentences:
+        if sentence.startswith(("These ", "Their targets ", "True value", "90% interval")):
+            assert sentence in reader.text("report")
     assert reader.text("report").startswith("flat <i>155</i>\nQuery\n")
     heaviest = regressor.heaviest_neighbors(queries.iloc[[5]], 1, return_names=True)[1][0, 0]
     button = reader.driver.find_element("css selector", "#report th button")
@@ -530,7 +680,8 @@ def test_a_reader_looks_around(flats, regressor, reader, tmp_path):
 @needs_browser
 def test_the_keyboard_is_enough(flats, classifier, reader, tmp_path):
     X, _, queries, truth = flats
-    labels = np.where(truth > 900, "dear", "cheap")
+    labels = np.where(truth > 900, "dear", "cheap").astype(object)
+    labels[0] = "unseen"  # which is to be checked
     reader.open(explore(classifier, queries, labels, features=X), tmp_path / "page.html")
     first = reader.text("report")
     slider = reader.driver.find_element("id", "slider")
@@ -540,8 +691,8 @@ def test_the_keyboard_is_enough(flats, classifier, reader, tmp_path):
     reader.driver.find_element("id", "name").send_keys("flat <i>3</i>", Keys.ENTER)
     assert reader.text("report").startswith("flat <i>3</i>")
     color = reader.driver.find_element("id", "color")
-    assert reader.text("legend") == "cheap\ndear"
-    color.send_keys("size")
+    assert reader.text("legend") == "cheap\ndear\nunseen"
+    color.send_keys("1")
     assert "%" in reader.text("legend")
     details = reader.driver.find_elements("css selector", "details")
     assert len(details) == 2

@@ -104,11 +104,8 @@ class EffectDisplay(Display):
             raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
         column = list(parts)[2 + place + output * (n_columns + 3)]
         table = X if hasattr(X, "columns") else np.asarray(X)
-        values, first = _different(list(plain_values(table))[place])
-        effects = np.asarray(parts[column], dtype=float)[first]
-        if values.dtype == object:
-            order = effects.argsort(kind="stable")
-            values, effects = values[order], effects[order]
+        own = np.asarray(parts[column], dtype=float)
+        values, effects = by_value(list(plain_values(table))[place], own)
         called = names[place] if hasattr(X, "columns") else f"feature {place}"
         shown = cls(values, effects, str(called), target_name(estimator))
         return shown.plot(ax, line_kwargs=line_kwargs, bar_kwargs=bar_kwargs)
@@ -134,11 +131,16 @@ class EffectDisplay(Display):
         return self
 
 
-def _different(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different values of a column, without gaps, and where each comes first."""
+def by_value(values: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different values of a column and their effects, of rows (n,) each, without gaps.
+
+    Numbers and dates ascend, other values are texts in the order of their effects.
+    """
     known = np.flatnonzero(~are_missing(values))
     if values.dtype.kind in "biufmM":
         own, first = np.unique(values[known], return_index=True)
-        return own, known[first]
+        return own, effects[known[first]]
     own, first = np.unique(values[known].astype(str), return_index=True)
-    return own.astype(object), known[first]
+    found = effects[known[first]]
+    order = found.argsort(kind="stable")
+    return own[order].astype(object), found[order]
