@@ -28,7 +28,7 @@ ABOUT = (
     "What a column adds to the predicted {target}, beside the mean; the same in every row. What "
     "columns do together is not in it: {share} of the variance of the predictions."
 )
-LARGEST = " Of {of} columns, these {n} have the largest effects on average. All have one scale."
+LARGEST = " Of {of} columns, these {n} have the largest mean effects. All charts have one scale."
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _curve(display: EffectDisplay, scale: _Scale) -> tuple[float, list[Element]]
 
 def _bars(display: EffectDisplay, scale: _Scale) -> tuple[float, list[Element]]:
     """A bar for each category, of many for the lowest and the highest."""
-    lines: list[tuple[str, float]] = [*zip(map(str, display.values), display.effects, strict=True)]
+    lines = [*zip(map(str, display.values), display.effects, strict=True)][::-1]  # highest first
     if (others := len(lines) - MOST_BARS) > 1:
         half = MOST_BARS // 2
         lines = [*lines[:half], (f"{others} others", math.nan), *lines[-half:]]

@@ -78,10 +78,11 @@ def explore(
     """Make an interactive map of the learned space, with the rows behind each prediction.
 
     The page shows the stored rows, each predicted without itself, and queries. A click on a row
-    draws lines to the rows behind its prediction and lists them next to the map, with the values
-    in which they differ most highlighted. A slider goes through the predictions from the largest
-    error to the smallest. Colours are targets, predictions or errors. Two lists contain rows whose
-    targets are far from their predictions, and rows that are equal in the learned space.
+    draws lines to the rows behind its prediction. The picture and the table of its report, as of
+    :class:`NeighborsReport`, are next to the map. A slider goes through the predictions from the
+    largest error to the smallest. Colours are targets, predictions or errors. Charts show what
+    columns add to predictions. Two lists contain rows whose targets are far from their
+    predictions, and rows that are equal in the learned space.
 
     Parameters
     ----------
@@ -127,12 +128,17 @@ def explore(
     --------
     NeighborsReport : The report of one prediction.
     EmbeddingDisplay : The same map as a picture.
+    EffectDisplay : What one column adds to predictions.
 
     Notes
     -----
     Needs the extra ``explore``. The size of the page is about 1.5 MB for the drawing program, and
-    0.2 kB for each row, with 10 bytes for each of its numbers. A page of 50,000 rows takes about
+    0.2 kB for each row, with 12 bytes for each of its numbers. A page of 50,000 rows takes about
     half a minute.
+
+    The charts need a regressor with ``similarity_="features"``, fitted to the columns of
+    `features`: without steps before it, or transformed targets. Each has the values of
+    :class:`EffectDisplay`.
 
     Examples
     --------

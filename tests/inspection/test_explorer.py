@@ -403,7 +403,7 @@ def test_charts_of_effects_have_their_amounts(flats, regressor):
     (bars,) = [each for each in effects.displays if each.feature_name == "district"]
     widths = [float(each.get("width")) for each in charts["district"].iter("rect")]
     assert widths == pytest.approx(
-        abs(bars.effects) * max(widths) / abs(bars.effects).max(), abs=0.2
+        abs(bars.effects[::-1]) * max(widths) / abs(bars.effects).max(), abs=0.2
     )
     curve = charts["area <m²>"].find("svg/polyline").get("points").split()
     ends = [float(point.partition(",")[2]) for point in (curve[0], curve[-1])]
