@@ -67,7 +67,9 @@ def predictions_table(estimator: Any, X: Any) -> Any:
         )
     inputs = bank.inputs if X is None else embedded(fitted, X).inputs
     function, weights = trend.additive_part, trend.row_weights[:, None, None]
-    typical = (weights * function.terms(bank.inputs.cpu())).mean(dim=0)
+    rows = trend.bank.inputs  # those of the bank, or more of a compressed one
+    assert rows is not None
+    typical = (weights * function.terms(rows.cpu())).mean(dim=0)
     parts = _by_column(fitted, function.terms(inputs.cpu()) - typical)
     means = (function.constant + typical.sum(dim=0)).numpy()
     predictions = evaluation.mean().reshape(len(evaluation), -1).cpu().numpy()

@@ -310,6 +310,14 @@ def test_a_price_is_the_difference_of_two_effects(fitted):
     np.testing.assert_allclose(pairs.x0, effects, atol=1e-9)
 
 
+def test_a_compressed_bank_has_the_same_parts(fitted):
+    few = copy.deepcopy(fitted)
+    few.compress(5)
+    parts = ["mean", "x0", "x1", "x2"]
+    before, after = (each.attribute_predictions(NEW)[parts] for each in (fitted, few))
+    np.testing.assert_allclose(after, before, rtol=1e-9)
+
+
 def test_parts_of_several_outputs_have_their_names():
     both = pd.DataFrame({"up": Y, "down": -Y})
     found = nona(max_iter=3).fit(X, both).attribute_predictions(NEW)
