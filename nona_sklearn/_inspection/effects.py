@@ -19,7 +19,6 @@ from .page import Element, element, own_text
 MOST_CHARTS = 6
 MOST_BARS = 8  # of a column of categories: those of the lowest and of the highest effects
 FEW = 12  # different numbers that have a dot each
-MOST_STEPS = 4  # between the lines of a scale
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320, 190, 66, 10, 8, 22  # lengths of a chart
 MARGIN = 0.03  # of the range of the effects, at both ends
 NAMES, BAR, APART = 120, 18, 55  # width of names, height of a bar with its gap, between labels
@@ -107,7 +106,7 @@ class _Scale:
     low, high : float
         The lowest and the highest effect, and 0 is between them.
     step : float
-        Between the lines of the scale, a round number.
+        Between the lines of the scale: a round number, the largest that is on it.
     """
 
     low: float
@@ -118,9 +117,9 @@ class _Scale:
     def of(cls, effects: np.ndarray) -> _Scale:
         """Choose the step for some effects, which are not all 0."""
         low, high = min(0.0, effects.min()), max(0.0, effects.max())
-        least = (high - low) / MOST_STEPS
-        power = 10.0 ** math.floor(math.log10(least))
-        digit = next(digit for digit in (1, 2, 5, 10) if digit * power >= least)
+        largest = max(high, -low)
+        power = 10.0 ** math.floor(math.log10(largest))
+        digit = next(digit for digit in (5, 2, 1) if digit * power <= largest)
         return cls(low, high, digit * power)
 
     @property

@@ -51,7 +51,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     const decimals = whole ? 0 : Math.max(leastDecimals, digits - 1 - Math.floor(Math.log10(size)))
     const text = size >= 1e15 || decimals > 2 * mostDecimals ? String(Number(value.toPrecision(digits - 1)))
       : value.toLocaleString("en-US", {maximumFractionDigits: decimals, useGrouping: size >= separated})
-    return text.replaceAll("-", MINUS)
+    return text.replace(/e-(\d)$/, "e-0$1").replaceAll("-", MINUS)
   }
 
   function share(weight) {

@@ -304,12 +304,15 @@ def table_of(report):
     return {name: cells for name, *cells in lines}
 
 
+def amount_of(text):
+    return float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+
+
 def assert_same_amounts(texts, values):
     """Amounts of a report are those of a page, to the last digit that is written."""
     for text, value in zip(texts, values, strict=True):
         decimals = len(text.partition(".")[2])
-        written = float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
-        assert written == pytest.approx(value, abs=0.51 * 10**-decimals)
+        assert amount_of(text) == pytest.approx(value, abs=0.51 * 10**-decimals)
 
 
 def assert_same_rows(found, row, lines):
@@ -405,9 +408,17 @@ def test_charts_of_effects_have_their_amounts(flats, regressor):
     assert widths == pytest.approx(
         abs(bars.effects[::-1]) * max(widths) / abs(bars.effects).max(), abs=0.2
     )
-    curve = charts["area <m²>"].find("svg/polyline").get("points").split()
-    ends = [float(point.partition(",")[2]) for point in (curve[0], curve[-1])]
-    assert ends[0] > ends[1]  # the rent rises with the area, and so does the curve
+    (area,) = [each for each in effects.displays if each.feature_name == "area <m²>"]
+    chart = charts["area <m²>"]
+    texts = [each for each in chart.iter("text") if each.get("class") == "name"]
+    marks = {amount_of(each.text): float(each.get("y")) for each in texts}
+    curve = [point.split(",") for point in chart.find("svg/polyline").get("points").split()]
+    slope, start = np.polyfit([*marks], [*marks.values()], 1)
+    heights = [float(curve[i][1]) for i in (0, -1)]
+    np.testing.assert_allclose(heights, start + slope * area.effects[[0, -1]], atol=0.2)
+    every = np.concatenate([each.effects for each in effects.displays])
+    step = max(marks) / max(1, sum(mark > 0 for mark in marks))
+    assert min(marks) - step < every.min() < every.max() < max(marks) + step
 
 
 def test_of_many_categories_the_lowest_and_the_highest_are_drawn():
