@@ -70,10 +70,12 @@ def parts_of(
     Returns (n_stored + n_queries, n_columns + 1), beside the mean, of a model whose columns are
     the features; None without an additive part.
     """
-    estimator = model.estimator
-    additive = isinstance(estimator.bank_.trend, NetworkTrend) and not is_classifier(estimator)
-    changed = model.steps or model.transformers
-    if changed or not additive or len(features) != estimator.n_features_in_:
+    estimator, bank = model.estimator, model.estimator.bank_
+    additive = isinstance(bank.trend, NetworkTrend) and hasattr(estimator.features_, "source_")
+    names = [feature.name for feature in features]
+    fitted = [*getattr(estimator, "feature_names_in_", names)]
+    same = len(names) == estimator.n_features_in_ and fitted == names and not model.steps
+    if is_classifier(estimator) or not additive or not same or model.transformers:
         return None
     rows = [stored] if query is None else [stored, query]
     tables = [model.attribute_predictions(each) for each in rows]

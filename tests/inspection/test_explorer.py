@@ -448,6 +448,7 @@ def test_models_without_an_additive_part_have_no_effects(flats, regressor, class
         (scaled, numbers),
         (logarithms.fit(X, y), X),
         (regressor, None),
+        (regressor, X.add_prefix("raw ")),
     ]:
         assert explored(model, features=features).effects is None
     assert "Effects</h2>" in explore(regressor, features=X)._page
