@@ -66,11 +66,11 @@ class NetworkTrend:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at queries (q, n_features), (q, n_outputs) in float64, without gradients."""
-        return _values_of(self.bank.evaluate(self.network.head, self._queries(X)))
+        return values_of(self.bank.evaluate(self.network.head, self._queries(X)))
 
     def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
         """Values at queries, each predicted from rows before a limit, (q,)."""
-        return _values_of(self.bank.evaluate(self.network.head, self._queries(X, limits)))
+        return values_of(self.bank.evaluate(self.network.head, self._queries(X, limits)))
 
     def _queries(self, X: Tensor, times: Tensor | None = None) -> Embedded:
         return Embedded(embed(self.network, X), self.network, times=times, inputs=X)
@@ -80,7 +80,7 @@ class NetworkTrend:
         rows = self.bank.positions(ids)
         if limits is None:
             return self.left_out[rows].cpu().numpy()
-        return _values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
+        return values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
 
     def _of_rows(self, rows: np.ndarray, limits: np.ndarray | None = None) -> Evaluation:
         """Evaluate rows of the bank, each without itself or its group.
@@ -96,7 +96,7 @@ class NetworkTrend:
 
         Of a row that no other is earlier than, it is the target: nothing is known of its residual.
         """
-        found = _values_of(self._of_rows(rows))
+        found = values_of(self._of_rows(rows))
         return torch.where(found.isnan(), self.bank.neighbors.columns[rows], found)
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class NetworkTrend:
         rows = self.bank.positions(ids)
         own = self._of_rows(rows)
         query, offset = embed(self.network, X), self.bank.trend_at(rows, X)
-        return _values_of(replace(own, query=query, offset=offset, shifts=None))
+        return values_of(replace(own, query=query, offset=offset, shifts=None))
 
     @property
     def leaves_out_single_rows(self) -> bool:
@@ -181,10 +181,14 @@ class NetworkTrend:
 
     @cached_property
     def additive_part(self) -> AdditiveFunction:
-        """The sum of functions of one feature each that is nearest to it at its rows."""
+        """The sum of functions of one feature each that is nearest to it at its rows.
+
+        Of classes, to the log odds: even if these are a sum, logarithms of probabilities are not.
+        """
         assert self.bank.inputs is not None
-        values = self.left_out.cpu().numpy()
-        return additive_part(self.bank.inputs, values, self.row_weights.numpy())
+        values, head = self.left_out, self._one_head
+        values = head.centred(values) if isinstance(head, ClassHead) else values
+        return additive_part(self.bank.inputs, values.cpu().numpy(), self.row_weights.numpy())
 
     @property
     def row_weights(self) -> Tensor:
@@ -225,7 +229,7 @@ class NetworkTrend:
         vars(self).update(state | {"network": network, "left_out": left_out})
 
 
-def _values_of(evaluation: Evaluation) -> Tensor:
+def values_of(evaluation: Evaluation) -> Tensor:
     """Predictions of numbers, or logarithms of those of classes, (q, n_outputs)."""
     means = evaluation.mean().reshape(len(evaluation), -1)
     return log(means) if isinstance(evaluation.one_head, ClassHead) else means
