@@ -80,9 +80,9 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
     columns = found.columns()
     if is_classifier(fitted):
         targets, first, last = fitted.targets_, "neighbor_log_odds", "query_log_odds"
-        labels = targets.decode(torch.from_numpy(found.targets)).reshape(len(found.names), -1)
+        labels = targets.decode(torch.from_numpy(found.targets))
         ends = ends_of_outputs(found.target_names, len(targets.classes))
-        _append(columns, [f"target{end}" for end in ends], labels)
+        _append(columns, [f"target{end}" for end in ends], labels.reshape(-1, len(ends)))
     values = np.concatenate([moved.start[:, None], moved.parts, moved.end[:, None]], axis=1)
     _append_outputs(columns, fitted, [first, *moved.names, last], values)
     return table(columns)

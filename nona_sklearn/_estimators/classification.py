@@ -325,9 +325,12 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> from nona_sklearn import NONAClassifier
         >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
         >>> X = X[["mean radius", "mean texture"]].set_axis(["radius", "texture"], axis=1)
-        >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:200], y[:200])
-        >>> found = clf.attribute_adjustments(X[200:201], X[:200], n_neighbors=2)
-        >>> found.drop(columns=["query", "weight"]).round(1).T
+        >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:100], y[:100])
+        >>> found = clf.attribute_adjustments(X[326:327], X[:100], n_neighbors=2)
+        >>> found[["target", "neighbor_log_odds", "radius", "query_log_odds"]].round()
+           target  neighbor_log_odds  radius  query_log_odds
+        0       1                1.0    -1.0             1.0
+        1       1                1.0    -1.0             1.0
         """
         return adjustments_table(self, X, features, n_neighbors)
 
@@ -366,8 +369,11 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> from nona_sklearn import NONAClassifier
         >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
         >>> X = X[["mean radius", "mean texture"]].set_axis(["radius", "texture"], axis=1)
-        >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:200], y[:200])
-        >>> clf.attribute_predictions(X[200:202]).round(1)
+        >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:100], y[:100])
+        >>> clf.attribute_predictions(X.loc[[117, 184]])[["radius", "texture", "log_odds"]].round()
+           radius  texture  log_odds
+        0    -1.0      1.0      -1.0
+        1    -1.0     -1.0      -3.0
         """
         return predictions_table(self, X)
 

@@ -231,5 +231,6 @@ class NetworkTrend:
 
 def values_of(evaluation: Evaluation) -> Tensor:
     """Predictions of numbers, or logarithms of those of classes, (q, n_outputs)."""
-    means = evaluation.mean().reshape(len(evaluation), -1)
+    means = evaluation.mean()
+    means = means[:, None] if means.ndim == 1 else means
     return log(means) if isinstance(evaluation.one_head, ClassHead) else means

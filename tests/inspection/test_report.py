@@ -216,6 +216,29 @@ def test_the_columns_that_adjust_most_come_first_and_the_rest_last(flats, regres
     assert features[: len(names)] == names
 
 
+def test_factors_of_odds_lead_from_each_row_to_the_query(flats, classifier):
+    X, _, query = flats
+    page = Page(NeighborsReport(classifier, query, X, n_neighbors=4)._repr_html_())
+    lines = page.lines("Adjustments by column")
+    rows, alone, last = (lines.pop(name) for name in ("", "odds of the row", "odds of the query"))
+    probabilities, at_rows = classifier.predict_proba(query)[0], classifier.predict_proba(None)
+    own = probabilities.argmax()
+    assert number(last[0]) == pytest.approx(probabilities[own] / probabilities[1 - own], rel=0.05)
+    assert len({*last}) == 1
+    table = classifier.attribute_adjustments(query, X, n_neighbors=4)
+    largest = abs(table[X.columns]).sum().idxmax()
+    signed = table[largest] * (1 if own == 1 else -1)
+    for i, name in enumerate(rows):
+        odds = at_rows[X.index.get_loc(name)]
+        assert number(alone[i]) == pytest.approx(odds[own] / odds[1 - own], rel=0.05)
+        factors = [number(line[i].removeprefix("×")) for line in lines.values() if line[i]]
+        assert number(alone[i]) * np.prod(factors) == pytest.approx(number(last[i]), rel=0.2)
+        shown = number(lines[largest][i].removeprefix("×") or "1")
+        assert shown == pytest.approx(np.exp(signed[i]), rel=0.05)
+    assert "Odds of " in page.texts
+    assert "the factors of all differences" in " ".join(page.texts)
+
+
 @pytest.mark.slow
 def test_a_row_needs_times_that_are_a_column(flats):
     X, y, _ = flats
@@ -403,6 +426,22 @@ def test_names_of_columns_and_long_texts_turn_no_text_around():
     assert f"<bdi>{area}</bdi> <bdi>" in html  # of the sentence
     for own in (area, note):
         assert html.count(own) == html.count(f"<bdi>{own}</bdi>") > 0
+
+
+@pytest.mark.slow
+def test_odds_of_one_of_several_outputs(flats):
+    X, y, query = flats
+    thirds = pd.qcut(y, 3, labels=["low", "middle", "high"]).astype(str)
+    both = pd.DataFrame({"dear": y > 800, "third": thirds})
+    model = NONAClassifier(**QUICK | {"max_iter": 3}).fit(X, both)
+    report = NeighborsReport(model, query, X, output="third")
+    page = Page(report._repr_html_())
+    _, other, own = np.sort(model.predict_proba(query)[1][0])
+    lines = page.lines("Adjustments by column")
+    assert number(lines["odds of the query"][0]) == pytest.approx(own / other, rel=0.05)
+    assert {*lines} >= {"odds of the row", "area <m²>"}
+    plain = NONAClassifier(**QUICK, similarity="l2").fit(X, thirds)
+    assert "Adjustments by column" not in NeighborsReport(plain, query, X)._repr_html_()
 
 
 @pytest.mark.slow
