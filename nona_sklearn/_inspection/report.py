@@ -87,8 +87,8 @@ class NeighborsReport:
 
     The page shows the prediction with its prediction interval or its probabilities, how unusual
     the query is, the rows with the largest weights side by side with it, the features in which
-    they differ most, the adjustment by each column, and counterfactuals. The file needs no other
-    file and no network. Texts of the table are escaped.
+    they differ most, the adjustment by each column, or of classes its factor of the odds, and
+    counterfactuals. The file needs no other file and no network. Texts of the table are escaped.
 
     Parameters
     ----------
