@@ -66,8 +66,8 @@ def predictions_table(estimator: Any, X: Any) -> Any:
             f"additive part, got similarity_={getattr(fitted, 'similarity_', None)!r}"
         )
     inputs = bank.inputs if X is None else embedded(fitted, X).inputs
-    function, weights = trend.additive_part, trend.row_weights[:, None, None]
-    typical = (weights * function.terms(bank.inputs.cpu())).mean(dim=0)
+    function, weights = trend.additive_part, torch.from_numpy(trend.bank.row_weights)
+    typical = (weights[:, None, None] * function.terms(bank.inputs.cpu())).mean(dim=0)
     parts = _by_column(fitted, function.terms(inputs.cpu()) - typical)
     means = (function.constant + typical.sum(dim=0)).numpy()
     predictions = evaluation.mean().reshape(len(evaluation), -1).cpu().numpy()

@@ -11,7 +11,6 @@ from scipy import sparse
 from torch import Tensor
 
 from .._data.embedded import Embedded
-from .._data.sample_weight import normalize_mean
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
@@ -184,14 +183,7 @@ class NetworkTrend:
         """The sum of functions of one feature each that is nearest to it at its rows."""
         assert self.bank.inputs is not None
         values = self.left_out.cpu().numpy()
-        return additive_part(self.bank.inputs, values, self.row_weights.numpy())
-
-    @property
-    def row_weights(self) -> Tensor:
-        """Sample weights of its rows, of mean 1, (n,) in float64 on the CPU."""
-        prior = self.bank.neighbors.log_prior
-        weights = torch.ones(len(self.bank)) if prior is None else normalize_mean(prior)
-        return weights.double().cpu()
+        return additive_part(self.bank.inputs, values, self.bank.row_weights)
 
     def with_rows(
         self, ids: np.ndarray, X: Tensor, rows: Neighbors, groups: np.ndarray | None

@@ -119,6 +119,9 @@ class Unwrapped:
     def influence(self, X=None, y=None):
         return self.estimator.influence(self._embed(X, y), self._transform_targets(y))
 
+    def neighbor_stability(self, X=None, **options):
+        return self.estimator.neighbor_stability(self._embed(X), **options)
+
     def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
         return self.estimator.attribute_distances(
             self._transform(X), self._transform(features), n_neighbors=n_neighbors
