@@ -56,7 +56,7 @@ from .queries import (
     refuse_targets_alone,
     times_of,
 )
-from .stability import SUBSAMPLE, stability_table
+from .stability import stability_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -862,7 +862,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         X: Any = None,
         *,
         n_refits: int = 10,
-        subsample: float = SUBSAMPLE,
+        subsample: float = 0.9,
         n_neighbors: int = 10,
         random_state: Any = 0,
     ) -> Table:

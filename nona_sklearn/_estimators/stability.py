@@ -24,8 +24,6 @@ from ..embedding import WeightedFeatures
 from .architectures import tell_rows_apart
 from .queries import embedded, evaluate, explanation_of
 
-SUBSAMPLE = 0.9  # of the rows, by default
-
 
 def stability_table(
     estimator: Any,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._data.embedded import Embedded
-from .._estimators.stability import SUBSAMPLE, is_refitted
+from .._estimators.stability import is_refitted
 
+SUBSAMPLE = 0.9  # of the rows, in each refit
 AGAIN = 0.9  # of the refits that contain a row: it is said to be named again
 #: A row is steady that more refits name than not: stability selection bounds the rows that are
 #: selected in error for such thresholds alone.
@@ -40,7 +41,9 @@ class Stability:
     @classmethod
     def of(cls, model: Any, query: Embedded, n_refits: int, n_neighbors: int) -> Stability:
         """Compare the heaviest rows of a query in refits or, in a learned space, networks."""
-        found = model.neighbor_stability(query, n_refits=n_refits, n_neighbors=n_neighbors)
+        found = model.neighbor_stability(
+            query, n_refits=n_refits, subsample=SUBSAMPLE, n_neighbors=n_neighbors
+        )
         n_containing = np.asarray(found["n_refits"])
         trials = f"{n_containing.max()} networks"
         if is_refitted(model.estimator):
