@@ -48,7 +48,8 @@ def stability_table(
     n_containing, n_named = (np.zeros(len(found.positions), dtype=int) for _ in range(2))
     for rows, other in others:
         n_containing += np.isin(found.positions, rows)
-        n_named += other is not None and _are_named(found, n_neighbors, rows, other)
+        if other is not None:
+            n_named += _are_named(found, n_neighbors, rows, other)
     frequency = np.divide(
         n_named, n_containing, out=np.full(len(n_named), np.nan), where=n_containing > 0
     )
@@ -112,7 +113,7 @@ def _refits(
         for each in (bank.groups, bank.neighbors.times)
     )
     left_out, X = LeftOut(bank.row_weights, groups, times), bank.inputs.numpy()
-    parts = ([rows] for rows in draws)
+    parts = ([rows] for rows in draws)  # of one refit each
     for (rows,) in with_progress(parts, len(draws), "refits") if fitted.verbose else parts:
         weights = mean_weights_for(X[rows], y[rows], left_out[rows])
         if not tell_rows_apart(weights, X[rows]):

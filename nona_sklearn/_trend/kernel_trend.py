@@ -378,7 +378,7 @@ def kernel_for(
 
 
 def mean_weights_for(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> np.ndarray:
-    """The mean weights of the features in such a kernel, (n_features,), without its choice."""
+    """The mean weights of the features in this kernel, (n_features,): no choice of variances."""
     some = _in_random_order(len(X))[:METRIC_ROWS]
     with one_blas_thread():
         weights = weigh_features(X[some].astype(float), y[some], rows[some]).mean_weights

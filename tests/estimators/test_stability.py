@@ -108,7 +108,7 @@ def test_of_equal_rows_chance_names_some():
     """Of 40 equal rows a refit has about 20, of which it names 5 at random: one in four."""
     rows = np.r_[np.zeros((40, 1)), X[:60, :1]]
     reg = nona().fit(rows, np.r_[RNG.normal(size=40), Y[:60]])
-    found = reg.neighbor_stability([[0.0]], n_refits=100, subsample=0.5, n_neighbors=5)
+    found = reg.neighbor_stability([[0.0]], n_refits=40, subsample=0.5, n_neighbors=5)
     assert found["neighbor"].max() < 40
     assert abs(found["selection_frequency"].mean() - 0.25) < 0.1
 
