@@ -918,14 +918,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        The target is the first of two features. The rows that are nearest in it are named by each
-        refit that contains them:
+        The target is ten times the first of two features. The rows that are nearest in it are
+        named by each refit that contains them:
 
         >>> import numpy as np
         >>> from nona_sklearn import NONARegressor
         >>> X = np.random.default_rng(0).uniform(size=(100, 2))
         >>> reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0)
-        >>> found = reg.fit(X, X[:, 0]).neighbor_stability([[0.5, 0.5]], n_neighbors=3)
+        >>> found = reg.fit(X, 10 * X[:, 0]).neighbor_stability([[0.5, 0.5]], n_neighbors=3)
         >>> found[["neighbor", "n_refits", "selection_frequency"]].round(1)
            neighbor  n_refits  selection_frequency
         0        37         9                  1.0
