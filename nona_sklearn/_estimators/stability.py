@@ -94,8 +94,8 @@ def _check_enough(
     fewest = min(map(len, draws)) - (evaluation.exclusion is not None)
     if n_neighbors >= fewest:
         raise ValueError(
-            f"n_neighbors must be less than {fewest}, the rows of a refit from which a query has "
-            f"a choice with subsample={subsample!r}, got {n_neighbors}"
+            f"n_neighbors must be less than the {fewest} rows from which a refit with "
+            f"subsample={subsample!r} chooses, got {n_neighbors}"
         )
 
 

@@ -203,7 +203,10 @@ def test_networks_are_compared_in_a_learned_space(several):
         ({"subsample": 1.0}, r"subsample must be between 0 and 1, got 1\.0"),
         ({"subsample": 0.01}, r"subsample must leave at least 2 of the 120 rows .* got 0\.01"),
         ({"n_neighbors": 0}, "n_neighbors must be an integer from 1 to 120, got 0"),
-        ({"n_neighbors": 60, "subsample": 0.5}, r"less than 60, .* subsample=0\.5, got 60"),
+        (
+            {"n_neighbors": 60, "subsample": 0.5},
+            r"less than the 60 rows .* subsample=0\.5 chooses, got 60",
+        ),
         ({"random_state": "x"}, "'x' cannot be used to seed"),
     ],
 )
@@ -213,7 +216,7 @@ def test_invalid_parameters_are_named(fitted, options, message):
 
 
 def test_a_row_without_itself_has_one_choice_less(fitted):
-    with pytest.raises(ValueError, match="n_neighbors must be less than 59"):
+    with pytest.raises(ValueError, match="n_neighbors must be less than the 59 rows"):
         fitted.neighbor_stability(None, n_neighbors=59, subsample=0.5)
 
 
