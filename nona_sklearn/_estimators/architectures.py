@@ -33,7 +33,7 @@ from .._training.trainer import TrainingConfig, check_callbacks
 from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
-from .._trend.kernel_trend import KernelTrend, kernel_for
+from .._trend.kernel_trend import KernelTrend, mean_weights_for
 from .._trend.model_trend import Classes, ModelTrend, Numbers, check_model
 from .._trend.trend import Trend
 from .._utils.real_valued import MAX_WIDENED, real_valued
@@ -349,6 +349,12 @@ def _weights(data: TrainingData) -> np.ndarray:
     return np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy()
 
 
+def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
+    """Whether weighted features, (n_features,) and (n, n_features), say which rows are near."""
+    largest = (weights * np.ptp(X, axis=0)).sum()  # distance
+    return 0 < largest < np.finfo(np.float32).max
+
+
 def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
     """Encoded features, (n, n_features), targets, (n, n_outputs), and how rows are left out."""
     sample = data.sample
@@ -437,16 +443,11 @@ class NONAArchitecture(Architecture):
             return None
         of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
         X, y, rows = _encoded(data)
-        if isinstance(of_targets, KernelTrend):
-            kernel = of_targets.kernel
-        else:
-            kernel = kernel_for(X, y, rows)
-        weights = kernel.mean_weights
-        assert weights is not None
-        largest = (weights * np.ptp(X, axis=0)).sum()  # distance
-        if 0 < largest < np.finfo(np.float32).max:
+        kernel = of_targets.kernel if isinstance(of_targets, KernelTrend) else None
+        weights = mean_weights_for(X, y, rows) if kernel is None else kernel.mean_weights
+        if tell_rows_apart(weights, X):
             return torch.from_numpy(weights)
-        self.estimator.similarity_ = "l2"  # no feature says which rows are near
+        self.estimator.similarity_ = "l2"
         return None
 
     def setting(self, name, n_rows=0):

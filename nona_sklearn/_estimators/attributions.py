@@ -103,7 +103,7 @@ def predictions_table(estimator: Any, X: Any) -> Any:
     fitted, evaluation = evaluate(fitted, X)
     bank = fitted.bank_
     inputs = bank.inputs if X is None else embedded(fitted, X).inputs
-    terms, weights = _terms(fitted, trend, bank.inputs), trend.row_weights.numpy()
+    terms, weights = _terms(fitted, trend, bank.inputs), trend.bank.row_weights
     typical = np.average(terms, axis=0, weights=weights)
     mean = trend.additive_part.constant.numpy() + typical.sum(axis=0)
     own = bank.neighbors.offset.share * (_terms(fitted, trend, inputs) - typical)

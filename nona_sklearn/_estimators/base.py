@@ -56,6 +56,7 @@ from .queries import (
     refuse_targets_alone,
     times_of,
 )
+from .stability import stability_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -855,6 +856,83 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             found["error"] = error
         numbers = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return table({"neighbor": bank.names_of(slice(None)), **numbers})
+
+    def neighbor_stability(
+        self,
+        X: Any = None,
+        *,
+        n_refits: int = 10,
+        subsample: float = 0.9,
+        n_neighbors: int = 10,
+        random_state: Any = 0,
+    ) -> Table:
+        """Table of how often the heaviest neighbours are named again by fits to other rows.
+
+        It is stability selection [1]_ of neighbours. With ``similarity="features"``, a refit
+        weighs the features by a random part of the bank's rows, and finds the neighbours of a
+        query among these rows. No network is trained, and the encoding of the table stays.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_refits : int, default=10
+            Number of refits, at least 2.
+        subsample : float, default=0.9
+            Share of the rows in each refit, between 0 and 1; with `groups`, of the groups.
+        n_neighbors : int, default=10
+            Largest number of neighbours of a query, those with the largest weights.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the subsamples.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query and neighbour, with the columns ``query``, ``neighbor`` and
+            ``weight``, and
+
+            - ``n_refits``, the number of refits that contain the neighbour,
+            - ``selection_frequency``, the share of these in which it is again among the
+              `n_neighbors` heaviest of the query; NaN if there are none.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, a refit has too few rows for `n_neighbors` or `subsample`,
+            or the estimator has one network with a learned space.
+
+        See Also
+        --------
+        NeighborsReport : The report of one prediction, with these frequencies by `n_refits`.
+
+        Notes
+        -----
+        In a learned space, a refit would have to train. Instead, the networks of an average are
+        compared: ``n_refits`` is their number, and ``selection_frequency`` the share of those
+        whose own heaviest neighbours contain the row. The parameters of refits have no effect.
+
+        References
+        ----------
+        .. [1] Meinshausen and Bühlmann, "Stability Selection", 2010, Journal of the Royal
+           Statistical Society B 72.
+
+        Examples
+        --------
+        The target is ten times the first of two features. The rows that are nearest in it are
+        named by each refit that contains them:
+
+        >>> import numpy as np
+        >>> from nona_sklearn import NONARegressor
+        >>> X = np.random.default_rng(0).uniform(size=(100, 2))
+        >>> reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0)
+        >>> found = reg.fit(X, 10 * X[:, 0]).neighbor_stability([[0.5, 0.5]], n_neighbors=3)
+        >>> found[["neighbor", "n_refits", "selection_frequency"]].round(1)
+           neighbor  n_refits  selection_frequency
+        0        37         9                  1.0
+        1        17         9                  1.0
+        2        50        10                  1.0
+        """
+        return stability_table(self, X, n_refits, subsample, n_neighbors, random_state)
 
     # -- edits of the bank ---------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from scipy import sparse
 from torch import Tensor
 
 from .._data.embedded import Embedded
-from .._data.sample_weight import normalize_mean
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
@@ -188,14 +187,7 @@ class NetworkTrend:
         assert self.bank.inputs is not None
         values, head = self.left_out, self._one_head
         values = head.centred(values) if isinstance(head, ClassHead) else values
-        return additive_part(self.bank.inputs, values.cpu().numpy(), self.row_weights.numpy())
-
-    @property
-    def row_weights(self) -> Tensor:
-        """Sample weights of its rows, of mean 1, (n,) in float64 on the CPU."""
-        prior = self.bank.neighbors.log_prior
-        weights = torch.ones(len(self.bank)) if prior is None else normalize_mean(prior)
-        return weights.double().cpu()
+        return additive_part(self.bank.inputs, values.cpu().numpy(), self.bank.row_weights)
 
     def with_rows(
         self, ids: np.ndarray, X: Tensor, rows: Neighbors, groups: np.ndarray | None

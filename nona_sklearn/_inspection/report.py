@@ -26,7 +26,7 @@ from .._inference.explanation import Explanation
 from .._inference.network_trend import NetworkTrend
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_coverage, check_integer, is_missing
+from .._utils.validation import check_fraction, check_integer, is_missing
 from .._version import __version__
 from .appearance import IMAGES, TABLE, Appearance, kind_of
 from .cells import Cells
@@ -49,6 +49,7 @@ from .page import (
     whole_page,
     write_page,
 )
+from .stability import Stability
 from .unwrap import Unwrapped, unwrap
 
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
@@ -114,6 +115,11 @@ class NeighborsReport:
         Largest number of rows to show.
     coverage : float, default=0.9
         Probability of the prediction interval of a regressor.
+    n_refits : int, optional
+        Number of refits to other rows by which the report says how steady the rows are, as
+        :meth:`~NONARegressor.neighbor_stability` does. Where fewer than half of the rows are
+        named by most refits, it says that they are not steady, and weights are whole per cents.
+        None: nothing is said.
     y, at_least, at_most, fixed, increase, decrease, limits : optional
         Desired outcome and what may change, as for :func:`counterfactuals`. Regressors need a
         threshold.
@@ -157,6 +163,7 @@ class NeighborsReport:
         y_true: Any = None,
         n_neighbors: int = 6,
         coverage: float = 0.9,
+        n_refits: int | None = None,
         y: Any = None,
         at_least: float | None = None,
         at_most: float | None = None,
@@ -165,8 +172,10 @@ class NeighborsReport:
         decrease: Any = (),
         limits: Any = None,
     ) -> None:
-        check_coverage(coverage)
+        check_fraction("coverage", coverage)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
+        if n_refits is not None:
+            check_integer("n_refits", n_refits, 2)
         model = unwrap(model).snapshot()
         if (X is None) == (row is None):
             both = "neither" if X is None else "both"
@@ -189,7 +198,7 @@ class NeighborsReport:
         wanted = {"y": y, "at_least": at_least, "at_most": at_most}
         allowed = {"fixed": fixed, "increase": increase, "decrease": decrease, "limits": limits}
         case = _Case.of(
-            *(model, X, features, n_neighbors, coverage),
+            *(model, X, features, n_neighbors, coverage, n_refits),
             y_true=y_true,
             called=called,
             target_name=target,
@@ -285,6 +294,8 @@ class _Case:
         Texts or images of the bank's rows and of the query, if they are given.
     interval : ndarray of shape (2,), optional
         The ends of the prediction interval of a number.
+    stability : Stability, optional
+        How steady the rows are.
     """
 
     model: Any
@@ -299,6 +310,7 @@ class _Case:
     target_name: str
     look: Appearance
     interval: np.ndarray | None = None
+    stability: Stability | None = None
 
     @classmethod
     def of(
@@ -308,6 +320,7 @@ class _Case:
         features: Any,
         n_neighbors: int,
         coverage: float,
+        n_refits: int | None,
         called: Any,
         **known: Any,
     ) -> _Case:
@@ -318,11 +331,14 @@ class _Case:
         prediction = model.predict(query)
         if len(prediction) != 1:
             raise ValueError(f"X must be one row, got {len(prediction)}")
-        found = model.explanation(query, min(n_neighbors, len(model.estimator.bank_)))
+        n_neighbors = min(n_neighbors, len(model.estimator.bank_))
+        found = model.explanation(query, n_neighbors)
         if not found.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         cells = None if features is None else Cells.of(model, X, features)
         known |= {"query": query, "cells": cells, "prediction": prediction[0], "found": found}
+        if n_refits is not None:
+            known["stability"] = Stability.of(model, query, n_refits, n_neighbors)
         if is_classifier(model.estimator):
             return cls(model, X, features, unit=Unit(), **known)
         ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
@@ -532,7 +548,10 @@ def _rows_section(case: _Case, worth: _Worth | None) -> Element:
     found = case.found
     shown = np.flatnonzero(found.weights > 0)  # rows, and perhaps all others together
     head = ["", case.name, *(show(found.names[i]) for i in shown)]
-    lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
+    lines: list[list] = [["weight", "", *(_weight(case, int(i)) for i in shown)]]
+    if (stability := case.stability) is not None:
+        lines.append(["again in", "", *stability.cells(len(shown))])
+    lines += _target_lines(case, shown)
     ordered = [] if worth is None else [*worth.parts]
     features, rest = _split(_feature_lines(case, ordered, len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
@@ -543,6 +562,7 @@ def _rows_section(case: _Case, worth: _Worth | None) -> Element:
         element("h2", "The rows behind it"),
         element("p", f"{rows} up {carried} of the prediction.{marked}"),
         _own_targets(case, shown),
+        None if stability is None else element("p", stability.sentence),
         _picture(case),
         table("The query and the rows behind its prediction", head, lines + features, query=True),
         _further(head, rest, query=True),
@@ -584,11 +604,14 @@ def _further(head: list, lines: list[list], *, query: bool = False) -> Element |
     return details(name, table(name, head, lines, query=query)) if lines else None
 
 
-def _weight(found: Explanation, i: int) -> Element:
+def _weight(case: _Case, i: int) -> Element:
     """A cell with the weight of a line, and a bar."""
+    found, stability = case.found, case.stability
+    is_rough = stability is not None and not stability.is_steady
+    text = f"{found.weights[i]:.0%}" if is_rough else share(found.weights[i])
     largest = found.weights[found.of_rows].max()  # others may weigh more
     width = f"width: {100 * min(1, found.weights[i] / largest):.0f}%"
-    return element("td", share(found.weights[i]), element("span", class_="bar", style=width))
+    return element("td", text, element("span", class_="bar", style=width))
 
 
 def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:

@@ -120,6 +120,14 @@ class Unwrapped:
     def influence(self, X=None, y=None):
         return self.estimator.influence(self._embed(X, y), self._transform_targets(y))
 
+    def neighbor_stability(
+        self, X=None, *, n_refits=10, subsample=0.9, n_neighbors=10, random_state=0
+    ):
+        options = {"n_refits": n_refits, "subsample": subsample, "random_state": random_state}
+        return self.estimator.neighbor_stability(
+            self._embed(X), n_neighbors=n_neighbors, **options
+        )
+
     def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
         return self.estimator.attribute_distances(
             self._transform(X), self._transform(features), n_neighbors=n_neighbors
