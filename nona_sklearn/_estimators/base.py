@@ -649,8 +649,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
         >>> knn.attribute_distances(query, X, n_neighbors=2).round(1)
            query  neighbor  weight  bmi   s5
-        0    441        58     0.2  0.9  0.1
-        1    441        47     0.1  0.0  1.0
+        0    441        47     0.2  0.0  1.0
+        1    441        58     0.1  0.8  0.2
         """
         return distances_table(self, X, features, n_neighbors)
 
@@ -724,7 +724,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the estimator has no step: ``softstep=None``.
+            If the weights have no step: ``softstep=None``, or ``similarity='features'``.
 
         Examples
         --------
@@ -733,13 +733,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> import numpy as np
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = np.arange(100.0)[:, None], np.arange(100.0)
-        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
-        >>> knn.soft_n_neighbors([[50.0]]).round()
+        >>> knn = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=1, random_state=0)
+        >>> knn.fit(X, y).soft_n_neighbors([[50.0]]).round()
         array([10.])
         """
-        if self.softstep is None:
-            raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
-        _, evaluation = evaluate(self, X)
+        fitted, evaluation = evaluate(self, X)
+        if evaluation.one_head.step is None:
+            raise ValueError(
+                "soft_n_neighbors needs a softstep and a similarity with one, such as 'l2', got "
+                f"softstep={fitted.softstep!r} and similarity_={fitted.similarity_!r}"
+            )
         return evaluation.step_sums().cpu().numpy()
 
     def distance_to_bank(self, X: Any = None) -> np.ndarray:

@@ -82,13 +82,16 @@ class NetworkTrend:
         return values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
 
     def _of_rows(self, rows: np.ndarray, limits: np.ndarray | None = None) -> Evaluation:
-        """Evaluate rows of the bank, each without itself or its group.
-
-        Residuals of the trend beside the networks do not count, which has no share of them kept.
-        """
+        """Evaluate rows of the bank, each without itself or its group."""
         leave_out = "itself" if self.bank.groups is None else "group"
         found = self.bank.evaluate_rows(self.network.head, rows, limits, leave_out)
-        return replace(found, left_out=None)
+        return found if self._keeps_residuals else replace(found, left_out=None)  # 0 of them count
+
+    @property
+    def _keeps_residuals(self) -> bool:
+        """Whether the networks' neighbours count by residuals of the trend beside them."""
+        offset = self.bank.neighbors.offset
+        return offset is not None and offset.kept > 0
 
     def _left_out(self, rows: np.ndarray) -> Tensor:
         """Values at rows of the bank, (len(rows), n_outputs).
@@ -116,7 +119,13 @@ class NetworkTrend:
         bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
         few = bounds is not None or n_rows <= DENSE_ROWS
         linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
-        return alone and few and linear and (trend is None or trend.leaves_out_single_rows)
+        return (
+            alone
+            and few
+            and linear
+            and not self._keeps_residuals
+            and (trend is None or trend.leaves_out_single_rows)
+        )
 
     @property
     def _one_head(self) -> NONAHead:

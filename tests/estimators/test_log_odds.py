@@ -265,7 +265,7 @@ def test_the_estimator_stays_as_it_is(two):
     ("clf", "chosen"),
     [
         (NONAClassifier(**QUICK | {"max_iter": 2}, similarity="l2"), "l2"),
-        (SoftStepKNeighborsClassifier(max_iter=2, random_state=0), "log_l2"),
+        (SoftStepKNeighborsClassifier(trend=None, max_iter=2, random_state=0), "log_l2"),
     ],
     ids=["embedding", "softstep"],
 )

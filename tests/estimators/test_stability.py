@@ -228,7 +228,10 @@ def test_groups_that_are_too_few_are_counted():
 
 @pytest.mark.parametrize(
     "reg",
-    [nona(similarity="l2"), SoftStepKNeighborsRegressor(max_iter=1, random_state=0)],
+    [
+        nona(similarity="l2"),
+        SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=1, random_state=0),
+    ],
 )
 def test_one_network_of_a_learned_space_is_refused(reg):
     message = f"needs similarity='features' .* got one network of {type(reg).__name__}"

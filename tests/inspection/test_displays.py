@@ -353,7 +353,8 @@ class TestStepDisplay:
             StepDisplay.from_estimator(reg)
 
     def test_a_single_step_on_ranks(self, plane, ax):
-        reg = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(plane[0], plane[2])
+        options = {"similarity": "log_l2", "max_iter": 1, "random_state": 0}
+        reg = SoftStepKNeighborsRegressor(**options).fit(plane[0], plane[2])
         StepDisplay.from_estimator(reg, ax=ax)
         assert "scaled rank" in ax.get_xlabel()
         assert ax.get_title() == "Learned steps: 1 network"
