@@ -818,9 +818,11 @@ def test_triangular_on_paper():
 
 def test_triangular_of_equally_near_rows():
     s = -torch.tensor([[3.0, 3.0, 3.0, 3.0], [0.0, 0.0, 0.0, 7.0]])
-    expected = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
-    torch.testing.assert_close(Triangular(2).weigh(s[:1]), expected)
-    torch.testing.assert_close(Triangular(2).weigh(s[1:]), expected)
+    for k in (2, 3):  # of which the last has no weight, as if it were a little farther
+        expected = torch.tensor([[1.0, 1.0, 0.0, 0.0]]) / 2 if k == 3 else torch.eye(4)[:1]
+        torch.testing.assert_close(Triangular(k).weigh(s[:1]), expected)
+        torch.testing.assert_close(Triangular(k).weigh(s[1:]), expected)
+    assert Triangular(3).most_nonzero == 2
 
 
 @given(place=st.floats(0.1, 4.0))

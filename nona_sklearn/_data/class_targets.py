@@ -19,6 +19,7 @@ from .._utils.storable import storable
 from .._utils.validation import are_missing, check_lengths
 from ..attention import ClassHead
 from ..losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
+from .names import ends_of_outputs
 from .row_values import orders_of, row_values
 from .splits import Split, interleave, split_in_turns
 from .target_checks import check_targets, first_of, place_of, refuse_none, refuse_other_labels
@@ -202,6 +203,28 @@ class ClassTargets:
             for classes, block in zip(self.classes, means.split(self.sizes, dim=1), strict=True)
         ]
         return _side_by_side(labels) if self.several else labels[0]
+
+    def log_odds(self, logarithms: np.ndarray) -> np.ndarray:
+        """Turn logarithms of probabilities, or differences of them, (..., C), into log odds.
+
+        Of two classes, those of the second; of more, a centred log-ratio for each: the logarithm
+        less the mean over the classes.
+        """
+        return np.concatenate(
+            [
+                own[..., 1:] - own[..., :1]
+                if own.shape[-1] == 2
+                else own - own.mean(axis=-1, keepdims=True)
+                for own in (logarithms[..., place] for place in self.places)
+            ],
+            axis=-1,
+        )
+
+    def ends_of_log_odds(self, target_names: Sequence[str] | None) -> list[str]:
+        """Ends of their names: the output, of several, and the class, of more than two."""
+        outputs = zip(ends_of_outputs(target_names, len(self.classes)), self.classes, strict=True)
+        each = ([end] if len(own) == 2 else [f"{end}_{c}" for c in own] for end, own in outputs)
+        return [end for ends in each for end in ends]
 
     @property
     def n_adjusted(self) -> int:

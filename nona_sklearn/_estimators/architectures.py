@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from .._training.trainer import TrainingConfig, check_callbacks
 from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
-from .._trend.kernel_trend import KernelTrend, kernel_for
+from .._trend.kernel_trend import KernelTrend, mean_weights_for
 from .._trend.model_trend import Classes, ModelTrend, Numbers, check_model
 from .._trend.trend import Trend
 from .._utils.real_valued import MAX_WIDENED, real_valued
@@ -100,6 +101,7 @@ class Architecture:
         """Validate the parameters of parameters, and what they mean together."""
         similarity = self.estimator.similarity
         check_algorithm(self.estimator.algorithm, SEARCHED_BY.get(similarity, similarity))
+        self._validate_features()
         trend = getattr(self.estimator, "trend", None)
         if trend is not None and not isinstance(trend, str):
             check_model(trend, is_classifier(self.estimator))
@@ -116,19 +118,47 @@ class Architecture:
                 f"number of its own, {own}, got {n_neighbors}"
             )
 
+    def _validate_features(self) -> None:
+        """Refuse similarity='features' where there are none that a kernel can weight."""
+        estimator = self.estimator
+        if estimator.similarity != FEATURES:
+            return
+        extractor = getattr(estimator, "feature_extractor", None)
+        scales = getattr(estimator, "learn_feature_weights", True)
+        values = {
+            "feature_extractor": ("None", extractor, self.extractor is None),
+            "learn_feature_weights": ("True", scales, scales),
+            "n_neighbors": ("a number or 'auto'", None, estimator.n_neighbors is not None),
+            "trend": ("None or a name", estimator.trend, not hasattr(estimator.trend, "fit")),
+        }
+        for name, (needed, value, is_given) in values.items():
+            if not is_given:
+                raise ValueError(
+                    f"{name} must be {needed} with similarity='features', got {value!r:.100}"
+                )
+
     @property
     def trend(self) -> Any:
         """The trend that was chosen for the rows of the present fit, or of the last one."""
         return getattr(self.estimator, "trend_", None)
 
-    def choose_trend(self, data: TrainingData) -> None:
-        """Choose what trend='auto' means for these rows: 'kernel' for most tables."""
-        if not hasattr(self.estimator, "trend"):
-            return
+    def choose_space(self, data: TrainingData) -> None:
+        """Choose what trend='auto' and similarity='auto' mean for these rows.
+
+        For most tables, they are 'kernel' and 'features'.
+        """
+        self.estimator.trend_ = self.chosen_trend(data)
+        similarity = self.estimator.similarity
+        if similarity == "auto":
+            similarity = FEATURES if self.suits_features else self.other_similarity
+        self.estimator.similarity_ = similarity
+
+    def chosen_trend(self, data: TrainingData) -> Any:
+        """The trend beside networks of these rows."""
         trend = self.estimator.trend
-        if trend == "auto":
-            trend = "kernel" if self.suits_kernel(data) else self.other_trend
-        self.estimator.trend_ = trend
+        if trend != "auto":
+            return trend
+        return "kernel" if self.suits_kernel(data) else self.other_trend
 
     def suits_kernel(self, data: TrainingData) -> bool:
         """Whether trend='auto' is 'kernel' for these rows, which are no extractor's."""
@@ -138,21 +168,49 @@ class Architecture:
         )
         return is_table and len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND
 
+    @property
+    def suits_features(self) -> bool:
+        """Whether similarity='auto' is 'features': no parameter is of weights of embeddings."""
+        estimator = self.estimator
+        algorithm = estimator.algorithm
+        finds = isinstance(algorithm, str) and "l1" in ALGORITHMS[algorithm]
+        limited = estimator.n_neighbors is not None and finds
+        return self.trend == "kernel" and limited and estimator.weighting == "softmax"
+
+    @property
+    def among_features(self) -> bool:
+        """Whether rows are found among the features, in the present fit or in the last one."""
+        return self.estimator.similarity_ == FEATURES
+
     def feature_weights(
         self, trend: Trend | None, data: TrainingData, targets: Any
     ) -> Tensor | None:
         """Weights of the features among which neighbours are found, or None: embeddings."""
+        if not self.among_features:
+            return None
+        of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
+        X, y, rows = _encoded(data)
+        known = of_targets.kernel.mean_weights if isinstance(of_targets, KernelTrend) else None
+        weights = mean_weights_for(X, y, rows) if known is None else known
+        if tell_rows_apart(weights, X):
+            return torch.from_numpy(weights)
+        self.estimator.similarity_ = self.other_similarity
         return None
 
     @property
     def similarity(self) -> str:
         """By what the networks compare rows."""
-        return self.estimator.similarity
+        return self.other_similarity if self.among_features else self.estimator.similarity_
 
     @property
     def n_neighbors(self) -> int | str | None:
         """How many rows the networks predict from, as the parameter has it."""
-        return self.estimator.n_neighbors
+        return "auto" if self.among_features else self.estimator.n_neighbors
+
+    @property
+    def other_similarity(self) -> str:
+        """By what embeddings are compared."""
+        raise NotImplementedError
 
     @property
     def other_trend(self) -> str | None:
@@ -161,8 +219,8 @@ class Architecture:
 
     @property
     def blend(self) -> Blend:
-        """How much the trend counts."""
-        return SHARE
+        """How much the trend counts beside the networks."""
+        return SHARE_IN_TREND if self.among_features else SHARE
 
     @property
     def device(self) -> torch.device:
@@ -349,6 +407,12 @@ def _weights(data: TrainingData) -> np.ndarray:
     return np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy()
 
 
+def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
+    """Whether weighted features, (n_features,) and (n, n_features), say which rows are near."""
+    largest = (weights * np.ptp(X, axis=0)).sum()  # distance
+    return 0 < largest < np.finfo(np.float32).max
+
+
 def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
     """Encoded features, (n, n_features), targets, (n, n_outputs), and how rows are left out."""
     sample = data.sample
@@ -376,12 +440,10 @@ class NONAArchitecture(Architecture):
     def suits_kernel(self, data):
         return self.extractor is None and self.adjusts and super().suits_kernel(data)
 
-    def choose_trend(self, data):
-        super().choose_trend(data)
-        similarity = self.estimator.similarity
-        if similarity == "auto":
-            similarity = FEATURES if self._suits_features else "l2"
-        self.estimator.similarity_ = similarity
+    other_similarity = "l2"
+
+    def choose_space(self, data):
+        super().choose_space(data)
         n_neighbors, n_networks = self.n_neighbors, self.estimator.n_estimators
         if n_networks != "auto" and is_whole(n_neighbors, 1) and n_networks > n_neighbors:
             raise ValueError(
@@ -389,65 +451,9 @@ class NONAArchitecture(Architecture):
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
 
-    def _validate_features(self) -> None:
-        """Refuse similarity='features' where there are none that a kernel can weight."""
-        estimator = self.estimator
-        if estimator.similarity != FEATURES:
-            return
-        values = {
-            "feature_extractor": ("None", estimator.feature_extractor, self.extractor is None),
-            "n_neighbors": ("a number or 'auto'", None, estimator.n_neighbors is not None),
-            "trend": ("None or a name", estimator.trend, not hasattr(estimator.trend, "fit")),
-        }
-        for name, (needed, value, is_given) in values.items():
-            if not is_given:
-                raise ValueError(
-                    f"{name} must be {needed} with similarity='features', got {value!r:.100}"
-                )
-
     @property
-    def _suits_features(self) -> bool:
-        """Whether similarity='auto' is 'features': no parameter is of weights of embeddings."""
-        estimator = self.estimator
-        algorithm = estimator.algorithm
-        finds = isinstance(algorithm, str) and "l1" in ALGORITHMS[algorithm]
-        limited = estimator.n_neighbors is not None and finds
-        default = estimator.weighting == "softmax" and estimator.softstep is None
-        return self.trend == "kernel" and limited and default
-
-    @property
-    def among_features(self) -> bool:
-        """Whether rows are found among the features, in the present fit or in the last one."""
-        return self.estimator.similarity_ == FEATURES
-
-    @property
-    def blend(self):
-        return SHARE_IN_TREND if self.among_features else SHARE
-
-    @property
-    def similarity(self):
-        return "l2" if self.among_features else self.estimator.similarity_
-
-    @property
-    def n_neighbors(self):
-        return "auto" if self.among_features else self.estimator.n_neighbors
-
-    def feature_weights(self, trend, data, targets):
-        if not self.among_features:
-            return None
-        of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
-        X, y, rows = _encoded(data)
-        if isinstance(of_targets, KernelTrend):
-            kernel = of_targets.kernel
-        else:
-            kernel = kernel_for(X, y, rows)
-        weights = kernel.mean_weights
-        assert weights is not None
-        largest = (weights * np.ptp(X, axis=0)).sum()  # distance
-        if 0 < largest < np.finfo(np.float32).max:
-            return torch.from_numpy(weights)
-        self.estimator.similarity_ = "l2"  # no feature says which rows are near
-        return None
+    def suits_features(self):
+        return super().suits_features and self.estimator.softstep is None
 
     def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")
@@ -458,7 +464,6 @@ class NONAArchitecture(Architecture):
 
     def validate(self):
         super().validate()
-        self._validate_features()
         trend = self.estimator.trend
         if self.extractor is not None and trend not in (None, "auto"):
             raise ValueError(
@@ -676,6 +681,13 @@ class SoftStepArchitecture(Architecture):
     def other_trend(self):
         return None if is_classifier(self.estimator) else "additive"
 
+    other_similarity = "log_l2"
+
+    @property
+    def suits_features(self):
+        own = attrgetter("softstep", "softstep_on", "softstep_params", "learn_feature_weights")
+        return super().suits_features and own(self.estimator) == ("s1", "rank", "global", True)
+
     @property
     def blend(self):
         return super().blend if is_classifier(self.estimator) else KEPT
@@ -704,10 +716,8 @@ class SoftStepArchitecture(Architecture):
     def step(self):
         return self.estimator.softstep
 
-    def fit_trend(self, data, targets, random_state):
-        if len(data) < LEAST_OF_TREND:
-            return None
-        return super().fit_trend(data, targets, random_state)
+    def chosen_trend(self, data):
+        return None if len(data) < LEAST_OF_TREND else super().chosen_trend(data)
 
     def trend_in_training(self, trend, data, targets):
         if isinstance(targets, ClassTargets):  # votes have no residuals
@@ -725,7 +735,7 @@ class SoftStepArchitecture(Architecture):
         estimator, n_features = self.estimator, X.shape[1]
         embedding_dim = n_features if self._in_given_space else estimator.embedding_dim
         head = targets.make_head(
-            estimator.similarity,
+            self.similarity,
             SoftStep(
                 *(estimator.softstep, estimator.softstep_params, estimator.softstep_on),
                 embedding_dim,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
@@ -17,34 +18,73 @@ from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
 from .._inference.attribution import exchange_in_turn, integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
-from .._inference.network_trend import NetworkTrend
+from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.frames import table
 from .._utils.threads import cached_property
 from ..embedding import WeightedFeatures
 from .inputs import TableInput
-from .queries import embedded, evaluate, explanation_of
+from .queries import embedded, evaluate, explanation_of, fitted_snapshot
 from .side_by_side import checked_table, rows_of_bank
 
 OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
 INTERPLAY = "interplay"  # what columns move together, beside networks that are the trend
 
 
-def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
-    """Table of how each column moves a neighbour's target towards the query."""
-    pairs = _Pairs.of(estimator, X, features, n_neighbors)
+@dataclass(frozen=True)
+class Adjustments:
+    """What leads from neighbours to the query, in parts; a line for each pair.
+
+    Of numbers, it is from the target to the adjusted target. Of classes, amounts are of logarithms
+    of probabilities, whose differences count: from the prediction of the neighbour without itself
+    to that of the query.
+
+    Parameters
+    ----------
+    found : Explanation
+        The pairs.
+    names : list of str
+        Names of the parts: of the table's columns, then "interplay", if it is known, and "other".
+    start, end : ndarray of shape (p, n_outputs)
+        From where, and to where.
+    parts : ndarray of shape (p, n_parts, n_outputs)
+        What lies between them.
+    """
+
+    found: Explanation
+    names: list[str]
+    start: np.ndarray
+    end: np.ndarray
+    parts: np.ndarray
+
+
+def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Adjustments:
+    """How each column moves neighbours towards their queries."""
+    fitted = fitted_snapshot(estimator)
+    if is_classifier(fitted):
+        _check_additive("attribute_adjustments of classes", fitted)
+    pairs = _Pairs.of(fitted, X, features, n_neighbors)
     pairs.check_adjusted()
-    columns = pairs.found.columns()
-    for output, end in enumerate(pairs.found.ends):
-        targets, adjusted = pairs.found.targets[:, output], pairs.found.adjusted[:, output]
-        moves, together = pairs.adjustments(output)
-        rest = adjusted - targets - moves.sum(axis=1)
-        columns[f"target{end}"] = targets
-        _append(columns, [name + end for name in pairs.names], moves)
-        if together is not None and len(pairs.names) > 1:
-            _append(columns, [INTERPLAY + end], together[:, None])
-            rest = rest - together
-        _append(columns, [OTHER + end], rest[:, None])
-        _append(columns, [f"adjusted_target{end}"], adjusted[:, None])
+    (start, end), parts = pairs.ends_of_moves(), pairs.moves()
+    names, further = pairs.names, [INTERPLAY][: parts.shape[1] - len(pairs.names)]
+    names += [free_name(name, pairs.names) for name in [*further, OTHER]]
+    rest = end - start - parts.sum(axis=1)
+    parts = np.concatenate([parts, rest[:, None]], axis=1)
+    return Adjustments(pairs.found, names, start, end, parts)
+
+
+def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
+    """Table of how each column moves a neighbour's target, or its odds, towards the query."""
+    fitted = fitted_snapshot(estimator)
+    moved = adjustments_of(fitted, X, features, n_neighbors)
+    found, first, last = moved.found, "target", "adjusted_target"
+    columns = found.columns()
+    if is_classifier(fitted):
+        targets, first, last = fitted.targets_, "neighbor_log_odds", "query_log_odds"
+        labels = targets.decode(torch.from_numpy(found.targets))
+        ends = ends_of_outputs(found.target_names, len(targets.classes))
+        _append(columns, [f"target{end}" for end in ends], labels.reshape(-1, len(ends)))
+    values = np.concatenate([moved.start[:, None], moved.parts, moved.end[:, None]], axis=1)
+    _append_outputs(columns, fitted, [first, *moved.names, last], values)
     return table(columns)
 
 
@@ -57,33 +97,47 @@ def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | No
 
 
 def predictions_table(estimator: Any, X: Any) -> Any:
-    """Table of what each column adds to predictions of numbers, beside their mean."""
-    fitted, evaluation = evaluate(estimator, X)
-    trend, bank = fitted.bank_.trend, fitted.bank_
-    if not (isinstance(trend, NetworkTrend) and hasattr(fitted.features_, "source_")):
-        raise ValueError(
-            "attribute_predictions needs similarity='features', where predictions have an "
-            f"additive part, got similarity_={getattr(fitted, 'similarity_', None)!r}"
-        )
+    """Table of what each column adds to predictions, or to their log odds, beside the mean."""
+    fitted = fitted_snapshot(estimator)
+    trend = _check_additive("attribute_predictions", fitted)
+    fitted, evaluation = evaluate(fitted, X)
+    bank = fitted.bank_
     inputs = bank.inputs if X is None else embedded(fitted, X).inputs
-    function, weights = trend.additive_part, trend.row_weights[:, None, None]
     rows = trend.bank.inputs  # those of the bank, or more of a compressed one
     assert rows is not None
-    typical = (weights * function.terms(rows.cpu())).mean(dim=0)
-    parts = _by_column(fitted, function.terms(inputs.cpu()) - typical)
-    means = (function.constant + typical.sum(dim=0)).numpy()
-    predictions = evaluation.mean().reshape(len(evaluation), -1).cpu().numpy()
+    terms, weights = _terms(fitted, trend, rows), trend.bank.row_weights
+    typical = np.average(terms, axis=0, weights=weights)
+    mean = trend.additive_part.constant.numpy() + typical.sum(axis=0)
+    own = bank.neighbors.offset.share * (_terms(fitted, trend, inputs) - typical)
+    whole = values_of(evaluation).cpu().numpy()
+    rest = whole - mean - own.sum(axis=1)
     labels = bank.names_of(slice(None)) if X is None else labels_of(X)
-    columns = {"query": np.arange(len(predictions)) if labels is None else labels}
-    names, ends = _column_names(fitted), ends_of_outputs(bank.target_names, predictions.shape[1])
-    for output, end in enumerate(ends):
-        own, whole = parts[..., output], predictions[:, output]
-        rest = whole - means[output] - own.sum(axis=1)
-        _append(columns, [f"mean{end}"], np.full((len(whole), 1), means[output]))
-        _append(columns, [name + end for name in names], own)
-        _append(columns, [INTERPLAY + end], rest[:, None])
-        _append(columns, [f"prediction{end}"], whole[:, None])
+    columns = {"query": np.arange(len(whole)) if labels is None else labels}
+    first = np.broadcast_to(mean, whole.shape)[:, None]
+    values = np.concatenate([first, own, rest[:, None], whole[:, None]], axis=1)
+    last = "log_odds" if is_classifier(fitted) else "prediction"
+    names = ["mean", *_column_names(fitted), INTERPLAY, last]
+    _append_outputs(columns, fitted, names, values)
     return table(columns)
+
+
+def _check_additive(name: str, fitted: Any) -> NetworkTrend:
+    """The networks as a trend, whose values have an additive part; an error without them."""
+    trend = fitted.bank_.trend
+    if isinstance(trend, NetworkTrend) and hasattr(fitted.features_, "source_"):
+        return trend
+    chosen = getattr(fitted, "similarity_", fitted.similarity)
+    raise ValueError(
+        f"{name} needs similarity='features', where predictions have an additive part, got "
+        f"similarity_={chosen!r}"
+    )
+
+
+def _terms(fitted: Any, trend: NetworkTrend, X: Tensor) -> np.ndarray:
+    """The additive part of a trend by column, (n, n_columns, n_outputs)."""
+    function = trend.additive_part
+    each = (function.terms(X.cpu(), output) for output in range(len(function.constant)))
+    return np.stack([_by_column(fitted, terms) for terms in each], axis=2)
 
 
 def _column_names(fitted: Any) -> list[str]:
@@ -162,17 +216,38 @@ class _Pairs:
                 "given, and the targets those of fit, or in their unit"
             )
 
-    def adjustments(self, output: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """How much each column moves an output's adjusted target, (p, n_columns).
+    def ends_of_moves(self) -> tuple[np.ndarray, np.ndarray]:
+        """From where neighbours are moved, and to where, (p, n_outputs) each.
 
-        Beside networks that are the trend, also how much columns move it together, (p,).
+        Of classes, these are logarithms of probabilities.
         """
-        sensitivity = self.evaluation.sensitivities()[self.found.of_query, ..., output]
-        factors = self._network_shares()[..., None] * sensitivity
-        of_networks, of_trend = factors[..., 0], factors[..., 1].sum(dim=1)
+        found, bank = self.found, self.fitted.bank_
+        if not is_classifier(self.fitted):
+            return found.targets, found.adjusted
+        rows, places = np.unique(found.positions, return_inverse=True)
+        alone = bank.evaluate_rows(self.fitted.network_.head, rows, leave_out="itself")
+        start, end = (values_of(each).cpu().numpy() for each in (alone, self.evaluation))
+        return start[places], end[found.of_query]
+
+    def moves(self) -> np.ndarray:
+        """How much each column moves neighbours, (p, n_columns, n_outputs).
+
+        Beside networks that are the trend, a further part is what columns move together.
+        """
+        sensitivity = self.evaluation.sensitivities()[self.found.of_query]  # (p, K, 2, n_outputs)
+        factors = self._network_shares()[..., None, None] * sensitivity
+        of_networks, of_trend = factors[:, :, 0], factors[:, :, 1].sum(dim=1)
+        if isinstance(trend := self.fitted.bank_.trend, NetworkTrend):
+            return self._prices(trend, of_trend.cpu().numpy())
+        each = (
+            self._moves_of(output, of_networks[..., output], of_trend[:, output])
+            for output in range(of_trend.shape[1])
+        )
+        return np.stack([*each], axis=2)
+
+    def _moves_of(self, output: int, of_networks: Tensor, of_trend: Tensor) -> np.ndarray:
+        """How much each column moves an output, (p, n_columns), by factors of g and of f."""
         trend, moves = self.fitted.bank_.trend, np.zeros((len(self.end), len(self.names)))
-        if isinstance(trend, NetworkTrend):
-            return self._prices(trend, of_trend, output)
 
         def of_g(x: Tensor, pairs: Tensor) -> Tensor:
             own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
@@ -187,24 +262,23 @@ class _Pairs:
             moves += of_trend.cpu().numpy()[:, None] * self._moves_of_model[..., output]
         elif trend is not None:
             moves += self._attribute(of_f)
-        return moves, None
+        return moves
 
-    def _prices(
-        self, trend: NetworkTrend, of_trend: Tensor, output: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """What differences count in the additive part of a trend, and what it leaves.
+    def _prices(self, trend: NetworkTrend, of_trend: np.ndarray) -> np.ndarray:
+        """What differences count in the additive part of a trend, and what several leave of it.
 
         The same difference counts the same for each pair.
         """
-        function = trend.additive_part
-        start, end = (function.terms(x.cpu())[..., output] for x in (self.start, self.end))
-        moves = _by_column(self.fitted, of_trend.cpu()[:, None] * (end - start))
+        start, end = (_terms(self.fitted, trend, x) for x in (self.start, self.end))
+        moves = of_trend[:, None] * (end - start)
+        if len(self.names) == 1:
+            return moves
         offset, at_rows = self.evaluation.offset, self.evaluation.neighbors.offset
         assert offset is not None
         assert at_rows is not None
-        of_query, position = self.found.of_query, self.found.positions
-        whole = offset[of_query, output] - at_rows.values[position, output]
-        return moves, (of_trend * whole).cpu().numpy() - moves.sum(axis=1)
+        whole = offset[self.found.of_query] - at_rows.values[self.found.positions]
+        together = of_trend * whole.cpu().numpy() - moves.sum(axis=1)
+        return np.concatenate([moves, together[:, None]], axis=1)
 
     @cached_property
     def _moves_of_model(self) -> np.ndarray:
@@ -267,6 +341,20 @@ def _encode_some(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
     own, places = np.unique(np.append(0, rows), return_inverse=True)  # one at least
     encoded = TableInput(fitted).encode(_safe_indexing(X, own))[places[1:]]
     return encoded.to(fitted.bank_.embeddings.device, torch.float64)
+
+
+def _append_outputs(
+    columns: dict[str, np.ndarray], fitted: Any, names: list[str], values: np.ndarray
+) -> None:
+    """Append parts (m, n_names, n_outputs) to a table, by output; of classes as log odds."""
+    target_names = fitted.bank_.target_names
+    if is_classifier(fitted):
+        ends = fitted.targets_.ends_of_log_odds(target_names)
+        values = fitted.targets_.log_odds(values)
+    else:
+        ends = ends_of_outputs(target_names, values.shape[2])
+    for output, end in enumerate(ends):
+        _append(columns, [name + end for name in names], values[..., output])
 
 
 def _append(columns: dict[str, np.ndarray], names: list[str], values: np.ndarray) -> None:

@@ -56,6 +56,7 @@ from .queries import (
     refuse_targets_alone,
     times_of,
 )
+from .stability import stability_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -648,8 +649,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
         >>> knn.attribute_distances(query, X, n_neighbors=2).round(1)
            query  neighbor  weight  bmi   s5
-        0    441        58     0.2  0.9  0.1
-        1    441        47     0.1  0.0  1.0
+        0    441        47     0.2  0.0  1.0
+        1    441        58     0.1  0.8  0.2
         """
         return distances_table(self, X, features, n_neighbors)
 
@@ -723,7 +724,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the estimator has no step: ``softstep=None``.
+            If the weights have no step: ``softstep=None``, or ``similarity='features'``.
 
         Examples
         --------
@@ -732,13 +733,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> import numpy as np
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = np.arange(100.0)[:, None], np.arange(100.0)
-        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
-        >>> knn.soft_n_neighbors([[50.0]]).round()
+        >>> knn = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=1, random_state=0)
+        >>> knn.fit(X, y).soft_n_neighbors([[50.0]]).round()
         array([10.])
         """
-        if self.softstep is None:
-            raise ValueError("soft_n_neighbors needs a softstep, got softstep=None")
-        _, evaluation = evaluate(self, X)
+        fitted, evaluation = evaluate(self, X)
+        if evaluation.one_head.step is None:
+            raise ValueError(
+                "soft_n_neighbors needs a softstep and a similarity with one, such as 'l2', got "
+                f"softstep={fitted.softstep!r} and similarity_={fitted.similarity_!r}"
+            )
         return evaluation.step_sums().cpu().numpy()
 
     def distance_to_bank(self, X: Any = None) -> np.ndarray:
@@ -855,6 +859,83 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             found["error"] = error
         numbers = {name: tensor.cpu().numpy() for name, tensor in found.items()}
         return table({"neighbor": bank.names_of(slice(None)), **numbers})
+
+    def neighbor_stability(
+        self,
+        X: Any = None,
+        *,
+        n_refits: int = 10,
+        subsample: float = 0.9,
+        n_neighbors: int = 10,
+        random_state: Any = 0,
+    ) -> Table:
+        """Table of how often the heaviest neighbours are named again by fits to other rows.
+
+        It is stability selection [1]_ of neighbours. With ``similarity="features"``, a refit
+        weighs the features by a random part of the bank's rows, and finds the neighbours of a
+        query among these rows. No network is trained, and the encoding of the table stays.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        n_refits : int, default=10
+            Number of refits, at least 2.
+        subsample : float, default=0.9
+            Share of the rows in each refit, between 0 and 1; with `groups`, of the groups.
+        n_neighbors : int, default=10
+            Largest number of neighbours of a query, those with the largest weights.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the subsamples.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query and neighbour, with the columns ``query``, ``neighbor`` and
+            ``weight``, and
+
+            - ``n_refits``, the number of refits that contain the neighbour,
+            - ``selection_frequency``, the share of these in which it is again among the
+              `n_neighbors` heaviest of the query; NaN if there are none.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, a refit has too few rows for `n_neighbors` or `subsample`,
+            or the estimator has one network with a learned space.
+
+        See Also
+        --------
+        NeighborsReport : The report of one prediction, with these frequencies by `n_refits`.
+
+        Notes
+        -----
+        In a learned space, a refit would have to train. Instead, the networks of an average are
+        compared: ``n_refits`` is their number, and ``selection_frequency`` the share of those
+        whose own heaviest neighbours contain the row. The parameters of refits have no effect.
+
+        References
+        ----------
+        .. [1] Meinshausen and Bühlmann, "Stability Selection", 2010, Journal of the Royal
+           Statistical Society B 72.
+
+        Examples
+        --------
+        The target is ten times the first of two features. The rows that are nearest in it are
+        named by each refit that contains them:
+
+        >>> import numpy as np
+        >>> from nona_sklearn import NONARegressor
+        >>> X = np.random.default_rng(0).uniform(size=(100, 2))
+        >>> reg = NONARegressor(n_estimators=1, max_iter=1, random_state=0)
+        >>> found = reg.fit(X, 10 * X[:, 0]).neighbor_stability([[0.5, 0.5]], n_neighbors=3)
+        >>> found[["neighbor", "n_refits", "selection_frequency"]].round(1)
+           neighbor  n_refits  selection_frequency
+        0        37         9                  1.0
+        1        17         9                  1.0
+        2        50        10                  1.0
+        """
+        return stability_table(self, X, n_refits, subsample, n_neighbors, random_state)
 
     # -- edits of the bank ---------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from .._data.class_targets import ClassTargets
 from .._data.class_weight import weights_of_classes
 from .._inference.explanation import Explanation
 from .._utils.bases import ClassifierMixin
+from .attributions import adjustments_table, predictions_table
 from .base import NeighborEstimator
 from .parameters import ASSoftmax
 from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
@@ -265,6 +266,116 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         """
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
+
+    def attribute_adjustments(
+        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
+    ) -> Table:
+        """Table of what each difference between a neighbour and a query does to the log odds.
+
+        A neighbour, predicted without itself, has log odds of its own. The amounts of the columns
+        lead from these to the log odds of the query. A difference has one amount, the same for
+        all rows: ``exp(amount)`` is the factor of the odds.
+
+        Of two classes, log odds are those of ``classes_[1]`` against ``classes_[0]``. Of more,
+        each class has a centred log-ratio, the logarithm of its probability less the mean of
+        these logarithms. The difference of two is the log odds of one class against the other.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+        features : array-like of shape (n_samples, n_features)
+            The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
+            them: the bank does not store features.
+        n_neighbors : int, optional
+            Largest number of neighbours of a query, those with the largest weights. None: all
+            that have weight.
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query and neighbour, with the columns
+
+            - ``query``, ``neighbor``, ``weight`` and ``target``, as in :meth:`explain`,
+            - ``neighbor_log_odds``: those of ``predict_proba(None)``,
+            - one for each feature: the amount of its difference; 0 if the two rows are equal in
+              it,
+            - ``interplay``: the amount that depends on several features at once,
+            - ``other``: the amount of the rows that vote, and of levels that training has not
+              seen,
+            - ``query_log_odds``, the sum of the columns from ``neighbor_log_odds`` on.
+
+            With more than two classes, the names from ``neighbor_log_odds`` on end in the class,
+            with several outputs in the output and the class.
+
+        Raises
+        ------
+        ValueError
+            If neighbours are not found by ``similarity="features"``, or `features` lacks a row of
+            the bank.
+
+        See Also
+        --------
+        explain : The rows behind each prediction.
+        attribute_predictions : The same of a prediction, beside the mean.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from nona_sklearn import NONAClassifier
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> X = X[["mean radius", "mean texture"]].set_axis(["radius", "texture"], axis=1)
+        >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:100], y[:100])
+        >>> found = clf.attribute_adjustments(X[326:327], X[:100], n_neighbors=2)
+        >>> found[["target", "neighbor_log_odds", "radius", "query_log_odds"]].round()
+           target  neighbor_log_odds  radius  query_log_odds
+        0       1                1.0    -1.0             1.0
+        1       1                1.0    -1.0             1.0
+        """
+        return adjustments_table(self, X, features, n_neighbors)
+
+    def attribute_predictions(self, X: Any = None) -> Table:
+        """Table of what each column adds to the log odds of a prediction, beside their mean.
+
+        Of a column, it is the value of a function of this column alone: the same for all rows
+        with the same value. Differences of it are the amounts of :meth:`attribute_adjustments`,
+        which says what log odds of more than two classes are. :class:`EffectDisplay` draws one.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_queries, n_features), optional
+            Queries. None: the bank's rows, each without itself (leave-one-out).
+
+        Returns
+        -------
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            A line for each query, with the columns ``query``, its name; ``mean``, that of the
+            networks' log odds of the training rows; one for each feature; ``interplay``, with the
+            votes of neighbours; and ``log_odds``, the sum, those of :meth:`predict_proba`. Names
+            end as in :meth:`attribute_adjustments`.
+
+        Raises
+        ------
+        ValueError
+            If neighbours are not found by ``similarity="features"``.
+
+        See Also
+        --------
+        attribute_adjustments : The same of the difference between a query and a neighbour.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from nona_sklearn import NONAClassifier
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> X = X[["mean radius", "mean texture"]].set_axis(["radius", "texture"], axis=1)
+        >>> clf = NONAClassifier(n_estimators=1, random_state=0).fit(X[:100], y[:100])
+        >>> clf.attribute_predictions(X.loc[[117, 184]])[["radius", "texture", "log_odds"]].round()
+           radius  texture  log_odds
+        0    -1.0      1.0      -1.0
+        1    -1.0     -1.0      -3.0
+        """
+        return predictions_table(self, X)
 
     def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
         """Columns of a table of an explanation."""

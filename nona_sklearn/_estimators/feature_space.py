@@ -36,7 +36,7 @@ def find_among_features(fitted: Any, data: TrainingData, weights: torch.Tensor) 
     for own in fitted.network_.head.modules():
         if isinstance(own, NONAHead):
             own.bounds = None  # adjusted targets end there, the values of the trend need not
-    alone = replace(bank, names=None, numbered=True, target_names=None, levels=None)
+    alone = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
     trend = NetworkTrend.of(fitted.network_, alone)
     few = N_ROWS_OF_CLASSES if is_classifier(fitted) else N_ROWS
     k = fitted.n_neighbors if is_whole(fitted.n_neighbors, 1) else few

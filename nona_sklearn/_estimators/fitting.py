@@ -86,7 +86,7 @@ def fit_networks(
         names = labels_of_fit(estimator) or ()
         valid = validation.encode(source, targets, data, names)
         _check_some_are_later(valid, data.sample)
-    architecture.choose_trend(data)
+    architecture.choose_space(data)
     random_state = check_random_state(estimator.random_state)
     of_data = {"loss": targets.loss, "window": data.window}
     config = replace(

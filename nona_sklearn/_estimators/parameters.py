@@ -59,7 +59,7 @@ COMMON_CONSTRAINTS: dict = {
     "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
     "text_features": TableEncoder._parameter_constraints["text_features"],
     "max_categories": TableEncoder._parameter_constraints["max_categories"],
-    "similarity": [StrOptions(SIMILARITIES.keys())],
+    "similarity": [StrOptions({"auto", FEATURES}), StrOptions(SIMILARITIES.keys())],
     "trend": [
         StrOptions({"auto", "additive", "kernel"}),
         HasMethods(["fit", "predict", "get_params"]),
@@ -92,7 +92,6 @@ NONA_CONSTRAINTS: dict = {
     "feature_extractor": [callable, FeatureExtractor, None],
     "n_estimators": [POSITIVE, AUTO],
     "adjust": ["boolean", AUTO],
-    "similarity": [StrOptions({"auto", FEATURES}), *COMMON_CONSTRAINTS["similarity"]],
     "pool_size": [*COMMON_CONSTRAINTS["pool_size"], AUTO],
     "learning_rate_init": [*COMMON_CONSTRAINTS["learning_rate_init"], AUTO],
     "n_iter_no_change": [POSITIVE, AUTO],

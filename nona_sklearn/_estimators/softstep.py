@@ -10,7 +10,7 @@ from .._data.sparse_encoder import SparseEncoder
 from .._network.earlier import WithTrend
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
-from ..embedding import FeatureWeights
+from ..embedding import FeatureWeights, WeightedFeatures
 from ..weighting import Weighting
 from .architectures import SoftStepArchitecture
 from .classification import NeighborClassifier
@@ -27,28 +27,34 @@ from .upgrades import upgrade_softstep
 
 
 def feature_weights(estimator: Any) -> np.ndarray:
-    """Share of each feature in the mean squared distance between two rows, (n_features,).
+    """Share of each feature in the mean distance between two rows, (n_features,).
 
-    Of a category or a date, that of all columns that it became.
+    Of learned weights, it is the share in the squared distance. A category or a date has that of
+    all columns that it became.
     """
     fitted = fitted_snapshot(estimator)
     embedding = fitted.network_.embedding
     if isinstance(embedding, WithTrend):
         embedding = embedding.embedding
-    if not isinstance(embedding, FeatureWeights):
+    if not isinstance(embedding, FeatureWeights | WeightedFeatures):
         raise AttributeError(
-            "feature_weights_ needs a fit with learn_feature_weights=True and "
-            "hidden_layer_sizes=None"
+            "feature_weights_ needs a fit with similarity='features', or with "
+            "learn_feature_weights=True and hidden_layer_sizes=None"
         )
     if isinstance(fitted.features_, SparseEncoder):
         raise AttributeError(
             "feature_weights_ needs a fit to a dense table, or to a sparse matrix of few "
             "columns: weights are of components, each of which has a part of every column"
         )
-    squares = embedding.weight.square().cpu().numpy() * (fitted.scaler_.var_ > 0)
     source, n_columns = fitted.features_.source_, fitted.n_features_in_
-    of_columns = np.bincount(source, squares, minlength=n_columns)
-    return of_columns / (squares.sum() or 1.0)
+    if isinstance(embedding, WeightedFeatures):
+        source = source[embedding.columns.cpu()]
+        ordered = np.sort(fitted.bank_.embeddings.cpu().numpy(), axis=0).astype(np.float64)
+        ranks = np.arange(len(ordered))
+        parts = (2 * ranks - ranks[-1]) @ ordered  # in proportion to mean absolute differences
+    else:
+        parts = embedding.weight.square().cpu().numpy() * (fitted.scaler_.var_ > 0)
+    return np.bincount(source, parts, minlength=n_columns) / (parts.sum() or 1.0)
 
 
 @storable_estimator(upgrade=upgrade_softstep)
@@ -62,17 +68,19 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     compared by their features, whose weights are learned; by their features as they are, such as
     precomputed embeddings (`learn_feature_weights`); or by a learned embedding
     (`hidden_layer_sizes`). The neighbours' targets are adjusted by a trend of the features
-    (`trend`).
+    (`trend`). In most tables, such a k-NN is itself the trend of a bank whose rows are found
+    without a seed (`similarity`).
 
     Read more on :doc:`hyperparameters </tune>`.
 
     Parameters
     ----------
     n_neighbors : int, 'auto' or None, default='auto'
-        Largest number of rows behind a prediction, those nearest to the query. 'auto': with 's1',
-        the number that the step keeps; with 's2' the smallest of some numbers from 10 to 100
-        whose loss, on the validation rows or by leave-one-out, is within one standard error of
-        the lowest. None: all rows that the step keeps.
+        Largest number of rows behind a prediction, those nearest to the query. 'auto': with
+        ``similarity='features'``, 15, and 20 for classes. Otherwise with 's1' the number that the
+        step keeps; with 's2' the smallest of some numbers from 10 to 100 whose loss, on the
+        validation rows or by leave-one-out, is within one standard error of the lowest. None: all
+        rows that the step keeps.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
         Which columns of `X` are categories. 'from_dtype': columns of strings, and a DataFrame's
@@ -96,10 +104,16 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         k. 'softmax' weights them also by similarity, ``w ~ S exp(similarity / temperature)``,
         with a learned temperature. Others as for :class:`NONARegressor`.
 
-    similarity : {'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='log_l2'
-        Similarity between rows. 'log_l2', the negative logarithm of the Euclidean distance,
-        gives weights of inverse distance to a learned power. 'l2', the negative distance, is used
-        in the papers.
+    similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
+        By what rows are near. 'features' is as for :class:`NONARegressor`: the l1 distance of the
+        encoded features, which the kernel of `trend` weights, without a seed. G is what this k-NN
+        predicts with 'log_l2', from rows and with weights that it learns.
+
+        'log_l2', the negative logarithm of the Euclidean distance, gives weights of inverse
+        distance to a learned power. 'l2', the negative distance, is used in the papers. 'auto' is
+        'features' where `trend` is 'kernel', `n_neighbors` is not None, `learn_feature_weights`
+        is True, and `weighting` and the parameters of the step have their defaults; else
+        'log_l2'. ``similarity_`` is the choice.
 
     softstep : {'s1', 's2'}, default='s1'
         Step function (see :class:`SoftStep`): 's1' rejects all rows beyond a learned
@@ -220,8 +234,9 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         `early_stopping`.
 
     feature_weights_ : ndarray of shape (`n_features_in_`,)
-        Share of each feature in the mean squared distance between two rows; they sum to 1. The
-        trend is not included (see :meth:`attribute_adjustments`). Only with learned feature
+        Share of each feature in the mean distance between two rows, with learned feature weights
+        in the squared distance; they sum to 1. The trend is not included (see
+        :meth:`attribute_adjustments`). Only with ``similarity='features'`` or learned feature
         weights, and not for a wide sparse matrix.
 
     See Also
@@ -250,7 +265,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     >>> X, y = load_diabetes(return_X_y=True)
     >>> knn = SoftStepKNeighborsRegressor(max_iter=2, random_state=0).fit(X[:400], y[:400])
     >>> round(knn.score(X[400:], y[400:]), 1)
-    0.7
+    0.6
     """
 
     n_neighbors: int | str | None = field(default="auto", kw_only=False)
@@ -258,7 +273,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     text_features: Any = None
     max_categories: int = 64
     weighting: str | Weighting = "softmax"
-    similarity: str = "log_l2"
+    similarity: str = "auto"
     softstep: str = "s1"
     softstep_on: str = "rank"
     softstep_params: str = "global"
@@ -284,6 +299,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     random_state: Any = None
 
     trend_ = None  # before fit, and of files of earlier versions
+    similarity_ = "log_l2"  # of the same
 
     _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS
     feature_weights_ = property(feature_weights)
@@ -303,7 +319,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     compared by their features, whose weights are learned; by their features as they are, such as
     precomputed embeddings (`learn_feature_weights`); or by a learned embedding
     (`hidden_layer_sizes`). In most tables, kernel ridge regression has a share in the odds of the
-    classes (`trend`).
+    classes (`trend`), and such a k-NN is itself the trend of a bank whose rows are found without a
+    seed (`similarity`).
 
     Read more on :doc:`classification </classes>`.
 
@@ -373,7 +390,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     text_features: Any = None
     max_categories: int = 64
     weighting: str | Weighting = "softmax"
-    similarity: str = "log_l2"
+    similarity: str = "auto"
     softstep: str = "s1"
     softstep_on: str = "rank"
     softstep_params: str = "global"
@@ -398,6 +415,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     random_state: Any = None
 
     trend_ = None  # before fit, and of files of earlier versions
+    similarity_ = "log_l2"  # of the same
 
     _parameter_constraints = (
         SOFTSTEP_CONSTRAINTS | CLASSIFIER_CONSTRAINTS | {"smoothing": ["boolean"]}

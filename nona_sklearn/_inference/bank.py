@@ -13,6 +13,7 @@ from torch import Tensor
 from .._data.embedded import Embedded
 from .._data.groups import number_further
 from .._data.names import names_of_new
+from .._data.sample_weight import normalize_mean
 from .._data.times import TimeKind
 from .._trend.trend import Trend, values_at
 from .._utils.arrays import as_tensor
@@ -122,6 +123,12 @@ class NeighborBank:
     def n_units(self) -> int:
         """Number of rows, or of groups, that can be left out."""
         return len(self) if self.groups is None else len(self.groups.unique())
+
+    @property
+    def row_weights(self) -> np.ndarray:
+        """Sample weights of the rows, of mean 1, (n,) in float64."""
+        prior = self.neighbors.log_prior
+        return np.ones(len(self)) if prior is None else normalize_mean(prior).cpu().numpy()
 
     # -- evaluation ----------------------------------------------------------------------
 

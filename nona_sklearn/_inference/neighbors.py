@@ -261,6 +261,13 @@ class Exclusion:
         )
         return replace(self, queries=queries, limits=limits, ends=ends)
 
+    def among(self, rows: Tensor) -> Exclusion:
+        """Select some of the neighbours."""
+        neighbors, times = (
+            None if each is None else each[rows] for each in (self.neighbors, self.times)
+        )
+        return replace(self, neighbors=neighbors, times=times)
+
     def of(self, queries: slice = slice(None)) -> Pairs | Tensor:
         """Positions of a block's excluded pairs or, where there are times, a mask (q, n)."""
         if self.limits is None or self.times is None:

@@ -11,7 +11,6 @@ from scipy import sparse
 from torch import Tensor
 
 from .._data.embedded import Embedded
-from .._data.sample_weight import normalize_mean
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
@@ -66,11 +65,11 @@ class NetworkTrend:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Values at queries (q, n_features), (q, n_outputs) in float64, without gradients."""
-        return _values_of(self.bank.evaluate(self.network.head, self._queries(X)))
+        return values_of(self.bank.evaluate(self.network.head, self._queries(X)))
 
     def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
         """Values at queries, each predicted from rows before a limit, (q,)."""
-        return _values_of(self.bank.evaluate(self.network.head, self._queries(X, limits)))
+        return values_of(self.bank.evaluate(self.network.head, self._queries(X, limits)))
 
     def _queries(self, X: Tensor, times: Tensor | None = None) -> Embedded:
         return Embedded(embed(self.network, X), self.network, times=times, inputs=X)
@@ -80,23 +79,26 @@ class NetworkTrend:
         rows = self.bank.positions(ids)
         if limits is None:
             return self.left_out[rows].cpu().numpy()
-        return _values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
+        return values_of(self._of_rows(rows, limits.cpu().numpy())).cpu().numpy()
 
     def _of_rows(self, rows: np.ndarray, limits: np.ndarray | None = None) -> Evaluation:
-        """Evaluate rows of the bank, each without itself or its group.
-
-        Residuals of the trend beside the networks do not count, which has no share of them kept.
-        """
+        """Evaluate rows of the bank, each without itself or its group."""
         leave_out = "itself" if self.bank.groups is None else "group"
         found = self.bank.evaluate_rows(self.network.head, rows, limits, leave_out)
-        return replace(found, left_out=None)
+        return found if self._keeps_residuals else replace(found, left_out=None)  # 0 of them count
+
+    @property
+    def _keeps_residuals(self) -> bool:
+        """Whether the networks' neighbours count by residuals of the trend beside them."""
+        offset = self.bank.neighbors.offset
+        return offset is not None and offset.kept > 0
 
     def _left_out(self, rows: np.ndarray) -> Tensor:
         """Values at rows of the bank, (len(rows), n_outputs).
 
         Of a row that no other is earlier than, it is the target: nothing is known of its residual.
         """
-        found = _values_of(self._of_rows(rows))
+        found = values_of(self._of_rows(rows))
         return torch.where(found.isnan(), self.bank.neighbors.columns[rows], found)
 
     def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
@@ -104,7 +106,7 @@ class NetworkTrend:
         rows = self.bank.positions(ids)
         own = self._of_rows(rows)
         query, offset = embed(self.network, X), self.bank.trend_at(rows, X)
-        return _values_of(replace(own, query=query, offset=offset, shifts=None))
+        return values_of(replace(own, query=query, offset=offset, shifts=None))
 
     @property
     def leaves_out_single_rows(self) -> bool:
@@ -117,7 +119,13 @@ class NetworkTrend:
         bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
         few = bounds is not None or n_rows <= DENSE_ROWS
         linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
-        return alone and few and linear and (trend is None or trend.leaves_out_single_rows)
+        return (
+            alone
+            and few
+            and linear
+            and not self._keeps_residuals
+            and (trend is None or trend.leaves_out_single_rows)
+        )
 
     @property
     def _one_head(self) -> NONAHead:
@@ -181,17 +189,14 @@ class NetworkTrend:
 
     @cached_property
     def additive_part(self) -> AdditiveFunction:
-        """The sum of functions of one feature each that is nearest to it at its rows."""
-        assert self.bank.inputs is not None
-        values = self.left_out.cpu().numpy()
-        return additive_part(self.bank.inputs, values, self.row_weights.numpy())
+        """The sum of functions of one feature each that is nearest to it at its rows.
 
-    @property
-    def row_weights(self) -> Tensor:
-        """Sample weights of its rows, of mean 1, (n,) in float64 on the CPU."""
-        prior = self.bank.neighbors.log_prior
-        weights = torch.ones(len(self.bank)) if prior is None else normalize_mean(prior)
-        return weights.double().cpu()
+        Of classes, to the log odds: even if these are a sum, logarithms of probabilities are not.
+        """
+        assert self.bank.inputs is not None
+        values, head = self.left_out, self._one_head
+        values = head.centred(values) if isinstance(head, ClassHead) else values
+        return additive_part(self.bank.inputs, values.cpu().numpy(), self.bank.row_weights)
 
     def with_rows(
         self, ids: np.ndarray, X: Tensor, rows: Neighbors, groups: np.ndarray | None
@@ -225,7 +230,8 @@ class NetworkTrend:
         vars(self).update(state | {"network": network, "left_out": left_out})
 
 
-def _values_of(evaluation: Evaluation) -> Tensor:
+def values_of(evaluation: Evaluation) -> Tensor:
     """Predictions of numbers, or logarithms of those of classes, (q, n_outputs)."""
-    means = evaluation.mean().reshape(len(evaluation), -1)
+    means = evaluation.mean()
+    means = means[:, None] if means.ndim == 1 else means
     return log(means) if isinstance(evaluation.one_head, ClassHead) else means

@@ -11,7 +11,7 @@ from sklearn.utils import column_or_1d
 from .._data.names import warn_of_other_order
 from .._utils.arrays import object_array
 from .._utils.extras import import_extra
-from .._utils.validation import check_coverage, check_integer, check_lengths, is_missing
+from .._utils.validation import check_fraction, check_integer, check_lengths, is_missing
 from .appearance import Appearance
 from .explored import look_around
 from .explorer_page import explorer_page, title_of
@@ -153,7 +153,7 @@ def explore(
     >>> explorer.save(Path(tempfile.mkdtemp(), "explorer.html"))
     """
     import_extra("explore", "bokeh", extra="explore")
-    check_coverage(coverage)
+    check_fraction("coverage", coverage)
     n_neighbors = check_integer("n_neighbors", n_neighbors)
     max_rows = check_integer("max_rows", max_rows, 2)
     for name, value, needed in [

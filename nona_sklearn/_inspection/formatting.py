@@ -18,6 +18,7 @@ MOST_DECIMALS = 6  # beyond, with an exponent
 DIGITS = 6  # of a feature, and of the largest amount
 LEAST_DECIMALS = 2  # of a feature that is not whole
 SEPARATED = 10_000  # from here on, thousands are separated: years are below
+LARGEST_LOG = 700.0  # whose exponential is finite
 LEAST_SHARE = 0.0005  # is not written as 0
 
 
@@ -73,6 +74,20 @@ def signed_share(value: float) -> str:
     """A share that is added or taken away, in percent; empty, if it is 0."""
     text = f"{value:+.0%}".replace("-", MINUS)
     return "" if text[1:] == "0%" else text
+
+
+def odds(logarithm: float) -> str:
+    """Odds, by their logarithm."""
+    value = math.exp(min(logarithm, LARGEST_LOG))
+    if 0.1 <= value < SEPARATED * 100:
+        return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+    return f"{value:.2g}".replace("-", MINUS)
+
+
+def factor(logarithm: float) -> str:
+    """A factor of odds, by its logarithm; empty, if it is 1."""
+    text = odds(logarithm)
+    return "" if text == "1.00" else f"×{text}"
 
 
 def show_value(value: Any) -> str:

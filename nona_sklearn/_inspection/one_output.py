@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from .._estimators.attributions import Adjustments
 from .._inference.explanation import Explanation
 from .displays.base import target_name
 from .displays.neighbors import choose_output
-
-NAMES_OF_PAIRS = 3  # columns of a table of adjustments before those of the first output
 
 
 @dataclass(frozen=True)
@@ -59,21 +58,20 @@ class OneOutput:
 
     def explanation(self, X: Any, n_neighbors: int | None = None) -> Explanation:
         """What predictions consist of."""
-        found, own = self.model.explanation(X, n_neighbors), np.array([self.number])
+        found = self.model.explanation(X, n_neighbors)
+        return self._select(found, "targets", "adjusted", "contributions", target_names=None)
+
+    def adjustments(self, X: Any, features: Any, n_neighbors: int | None = None) -> Adjustments:
+        """How each column moves the neighbours of queries."""
+        found = self.model.adjustments(X, features, n_neighbors)
+        return self._select(found, "start", "end", "parts")
+
+    def _select(self, found: Any, *names: str, **others: Any) -> Any:
+        """Select from arrays of these names (..., n_outputs) what is the output's."""
+        own: Any = [self.number]
         if is_classifier(self.model.estimator):
             own = self.model.estimator.targets_.places[self.number]
-        values = {name: getattr(found, name)[:, own] for name in ("targets", "contributions")}
-        return replace(found, adjusted=found.adjusted[:, own], **values, target_names=None)
-
-    def attribute_adjustments(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """The columns of the table that belong to this output, by their names without its own."""
-        found = self.model.attribute_adjustments(*arguments, **options)
-        names = [*found]
-        end = f"_{(self.model.target_names_ or range(self.number + 1))[self.number]}"
-        n_each = (len(names) - NAMES_OF_PAIRS) // self.model.neighbor_targets().shape[1]
-        first = NAMES_OF_PAIRS + self.number * n_each
-        shown = names[:NAMES_OF_PAIRS] + names[first : first + n_each]
-        return {name.removesuffix(end): found[name] for name in shown}
+        return replace(found, **{name: getattr(found, name)[..., own] for name in names}, **others)
 
 
 def one_output(model: Any, output: Any) -> tuple[Any, str]:

@@ -26,14 +26,14 @@ from .._inference.explanation import Explanation
 from .._inference.network_trend import NetworkTrend
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_coverage, check_integer, is_missing
+from .._utils.validation import check_fraction, check_integer, is_missing
 from .._version import __version__
 from .appearance import IMAGES, TABLE, Appearance, kind_of
 from .cells import Cells
 from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
 from .displays.neighbors import check_class, check_number
 from .dots import dots
-from .formatting import MINUS, Unit, share, show, show_value, signed_share
+from .formatting import MINUS, Unit, factor, odds, share, show, show_value, signed_share
 from .moves import Moves, listed
 from .one_output import OneOutput, one_output
 from .outcomes import make_outcome
@@ -49,6 +49,7 @@ from .page import (
     whole_page,
     write_page,
 )
+from .stability import Stability
 from .unwrap import Unwrapped, unwrap
 from .wording import (
     ADDS,
@@ -87,6 +88,12 @@ PRICES = (
     "By how much each difference changes the target of a row. The same difference counts the same "
     'for each row, and in each report. "interplay" is what several columns do together.'
 )
+ODDS = (
+    ": those of a row, predicted without itself, times the factors of all differences, are those "
+    'of the query. The same difference has the same factor for each row. "interplay" is what '
+    "several columns do together."
+)
+OTHER_ODDS = ' "other" is the product of small factors, and of that of the votes of rows.'
 
 
 class NeighborsReport:
@@ -94,8 +101,8 @@ class NeighborsReport:
 
     The page shows the prediction with its prediction interval or its probabilities, how unusual
     the query is, the rows with the largest weights side by side with it, the features in which
-    they differ most, the adjustment by each column, and counterfactuals. The file needs no other
-    file and no network. Texts of the table are escaped.
+    they differ most, the adjustment by each column, or of classes its factor of the odds, and
+    counterfactuals. The file needs no other file and no network. Texts of the table are escaped.
 
     Parameters
     ----------
@@ -121,6 +128,11 @@ class NeighborsReport:
         Largest number of rows to show.
     coverage : float, default=0.9
         Probability of the prediction interval of a regressor.
+    n_refits : int, optional
+        Number of refits to other rows by which the report says how steady the rows are, as
+        :meth:`~NONARegressor.neighbor_stability` does. Where fewer than half of the rows are
+        named by most refits, it says that they are not steady, and weights are whole per cents.
+        None: nothing is said.
     y, at_least, at_most, fixed, increase, decrease, limits : optional
         Desired outcome and what may change, as for :func:`counterfactuals`. Regressors need a
         threshold.
@@ -164,6 +176,7 @@ class NeighborsReport:
         y_true: Any = None,
         n_neighbors: int = 6,
         coverage: float = 0.9,
+        n_refits: int | None = None,
         y: Any = None,
         at_least: float | None = None,
         at_most: float | None = None,
@@ -172,8 +185,10 @@ class NeighborsReport:
         decrease: Any = (),
         limits: Any = None,
     ) -> None:
-        check_coverage(coverage)
+        check_fraction("coverage", coverage)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
+        if n_refits is not None:
+            check_integer("n_refits", n_refits, 2)
         model = unwrap(model).snapshot()
         if (X is None) == (row is None):
             both = "neither" if X is None else "both"
@@ -196,7 +211,7 @@ class NeighborsReport:
         wanted = {"y": y, "at_least": at_least, "at_most": at_most}
         allowed = {"fixed": fixed, "increase": increase, "decrease": decrease, "limits": limits}
         case = _Case.of(
-            *(model, X, features, n_neighbors, coverage),
+            *(model, X, features, n_neighbors, coverage, n_refits),
             y_true=y_true,
             called=called,
             target_name=target,
@@ -209,11 +224,11 @@ class NeighborsReport:
             " for ",
             own_text(case.called),
         ]
-        contrasts, moves = _find_contrasts(case, wanted, allowed), _find_moves(case)
+        contrasts, worth = _find_contrasts(case, wanted, allowed), _find_worth(case)
         self._parts = [
             _headline(case, coverage),
-            _rows_section(case, moves),
-            _adjustments_section(case, moves),
+            _rows_section(case, worth),
+            _adjustments_section(case, worth),
             _contrasts_section(case, contrasts, wanted, allowed),
             footer(case.model),
         ]
@@ -292,6 +307,8 @@ class _Case:
         Texts or images of the bank's rows and of the query, if they are given.
     interval : ndarray of shape (2,), optional
         The ends of the prediction interval of a number.
+    stability : Stability, optional
+        How steady the rows are.
     """
 
     model: Any
@@ -306,6 +323,7 @@ class _Case:
     target_name: str
     look: Appearance
     interval: np.ndarray | None = None
+    stability: Stability | None = None
 
     @classmethod
     def of(
@@ -315,6 +333,7 @@ class _Case:
         features: Any,
         n_neighbors: int,
         coverage: float,
+        n_refits: int | None,
         called: Any,
         **known: Any,
     ) -> _Case:
@@ -325,11 +344,14 @@ class _Case:
         prediction = model.predict(query)
         if len(prediction) != 1:
             raise ValueError(f"X must be one row, got {len(prediction)}")
-        found = model.explanation(query, min(n_neighbors, len(model.estimator.bank_)))
+        n_neighbors = min(n_neighbors, len(model.estimator.bank_))
+        found = model.explanation(query, n_neighbors)
         if not found.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         cells = None if features is None else Cells.of(model, X, features)
         known |= {"query": query, "cells": cells, "prediction": prediction[0], "found": found}
+        if n_refits is not None:
+            known["stability"] = Stability.of(model, query, n_refits, n_neighbors)
         if is_classifier(model.estimator):
             return cls(model, X, features, unit=Unit(), **known)
         ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
@@ -403,22 +425,51 @@ def _is_given(columns: Any) -> bool:
     return columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
 
 
-def _find_moves(case: _Case) -> dict[str, np.ndarray]:
-    """How much each column adjusts the rows, (n_rows,) each, the largest first; or nothing."""
-    if case.of_classes or case.features is None or case.model.transformers:
-        return {}
+@dataclass(frozen=True)
+class _Worth:
+    """What the differences of rows from the query are worth.
+
+    Parameters
+    ----------
+    parts : dict of str to ndarray of shape (n_rows,)
+        Amounts of columns, the largest first, then of interplay, if it is known, and the rest.
+    n_columns : int
+        How many are of columns.
+    start, end : ndarray of shape (n_rows,)
+        From where they lead, and to where.
+    classes : tuple of two labels, optional
+        Amounts are of the log odds of the first against the second; None: of a number.
+    """
+
+    parts: dict[str, np.ndarray]
+    n_columns: int
+    start: np.ndarray
+    end: np.ndarray
+    classes: tuple[Any, Any] | None = None
+
+
+def _find_worth(case: _Case) -> _Worth | None:
+    """What the differences are worth, if that is known."""
+    if case.features is None or case.model.transformers:
+        return None
     rows, estimator = case.found.of_single_rows(), case.model.estimator
-    of_table = isinstance(getattr(estimator, "features_", None), TableEncoder)
-    if not of_table or np.array_equal(rows.targets, rows.adjusted):
-        return {}
-    found = case.model.attribute_adjustments(
-        case.X, case.features, n_neighbors=len(rows.positions)
-    )
-    names = [*found][4:-1]  # after the target, and before the adjusted target
-    n_columns = case.model.estimator.n_features_in_  # then interplay, if any, and other
-    moves = {name: np.asarray(found[name], dtype=float) for name in names}
-    by_column = sorted(names[:n_columns], key=lambda name: -abs(moves[name]).sum())
-    return {name: moves[name] for name in [*by_column, *names[n_columns:]]}
+    moved = _has_prices(case) if case.of_classes else (rows.targets != rows.adjusted).any()
+    if not moved or not isinstance(getattr(estimator, "features_", None), TableEncoder):
+        return None
+    found = case.model.adjustments(case.X, case.features, len(rows.positions))
+    values, classes = (found.parts, found.start, found.end), None
+    if case.of_classes:
+        labels, others = case.model.classes_, case.model.predict_proba(case.query)[0]
+        own = labels.tolist().index(case.prediction)
+        others[own] = -1
+        other = others.argmax()
+        classes = labels[own], labels[other]
+        values = tuple(each[..., [own]] - each[..., [other]] for each in values)
+    parts, start, end = (each[..., 0] for each in values)
+    n_columns, by_name = estimator.n_features_in_, dict(zip(found.names, parts.T, strict=True))
+    columns = sorted(found.names[:n_columns], key=lambda name: -abs(by_name[name]).sum())
+    names = [*columns, *found.names[n_columns:]]
+    return _Worth({name: by_name[name] for name in names}, n_columns, start, end, classes)
 
 
 def _has_prices(case: _Case) -> bool:
@@ -505,13 +556,17 @@ def _usualness(case: _Case) -> str:
     )
 
 
-def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
+def _rows_section(case: _Case, worth: _Worth | None) -> Element:
     """The rows with the largest weights, side by side with the query."""
     found = case.found
     shown = np.flatnonzero(found.weights > 0)  # rows, and perhaps all others together
     head = ["", case.name, *(show(found.names[i]) for i in shown)]
-    lines = [["weight", "", *(_weight(found, int(i)) for i in shown)], *_target_lines(case, shown)]
-    features, rest = _split(_feature_lines(case, [*moves], len(shown)), MOST_COLUMNS)
+    lines: list[list] = [["weight", "", *(_weight(case, int(i)) for i in shown)]]
+    if (stability := case.stability) is not None:
+        lines.append(["again in", "", *stability.cells(len(shown))])
+    lines += _target_lines(case, shown)
+    ordered = [] if worth is None else [*worth.parts]
+    features, rest = _split(_feature_lines(case, ordered, len(shown)), MOST_COLUMNS)
     n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
     rows = (ONE_ROW if n_rows == 1 else SOME_ROWS).format(n=n_rows, share=carried)
     return element(
@@ -519,6 +574,7 @@ def _rows_section(case: _Case, moves: dict[str, np.ndarray]) -> Element:
         element("h2", "The rows behind it"),
         element("p", f"{rows}{MARKED if case.cells else ''}"),
         _own_targets(case, shown),
+        None if stability is None else element("p", stability.sentence),
         _picture(case),
         table(BESIDE, head, lines + features, query=True),
         _further(head, rest, query=True),
@@ -556,11 +612,14 @@ def _further(head: list, lines: list[list], *, query: bool = False) -> Element |
     return details(name, table(name, head, lines, query=query)) if lines else None
 
 
-def _weight(found: Explanation, i: int) -> Element:
+def _weight(case: _Case, i: int) -> Element:
     """A cell with the weight of a line, and a bar."""
+    found, stability = case.found, case.stability
+    is_rough = stability is not None and not stability.is_steady
+    text = f"{found.weights[i]:.0%}" if is_rough else share(found.weights[i])
     largest = found.weights[found.of_rows].max()  # others may weigh more
     width = f"width: {100 * min(1, found.weights[i] / largest):.0f}%"
-    return element("td", share(found.weights[i]), element("span", class_="bar", style=width))
+    return element("td", text, element("span", class_="bar", style=width))
 
 
 def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:
@@ -635,36 +694,43 @@ def _feature(value: Any) -> Element:
     return element("td", whole, class_="text")
 
 
-def _adjustments_section(case: _Case, moves: dict[str, np.ndarray]) -> Element | None:
-    """How much each column adjusts the rows of the report."""
-    if not moves:
+def _adjustments_section(case: _Case, worth: _Worth | None) -> Element | None:
+    """How much each column adjusts the rows of the report, or multiplies their odds."""
+    if worth is None:
         return None
-    *names, last = moves
-    columns = names[: case.model.estimator.n_features_in_]
-    largest = max(abs(own).max() for own in moves.values())
-    small = [name for name in columns if abs(moves[name]).max() < SMALL * largest]
-    parts = {name: moves[name] for name in names if name not in small}
-    parts[last] = np.sum([moves[last], *(moves[name] for name in small)], axis=0)
-    written = {name: [case.unit.signed(move) for move in own] for name, own in parts.items()}
-    lines = [[name, *map(_move, own)] for name, own in written.items() if any(own)]
-    if not lines:
+    *names, last = worth.parts
+    columns = names[: worth.n_columns]
+    largest = max(abs(own).max() for own in worth.parts.values())
+    small = [name for name in columns if abs(worth.parts[name]).max() < SMALL * largest]
+    parts = {name: worth.parts[name] for name in names if name not in small}
+    parts[last] = np.sum([worth.parts[last], *(worth.parts[name] for name in small)], axis=0)
+    write = case.unit.signed if worth.classes is None else factor
+    lines = {name: [_move(write(each), each) for each in own] for name, own in parts.items()}
+    shown = [[name, *own] for name, own in lines.items() if any(cell.text for cell in own)]
+    if not shown:
         return None
-    n_rest = sum(any(written[name]) for name in [*moves][len(columns) :])
-    other, lines = lines[len(lines) - n_rest :], lines[: len(lines) - n_rest]
+    of_columns = [line for line in shown if line[0] in columns]
+    others, start, end = shown[len(of_columns) :], [], []
+    text: list[Child] = [PRICES if _has_prices(case) else ADJUSTMENTS, OTHER if others else ""]
+    if worth.classes is not None:
+        one, other = (own_text(show(label)) for label in worth.classes)
+        text = ["Odds of ", one, " against ", other, ODDS, OTHER_ODDS if others else ""]
+        start = [["odds of the row", *map(odds, worth.start)]]
+        end = [["odds of the query", *map(odds, worth.end)]]
     head = ["", *map(show, case.found.of_single_rows().names)]
-    lines, rest = _split(lines, MOST_ADJUSTMENTS)
+    of_columns, rest = _split(of_columns, MOST_ADJUSTMENTS)
     return element(
         "section",
         element("h2", "What the differences are worth"),
-        element("p", f"{PRICES if _has_prices(case) else ADJUSTMENTS}{OTHER if other else ''}"),
-        table("Adjustments by column", head, lines + other),
+        element("p", text),
+        table("Adjustments by column", head, [*start, *of_columns, *others, *end]),
         _further(head, rest),
     )
 
 
-def _move(text: str) -> Element:
-    """A cell with a signed amount."""
-    return element("td", text, class_="up" if text.startswith("+") else "down")
+def _move(text: str, amount: float) -> Element:
+    """A cell with a signed amount, or a factor."""
+    return element("td", text, class_="up" if amount > 0 else "down")
 
 
 def _contrasts_section(

@@ -25,7 +25,7 @@ DISTRIBUTIONS: dict[str, dict] = {
     "extractor": {"feature_extractor__learning_rate": loguniform(1e-5, 1e-3)},
     "softstep": {
         "learning_rate_init": loguniform(3e-3, 1e-1),
-        "similarity": ["log_l2", "l2", "l1"],
+        "similarity": ["auto", "log_l2", "l2", "l1"],
         "softstep": ["s1", "s2"],
     },
     "given": {
@@ -39,7 +39,7 @@ GRIDS: dict[str, dict] = {
     "nona": {"learning_rate_init": [0.007, 0.02], "adjust": [True, False]},
     "table": {"weighting": ["softmax", "preconditioned"]},
     "extractor": {"feature_extractor__learning_rate": [3e-5, 1e-4]},
-    "softstep": {"similarity": ["log_l2", "l2"], "learning_rate_init": [0.01, 0.03]},
+    "softstep": {"similarity": ["auto", "log_l2"], "learning_rate_init": [0.01, 0.03]},
     "given": {"weighting": ["softmax", "uniform"]},
     "learned": {"embedding_dim": [8, 32]},
 }
@@ -88,7 +88,7 @@ def param_distributions(estimator: Any) -> dict[str, Any]:
     ['learn_feature_weights', 'learning_rate_init', 'similarity', 'softstep', 'softstep_on',
      'weighting']
     >>> distributions["similarity"]
-    ['log_l2', 'l2', 'l1']
+    ['auto', 'log_l2', 'l2', 'l1']
     >>> search = RandomizedSearchCV(knn, distributions, n_iter=20, random_state=0)
     """
     return _of_each(estimator, DISTRIBUTIONS)

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.embedded import Embedded
 from .._data.names import Names
+from .._estimators.attributions import Adjustments, adjustments_of
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
 from .._estimators.dense import DenseHeadEstimator
@@ -119,10 +120,23 @@ class Unwrapped:
     def influence(self, X=None, y=None):
         return self.estimator.influence(self._embed(X, y), self._transform_targets(y))
 
+    def neighbor_stability(
+        self, X=None, *, n_refits=10, subsample=0.9, n_neighbors=10, random_state=0
+    ):
+        options = {"n_refits": n_refits, "subsample": subsample, "random_state": random_state}
+        return self.estimator.neighbor_stability(
+            self._embed(X), n_neighbors=n_neighbors, **options
+        )
+
     def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
         return self.estimator.attribute_distances(
             self._transform(X), self._transform(features), n_neighbors=n_neighbors
         )
+
+    def adjustments(self, X, features, n_neighbors=None) -> Adjustments:
+        """How each column moves the neighbours of queries."""
+        rows = self._transform(X), self._transform(features)
+        return adjustments_of(self.estimator, *rows, n_neighbors)
 
     def embed(self, X):
         return self.estimator.embed(self._embed(X))
@@ -279,6 +293,14 @@ class UnwrappedClassifier(Unwrapped):
 
     def score(self, X, y, sample_weight=None):
         return ClassifierMixin.score(self, *known(self.estimator, X, y, sample_weight))
+
+    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
+        return self.estimator.attribute_adjustments(
+            self._transform(X), self._transform(features), n_neighbors=n_neighbors
+        )
+
+    def attribute_predictions(self, X=None):
+        return self.estimator.attribute_predictions(self._transform(X))
 
     def predict_proba(self, X):
         return self.estimator.predict_proba(self._embed(X))

@@ -76,15 +76,12 @@ class AdditiveFunction(nn.Module):
         X = X.to(self.slopes.dtype)
         return X @ self.slopes + codes(X, self.columns, self.starts, self.widths) @ self.rises
 
-    def terms(self, X: Tensor) -> Tensor:
-        """The functions one by one, (n, n_features, n_outputs)."""
+    def terms(self, X: Tensor, output: int) -> Tensor:
+        """The functions of an output one by one, (n, n_features)."""
         X = X.to(self.slopes.dtype)
-        found = X[..., None] * self.slopes
         through = codes(X, self.columns, self.starts, self.widths)
-        n_bins = self.starts.shape[1]
-        rises = through[..., None] * self.rises  # (n, c * n_bins, n_outputs)
-        curved = rises.unflatten(1, (len(self.columns), n_bins)).sum(dim=2)
-        return found.index_add(1, self.columns, curved)
+        rises = (through * self.rises[:, output]).unflatten(1, self.starts.shape)
+        return (X * self.slopes[:, output]).index_add(1, self.columns, rises.sum(dim=2))
 
     def forward(self, X: Tensor) -> Tensor:
         return self.sum(X) + self.constant

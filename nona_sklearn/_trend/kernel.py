@@ -218,8 +218,7 @@ def choose_kernel(
 ) -> Kernel:
     """Weigh the features by gradients, then choose the ridge, the linear part and the peak.
 
-    The weights of the features are mean gradients of the function itself, in a few rounds, as in
-    a recursive feature machine [1]_. All choices are by the errors of left-out rows.
+    All choices are by the errors of left-out rows.
 
     Parameters
     ----------
@@ -236,6 +235,16 @@ def choose_kernel(
     -------
     Kernel
         The kernel of the least error.
+    """
+    kernel, some = weigh_features(X, y, rows), slice(CHOICE_ROWS)
+    return _choose_variances(kernel, X[some], y[some], rows[some], peaks)
+
+
+def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+    """A kernel with weights of the features, and with the variances from which a choice starts.
+
+    The weights are mean gradients of the function itself, in a few rounds, as in a recursive
+    feature machine [1]_. Of the rounds, that of the least error is taken.
 
     References
     ----------
@@ -243,12 +252,12 @@ def choose_kernel(
        Networks and Backpropagation-Free Machine Learning Models", 2024, Science 383.
     """
     weights, found = np.ones(X.shape[1]), []
-    for _ in range(N_ROUNDS + 1):
+    while True:
         kernel = Kernel.of_length(X, weights)
         laplace = kernel.laplace(X, X)
         a, errors = rows.solve(kernel.whole(laplace, X, X), y, kernel.ridge)
         found.append((rows.loss(errors), kernel))
-        if found[-1][0] > TOO_FAR * min(loss for loss, _ in found):
+        if len(found) > N_ROUNDS or found[-1][0] > TOO_FAR * min(loss for loss, _ in found):
             break
         squares = _squared_gradients(kernel, laplace, X, a)
         if not squares.any():
@@ -256,9 +265,7 @@ def choose_kernel(
         weights = np.sqrt(squares / squares.max())
         weights[weights < LEAST_WEIGHT] = 0.0
     best = min(found, key=lambda each: each[0])[1]
-    best = replace(best, mean_weights=np.mean([kernel.weights for _, kernel in found], axis=0))
-    some = slice(CHOICE_ROWS)
-    return _choose_variances(best, X[some], y[some], rows[some], peaks)
+    return replace(best, mean_weights=np.mean([kernel.weights for _, kernel in found], axis=0))
 
 
 def _choose_variances(

@@ -23,6 +23,7 @@ from .kernel import (
     LeftOut,
     cholesky,
     choose_kernel,
+    weigh_features,
     with_peak,
 )
 
@@ -374,6 +375,15 @@ def kernel_for(
     some = _in_random_order(len(X))[:METRIC_ROWS]
     with one_blas_thread():
         return choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
+
+
+def mean_weights_for(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> np.ndarray:
+    """The mean weights of the features in this kernel, (n_features,): no choice of variances."""
+    some = _in_random_order(len(X))[:METRIC_ROWS]
+    with one_blas_thread():
+        weights = weigh_features(X[some].astype(float), y[some], rows[some]).mean_weights
+    assert weights is not None
+    return weights
 
 
 def _in_random_order(n_rows: int) -> np.ndarray:

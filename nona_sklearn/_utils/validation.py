@@ -96,10 +96,10 @@ def check_levels(quantiles: Any) -> Tensor:
     return levels
 
 
-def check_coverage(coverage: Any) -> None:
-    """Raise a ValueError unless it is a probability between 0 and 1."""
-    if not is_real(coverage, 0, 1) or coverage in (0, 1):
-        raise ValueError(f"coverage must be between 0 and 1, got {coverage!r}")
+def check_fraction(name: str, value: Any) -> None:
+    """Raise a ValueError unless the value is a number between 0 and 1, and neither of them."""
+    if not is_real(value, 0, 1) or value in (0, 1):
+        raise ValueError(f"{name} must be between 0 and 1, got {value!r:.100}")
 
 
 def check_ids(ids: Any) -> np.ndarray:

@@ -105,6 +105,10 @@ class ClassHead(NONAHead):
         blocks = masses.split(self.sizes, dim=1)
         return torch.cat([b.sum(dim=1, keepdim=True).expand_as(b) for b in blocks], dim=1)
 
+    def centred(self, logarithms: Tensor) -> Tensor:
+        """Logarithms of probabilities less their mean over the classes of each output, (q, C)."""
+        return logarithms - self.totals(logarithms) / self.totals(torch.ones_like(logarithms))
+
     def share_of_prior(self, adjustment_scale: Tensor | float | None) -> Tensor | float:
         """:attr:`smoothing`; 0 for labels that the frequencies are not of."""
         return 0.0 if adjustment_scale is None else self.smoothing

@@ -245,13 +245,16 @@ class NONAHead(nn.Module):
         step on similarities, which needs the farthest neighbour as well.
         """
         on_similarity = self.step is not None and self.step.on == "similarity"
-        return None if on_similarity else self.most_nonzero(n)
+        return None if on_similarity else self._most(n, self.weighting.n_neighbors)
 
     def most_nonzero(self, n: int) -> int | None:
         """How many of n neighbours can have weight, for any query; None: all."""
+        return self._most(n, self.weighting.most_nonzero)
+
+    def _most(self, n: int, of_weighting: int | None) -> int | None:
         bounds = [
             self.n_neighbors,
-            None if self.weighting.ties else self.weighting.n_neighbors,
+            None if self.weighting.ties else of_weighting,
             None if self.step is None else self.step.most_kept(n),
         ]
         most = min((bound for bound in bounds if bound is not None), default=None)

@@ -41,7 +41,7 @@ class Weighting(nn.Module):
     ties : bool
         Whether equally near neighbours, such as equal rows, count as one of `n_neighbors`.
     n_neighbors : int or None
-        How many nearest neighbours can have weight; None: all.
+        From how many nearest neighbours weights are computed; None: all.
 
     Examples
     --------
@@ -61,6 +61,11 @@ class Weighting(nn.Module):
     learn_temperature: bool = True  # also of files that were written before the option
     needs_nearest: bool = False
     n_neighbors: int | None = None
+
+    @property
+    def most_nonzero(self) -> int | None:
+        """How many nearest neighbours can have weight; None: all."""
+        return self.n_neighbors
 
     @property
     def ends(self) -> bool:

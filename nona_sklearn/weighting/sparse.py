@@ -55,8 +55,9 @@ class Triangular(Weighting):
 
     ``w_j = max(0, d_k - d_j)`` for the distance ``d_k`` of the k-th nearest row, the triangular
     kernel of nearest neighbours [1]_. A row that comes to the nearest or leaves them has no weight
-    then, so that weights change continuously with the query. Equally near rows have equal weights.
-    Of fewer than k rows, ``d_k`` is twice the distance of the farthest.
+    then, so that weights change continuously with the query. Equally near rows have equal weights,
+    of k such rows all but the last. Of fewer than k rows, ``d_k`` is twice the distance of the
+    farthest.
 
     Parameters
     ----------
@@ -84,6 +85,11 @@ class Triangular(Weighting):
         super().__init__(learn_temperature=False)  # weights do not depend on the unit
         self.n_neighbors = check_integer("n_neighbors", n_neighbors, 2)
 
+    @property
+    def most_nonzero(self) -> int | None:
+        assert self.n_neighbors is not None
+        return self.n_neighbors - 1
+
     def weigh(
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
     ) -> Tensor:
@@ -99,7 +105,8 @@ class Triangular(Weighting):
         full = is_row.sum(dim=1, keepdim=True) == self.n_neighbors
         gaps = (s - torch.where(full, end, 2 * end)).masked_fill(~is_row, 0.0)
         equal = (gaps == 0).all(dim=1, keepdim=True)
-        gaps = torch.where(equal, is_row.to(gaps), gaps)
+        is_last = torch.arange(s.shape[1], device=s.device) == self.n_neighbors - 1
+        gaps = torch.where(equal, (is_row & ~is_last).to(gaps), gaps)
         if log_measure is not None:
             most = log_measure.amax(dim=1, keepdim=True)
             gaps = gaps * (log_measure - torch.where(most.isfinite(), most, 0.0)).exp()

@@ -301,7 +301,7 @@ def test_influence_is_of_the_row_with_all_of_its_weight():
 
 @pytest.mark.parametrize("step", ["similarity", "rank"])
 def test_a_step_counts_rows_whatever_they_weigh(step):
-    reg = softstep_knn(softstep_on=step).fit(X, y)
+    reg = softstep_knn(similarity="log_l2", softstep_on=step).fit(X, y)
     ours = heavier(reg, COUNTS)
     np.testing.assert_array_equal(ours.soft_n_neighbors(X_test), reg.soft_n_neighbors(X_test))
     assert ((ours.neighbor_weights(X_test) > 0) != (reg.neighbor_weights(X_test) > 0)).nnz == 0

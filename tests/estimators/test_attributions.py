@@ -122,7 +122,7 @@ def test_an_additive_trend_is_attributed_as_it_is_added(flats):
     random = np.random.RandomState(1)
     X = random.randint(2, size=(80, 3)).astype(float)
     y = X @ [1.0, 2.0, -4.0] + 0.1 * random.randn(80)
-    knn = SoftStepKNeighborsRegressor(random_state=0).fit(X, y)
+    knn = SoftStepKNeighborsRegressor(trend="additive", random_state=0).fit(X, y)
     found = knn.attribute_adjustments(X[:6], X)
     slopes = knn.bank_.trend.function.slopes[:, 0].numpy() / knn.scaler_.scale_
     differences = X[found["query"].to_numpy()] - X[found.neighbor.to_numpy()]
@@ -139,7 +139,7 @@ def test_shares_of_distances_are_those_of_weighted_features(estimator):
     random = np.random.RandomState(2)
     X = random.randn(60, 3)
     y = X[:, 0] > 0 if estimator is SoftStepKNeighborsClassifier else X[:, 0]
-    knn = estimator(random_state=0).fit(X, y)
+    knn = estimator(similarity="log_l2", random_state=0).fit(X, y)
     queries = np.vstack([X[:1], random.randn(4, 3)])
     found = knn.attribute_distances(queries, X)
     differences = queries[found["query"].to_numpy()] - X[found.neighbor.to_numpy()]

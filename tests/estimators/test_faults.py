@@ -923,7 +923,7 @@ def test_a_value_out_of_range_is_named_by_its_row_in_the_table(plane):
 
 def test_an_embedding_whose_distances_overflow_is_refused(plane):
     X, _, y, _ = plane
-    reg = softstep_knn().fit(X, y)
+    reg = softstep_knn(similarity="log_l2").fit(X, y)
     with torch.no_grad():
         reg.network_.embedding.log_weight.fill_(np.log(1e30))
     with pytest.raises(ValueError, match=r"embeddings with entries of .* overflow"):

@@ -324,6 +324,15 @@ def test_parts_of_several_outputs_have_their_names():
     assert [*found][6:11] == ["prediction_up", "mean_down", "x0_down", "x1_down", "x2_down"]
 
 
+@pytest.mark.parametrize("trend", ["additive", None])
+def test_networks_beside_another_trend_have_parts_too(trend):
+    reg = nona(similarity="features", trend=trend, max_iter=2).fit(X, Y)
+    found = copy.deepcopy(reg).remove_neighbors(ids=[3]).attribute_predictions(NEW)
+    parts = found[["mean", "x0", "x1", "x2", "interplay"]].sum(axis=1)
+    np.testing.assert_allclose(parts, found.prediction, rtol=1e-9)
+    assert abs(reg.attribute_adjustments(NEW, X).x0).max() > 0
+
+
 def test_embeddings_have_no_parts_of_predictions():
     reg = nona(similarity="l2", max_iter=2).fit(X, Y)
     with pytest.raises(ValueError, match=r"needs similarity='features', .* got similarity_='l2'"):

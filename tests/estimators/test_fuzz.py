@@ -350,6 +350,31 @@ def labels_are_the_most_probable(fitted):
     assert found.T.tolist() == [column.tolist() for column in best]
 
 
+def amounts_add_up(fitted):
+    estimator = fitted.estimator
+    if getattr(estimator, "similarity_", None) != "features":
+        return
+    table = estimator.attribute_predictions(fitted.queries)
+    values = np.stack([np.asarray(table[name]) for name in [*table][1:]], axis=1).astype(float)
+    n_parts = estimator.n_features_in_ + 3
+    *parts, whole = np.moveaxis(values.reshape(len(values), -1, n_parts), 2, 0)
+    size = np.abs([*parts, whole]).max()
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=0, atol=EXACT * size)
+    odds = []
+    for p in np.split(fitted.predictions, np.cumsum(estimator.targets_.sizes)[:-1], axis=1):
+        logs = np.log(p)
+        own = logs[:, 1:] - logs[:, :1] if p.shape[1] == 2 else logs - logs.mean(1, keepdims=True)
+        odds.append(own)
+    np.testing.assert_allclose(whole, np.hstack(odds), rtol=1e-5, atol=1e-5)
+    rows = take(fitted.case.table, range(len(fitted.case.y)))
+    pairs = estimator.attribute_adjustments(fitted.queries, rows, n_neighbors=1)
+    for end in estimator.targets_.ends_of_log_odds(estimator.bank_.target_names):
+        names = [*pairs]
+        start, stop = (names.index(f"{name}_log_odds{end}") for name in ("neighbor", "query"))
+        total = sum(np.asarray(pairs[name], dtype=float) for name in names[start:stop])
+        np.testing.assert_allclose(total, pairs[names[stop]], rtol=0, atol=EXACT * size)
+
+
 OF_ALL = (
     predictions_are_finite,
     weights_sum_to_one,
@@ -371,7 +396,7 @@ OF_REGRESSORS = (
     nothing_is_beyond_the_bounds,
     quantiles_are_those_of_the_cdf,
 )
-OF_CLASSIFIERS = (probabilities_sum_to_one, labels_are_the_most_probable)
+OF_CLASSIFIERS = (probabilities_sum_to_one, labels_are_the_most_probable, amounts_add_up)
 
 
 # -- what a fit leaves alone ---------------------------------------------------------------

@@ -189,7 +189,8 @@ def test_a_capped_step_is_no_worse_than_k_nearest_neighbors(softstep, k):
 @pytest.mark.parametrize("learn_feature_weights", [False, True])
 def test_n_neighbors_caps_the_candidates(plane, learn_feature_weights):
     X, X_test, y, _ = plane
-    reg = softstep_knn(n_neighbors=4, learn_feature_weights=learn_feature_weights).fit(X, y)
+    options = {"learn_feature_weights": learn_feature_weights, "similarity": "log_l2"}
+    reg = softstep_knn(n_neighbors=4, **options).fit(X, y)
     space = reg.transform if learn_feature_weights else np.asarray
     knn = KNeighborsRegressor(4).fit(space(X), y)
     nearest = knn.kneighbors(space(X_test), return_distance=False)
@@ -414,9 +415,10 @@ def test_importances_are_those_of_feature_weights(plane):
     X, _, y, _ = plane
     with pytest.raises(NotFittedError):
         softstep_knn().feature_weights_  # noqa: B018
-    for reg in (softstep_knn(learn_feature_weights=False), softstep_knn(hidden_layer_sizes=())):
-        reg.fit(X, y)
-        with pytest.raises(AttributeError, match="needs a fit with learn_feature_weights=True"):
+    learned = {"hidden_layer_sizes": (), "similarity": "log_l2"}
+    for params in ({"learn_feature_weights": False}, learned):
+        reg = softstep_knn(**params).fit(X, y)
+        with pytest.raises(AttributeError, match="needs a fit with similarity='features', or"):
             reg.feature_weights_  # noqa: B018
         assert not hasattr(reg, "feature_weights_")
     one_place = softstep_knn().fit(np.zeros((12, 2)), np.arange(12.0))
@@ -945,6 +947,7 @@ def test_the_step_starts_at_the_tenth_neighbour(plane, softstep, softstep_on):
 def untrained_head(X, **params):
     """What training starts from in the given space."""
     knn = softstep_knn(learn_feature_weights=False, **params)
+    knn.similarity_ = knn.similarity  # as fit chooses it
     targets = RegressionTargets().fit(X[:, 0])
     sample = Sample(torch.tensor(X).float(), targets.encode(targets.values(X[:, 0])))
     network = knn._architecture().build(sample, targets, None, slice(None))

@@ -353,7 +353,8 @@ class TestStepDisplay:
             StepDisplay.from_estimator(reg)
 
     def test_a_single_step_on_ranks(self, plane, ax):
-        reg = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(plane[0], plane[2])
+        options = {"similarity": "log_l2", "max_iter": 1, "random_state": 0}
+        reg = SoftStepKNeighborsRegressor(**options).fit(plane[0], plane[2])
         StepDisplay.from_estimator(reg, ax=ax)
         assert "scaled rank" in ax.get_xlabel()
         assert ax.get_title() == "Learned steps: 1 network"
@@ -907,9 +908,34 @@ class TestEffectDisplay:
         assert display.values.tolist() == ["old", "new"]
         assert len(ax.patches) == 2
 
+    def test_classes_have_curves_of_their_log_odds(self, sales, ax):
+        X, y, _ = sales
+        params = {"max_iter": 5, "n_estimators": 1, "random_state": 0}
+        dear = (y.fillna(400) > 450).map({True: "yes", False: "no"}).rename("dear")
+        clf = NONAClassifier(**params).fit(X, dear)
+        yes = EffectDisplay.from_estimator(clf, X, "area", ax=ax)
+        assert yes.effects[-1] - yes.effects[0] > 1
+        assert ax.get_ylabel() == "effect on log odds of dear = yes"
+        new = {"ax": Figure().subplots()}
+        no = EffectDisplay.from_estimator(clf, X, "area", class_of_interest="no", **new)
+        np.testing.assert_array_equal(no.effects, -yes.effects)
+        thirds = pd.qcut(y.fillna(400), 3, labels=["low", "middle", "high"])
+        both = pd.DataFrame({"third": thirds.astype(str), "dear": dear})
+        clf = NONAClassifier(**params).fit(X, both)
+        parts = clf.attribute_predictions(X)
+        options = new | {"output": 0, "class_of_interest": "low"}
+        low = EffectDisplay.from_estimator(clf, X, "area", **options)
+        effect = parts["area_third_low"]
+        np.testing.assert_array_equal(low.effects[0], effect[X["area"].idxmin()])
+        display = EffectDisplay.from_estimator(clf, X, "area", output=1, **new)
+        np.testing.assert_array_equal(display.effects[0], parts["area_dear"][X["area"].idxmin()])
+        with pytest.raises(ValueError, match=r"one of \['high', 'low', 'middle'\], got None"):
+            EffectDisplay.from_estimator(clf, X, "area", **new)
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
+            ({"class_of_interest": "yes"}, "class_of_interest must be None for numbers, got 'y"),
             ({"feature": "floor"}, "feature must be a column of X, got 'floor'"),
             ({"feature": 3}, "feature must be a column of X, got 3"),
             ({"output": 1}, "output must be from 0 to 0, got 1"),

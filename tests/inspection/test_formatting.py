@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nona_sklearn._inspection.formatting import Unit, share
+from nona_sklearn._inspection.formatting import Unit, factor, odds, share
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,11 @@ def test_labels_are_shown_as_they_are():
 
 def test_shares_have_two_digits():
     assert [share(value) for value in (0.0, 0.094, 0.097, 1.0)] == ["0%", "9.4%", "10%", "100%"]
+
+
+def test_odds_as_people_read_them():
+    texts = [odds(np.log(value)) for value in (0.0042, 0.48, 1.0, 2.13, 12.4, 1341, 3.2e7)]
+    assert texts == ["0.0042", "0.48", "1.00", "2.13", "12", "1,341", "3.2e+07"]
+    assert odds(-1e3) == "0"
+    assert odds(2e3)
+    assert [factor(move) for move in (0.0, 0.001, np.log(2.1))] == ["", "", "×2.10"]

@@ -20,6 +20,7 @@ from nona_sklearn import (
     counterfactuals,
 )
 from nona_sklearn._inspection.formatting import Unit, show, show_value
+from nona_sklearn._inspection.stability import Stability
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
 EVIL = '<script>alert("&")</script>'
@@ -159,6 +160,65 @@ def test_the_features_are_beside_the_query_s_and_marked(flats, regressor):
                 assert float(shown) == pytest.approx(value, rel=1e-5)
 
 
+@pytest.mark.parametrize("around", [lambda model: model, make_pipeline])
+def test_a_report_says_how_steady_its_rows_are(flats, regressor, around):
+    """As the method does, of the same number of rows."""
+    X, _, query = flats
+    page = Page(NeighborsReport(around(regressor), query, X, n_refits=5)._repr_html_())
+    found = regressor.neighbor_stability(query, n_refits=5, n_neighbors=6)
+    named = (found["n_refits"] * found["selection_frequency"]).round().astype(int)
+    expected = [f"{n} of {of}" for n, of in zip(named, found["n_refits"], strict=True)]
+    assert page.lines("The query and the rows")["again in"] == ["", *expected, ""]
+    sentence = (
+        f"In 5 refits, each to 90% of the rows, {(found['selection_frequency'] >= 0.9).sum()} of "
+        "these 6 rows are again among the 6 heaviest in at least 90% of those that contain them."
+    )
+    assert sentence in page.texts
+
+
+def test_a_report_counts_no_refits_by_default(flats, regressor):
+    X, _, query = flats
+    page = Page(NeighborsReport(regressor, query, X)._repr_html_())
+    assert "again in" not in page.lines("The query and the rows")
+    assert not any("refits" in text for text in page.texts)
+
+
+@pytest.mark.parametrize("n_refits", [1, 2.5, True, "many"])
+def test_a_report_needs_two_refits(flats, regressor, n_refits):
+    with pytest.raises(ValueError, match=f"n_refits must be .* of at least 2, got {n_refits!r}"):
+        NeighborsReport(regressor, flats[2], n_refits=n_refits)
+
+
+def test_half_of_the_rows_are_enough():
+    """A row is steady that more than half of the refits name which contain it."""
+    counts = np.array([10, 8, 9, 9])
+
+    def stability(named):
+        return Stability(4, "10 refits", counts, np.array(named) / counts)
+
+    steady, unsteady = stability([10, 8, 4, 0]), stability([10, 4, 4, 0])
+    assert steady.is_steady
+    assert steady.sentence.startswith("In 10 refits, 2 of these 4 rows are again among the 4")
+    assert not unsteady.is_steady
+    assert unsteady.sentence.startswith("The rows are not steady: only 1 of these 4 are again")
+    assert unsteady.cells(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
+
+
+def test_weights_of_rows_that_are_not_steady_are_whole():
+    """Of 40 flats with one area, it is a matter of chance which six are behind a rent."""
+    X = np.r_[np.full(40, 50.0), np.linspace(60, 90, 40)][:, None]
+    reg = NONARegressor(n_neighbors=21, **QUICK).fit(
+        X, X[:, 0] + np.random.RandomState(0).rand(80)
+    )
+    page = Page(NeighborsReport(reg, [[50.1]], n_refits=10)._repr_html_())
+    (sentence,) = [text for text in page.texts if "refits" in text]
+    assert sentence.startswith("The rows are not steady: only 0 of these 6 are again among")
+    shares = page.lines("The query and the rows")["weight"][1:7]
+    assert shares == ["5%"] * 6
+    exact = Page(NeighborsReport(reg, [[50.1]])._repr_html_()).lines("The query and the rows")
+    assert exact["weight"][1:7] == ["4.8%"] * 6  # of 21 rows at one distance
+
+
 @pytest.mark.parametrize("coverage", [0.5, 0.8])
 def test_the_interval_has_the_coverage(flats, regressor, coverage):
     _, _, query = flats
@@ -214,6 +274,29 @@ def test_the_columns_that_adjust_most_come_first_and_the_rest_last(flats, regres
     assert table[small].abs().max().max() < 0.051 * table[X.columns].abs().max().max()
     features = [name for name in page.lines("The query and the rows") if name in X.columns]
     assert features[: len(names)] == names
+
+
+def test_factors_of_odds_lead_from_each_row_to_the_query(flats, classifier):
+    X, _, query = flats
+    page = Page(NeighborsReport(classifier, query, X, n_neighbors=4)._repr_html_())
+    lines = page.lines("Adjustments by column")
+    rows, alone, last = (lines.pop(name) for name in ("", "odds of the row", "odds of the query"))
+    probabilities, at_rows = classifier.predict_proba(query)[0], classifier.predict_proba(None)
+    own = probabilities.argmax()
+    assert number(last[0]) == pytest.approx(probabilities[own] / probabilities[1 - own], rel=0.05)
+    assert len({*last}) == 1
+    table = classifier.attribute_adjustments(query, X, n_neighbors=4)
+    largest = abs(table[X.columns]).sum().idxmax()
+    signed = table[largest] * (1 if own == 1 else -1)
+    for i, name in enumerate(rows):
+        odds = at_rows[X.index.get_loc(name)]
+        assert number(alone[i]) == pytest.approx(odds[own] / odds[1 - own], rel=0.05)
+        factors = [number(line[i].removeprefix("×")) for line in lines.values() if line[i]]
+        assert number(alone[i]) * np.prod(factors) == pytest.approx(number(last[i]), rel=0.2)
+        shown = number(lines[largest][i].removeprefix("×") or "1")
+        assert shown == pytest.approx(np.exp(signed[i]), rel=0.05)
+    assert "Odds of " in page.texts
+    assert "the factors of all differences" in " ".join(page.texts)
 
 
 @pytest.mark.slow
@@ -403,6 +486,22 @@ def test_names_of_columns_and_long_texts_turn_no_text_around():
     assert f"<bdi>{area}</bdi> <bdi>" in html  # of the sentence
     for own in (area, note):
         assert html.count(own) == html.count(f"<bdi>{own}</bdi>") > 0
+
+
+@pytest.mark.slow
+def test_odds_of_one_of_several_outputs(flats):
+    X, y, query = flats
+    thirds = pd.qcut(y, 3, labels=["low", "middle", "high"]).astype(str)
+    both = pd.DataFrame({"dear": y > 800, "third": thirds})
+    model = NONAClassifier(**QUICK | {"max_iter": 3}).fit(X, both)
+    report = NeighborsReport(model, query, X, output="third")
+    page = Page(report._repr_html_())
+    _, other, own = np.sort(model.predict_proba(query)[1][0])
+    lines = page.lines("Adjustments by column")
+    assert number(lines["odds of the query"][0]) == pytest.approx(own / other, rel=0.05)
+    assert {*lines} >= {"odds of the row", "area <m²>"}
+    plain = NONAClassifier(**QUICK, similarity="l2").fit(X, thirds)
+    assert "Adjustments by column" not in NeighborsReport(plain, query, X)._repr_html_()
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_every_value_of_a_list_can_be_fitted(estimator, give, data):
 
 
 def what_auto_means(estimator):
-    return estimator._architecture().automatic
+    return getattr(estimator._architecture(), "automatic", {})
 
 
 @ON_ALL

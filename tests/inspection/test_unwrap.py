@@ -483,7 +483,7 @@ def test_edits_are_edits_of_the_model(model, houses):
 
 def test_the_size_of_a_neighbourhood(houses):
     X, prices, X_test, _ = houses
-    knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0)
+    knn = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=1, random_state=0)
     model = make_pipeline(StandardScaler(), knn).fit(X, prices)
     sizes = model[-1].soft_n_neighbors(model[0].transform(X_test))
     np.testing.assert_array_equal(unwrap(model).soft_n_neighbors(X_test), sizes)

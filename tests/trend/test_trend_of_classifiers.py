@@ -376,8 +376,8 @@ def test_an_additive_trend_is_calibrated_as_a_kernel_is(kind, tmp_path):
 
 
 def test_softstep_pools_its_votes_with_a_kernel():
-    """By default; the neighbourhood is learned as without it."""
-    model, alone = soft().fit(X, Y), soft(trend=None).fit(X, Y)
+    """The neighbourhood is learned as without it."""
+    model, alone = soft(similarity="log_l2").fit(X, Y), soft(trend=None).fit(X, Y)
     assert (model.trend_, alone.trend_) == ("kernel", None)
     share, of_rows = offset_of(model).share, alone.predict_proba(NEW)
     of_trend = model.bank_.trend(encoded(model, NEW)).exp().numpy()
@@ -389,7 +389,7 @@ def test_softstep_pools_its_votes_with_a_kernel():
 
 @pytest.mark.parametrize("params", [{"smoothing": False}, {"early_stopping": False}], ids=str)
 def test_softstep_has_it_in_all_its_forms(params):
-    model = soft(**params).fit(X, Y, groups=np.arange(150) // 5)
+    model = soft(similarity="log_l2", **params).fit(X, Y, groups=np.arange(150) // 5)
     table = model.explain(NEW)
     sums = [contributions(each).sum(axis=0) for _, each in table.groupby("query")]
     np.testing.assert_allclose(sums, model.predict_proba(NEW), atol=1e-5)

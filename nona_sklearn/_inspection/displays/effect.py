@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from ..._data.columns import plain_values
 from ..._utils.validation import are_missing, is_whole
 from ..unwrap import unwrap
-from .base import Display, check_regressor, target_name
+from .base import Display
 
 
 @dataclass(eq=False, repr=False)
@@ -22,11 +23,12 @@ class EffectDisplay(Display):
     values : ndarray of shape (n_values,)
         Different values of the column, ascending; of categories in the order of their effects.
     effects : ndarray of shape (n_values,)
-        What each adds to a prediction, beside the mean, in the units of the target.
+        What each adds to a prediction, beside the mean, in the units of the target; of classes to
+        the log odds of one.
     feature_name : str, default="feature"
         Name of the column.
     target_name : str, default="target"
-        Name of the target.
+        Name of the target, or "log odds of <target> = <class>".
 
     See Also
     --------
@@ -54,6 +56,7 @@ class EffectDisplay(Display):
         feature: Any = 0,
         *,
         output: int = 0,
+        class_of_interest: Any = None,
         ax: Any = None,
         line_kwargs: dict[str, Any] | None = None,
         bar_kwargs: dict[str, Any] | None = None,
@@ -62,7 +65,7 @@ class EffectDisplay(Display):
 
         Parameters
         ----------
-        estimator : NONARegressor, or a model around one
+        estimator : NONARegressor or NONAClassifier, or a model around one
             Fitted with ``similarity="features"``, the default for tables.
         X : {array-like, DataFrame} of shape (n_samples, n_features)
             Rows with the values to draw, usually the training rows.
@@ -70,6 +73,9 @@ class EffectDisplay(Display):
             The column: its number, or its name if `X` is a DataFrame.
         output : int, default=0
             Number of the output, if there are several.
+        class_of_interest : label, optional
+            The class whose log odds are drawn, as `attribute_predictions` has them. None: of two
+            classes the second. Of more, it must be given.
         ax, line_kwargs, bar_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -79,8 +85,8 @@ class EffectDisplay(Display):
         Raises
         ------
         ValueError
-            If `feature` is no column of `X`, `output` is no output, or neighbours are not found
-            by ``similarity="features"``.
+            If `feature` is no column of `X`, `output` is no output, `class_of_interest` none of
+            its classes, or neighbours are not found by ``similarity="features"``.
 
         Examples
         --------
@@ -92,22 +98,23 @@ class EffectDisplay(Display):
         >>> display.values[[0, -1]].tolist()
         [18.0, 42.2]
         """
-        check_regressor(estimator, "sklearn.inspection.PartialDependenceDisplay")
+        model = unwrap(estimator)
         n_columns = np.shape(X)[1]
         names = list(getattr(X, "columns", range(n_columns)))
         place = names.index(feature) if feature in names else feature
         if not is_whole(place, 0, n_columns - 1):
             raise ValueError(f"feature must be a column of X, got {feature!r:.100}")
-        parts = unwrap(estimator).attribute_predictions(X)
-        n_outputs = (len(parts.keys()) - 1) // (n_columns + 3)
+        n_outputs = int(np.prod(model.neighbor_targets().shape[1:]))
         if not is_whole(output, 0, n_outputs - 1):
             raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
-        column = list(parts)[2 + place + output * (n_columns + 3)]
+        number, sign, called = _amounts_of(model, output, class_of_interest)
+        parts = model.attribute_predictions(X)
+        column = list(parts)[2 + place + number * (n_columns + 3)]
         table = X if hasattr(X, "columns") else np.asarray(X)
-        own = np.asarray(parts[column], dtype=float)
+        own = sign * np.asarray(parts[column], dtype=float)
         values, effects = by_value(list(plain_values(table))[place], own)
-        called = names[place] if hasattr(X, "columns") else f"feature {place}"
-        shown = cls(values, effects, str(called), target_name(estimator))
+        named = names[place] if hasattr(X, "columns") else f"feature {place}"
+        shown = cls(values, effects, str(named), called)
         return shown.plot(ax, line_kwargs=line_kwargs, bar_kwargs=bar_kwargs)
 
     def plot(
@@ -129,6 +136,23 @@ class EffectDisplay(Display):
             ax.set(xlabel=self.feature_name, ylabel=label)
         ax.set(title=f"What {self.feature_name} adds to predictions")
         return self
+
+
+def _amounts_of(model: Any, output: int, label: Any) -> tuple[int, int, str]:
+    """Which amounts of a table are of an output or class, their sign, and what they are of."""
+    names = model.target_names_
+    called = names[output] if names else "target"
+    if not is_classifier(model.estimator):
+        if label is not None:
+            raise ValueError(f"class_of_interest must be None for numbers, got {label!r:.100}")
+        return output, 1, called
+    each = [own.tolist() for own in model.estimator.targets_.classes]
+    own, before = each[output], sum(1 if len(c) == 2 else len(c) for c in each[:output])
+    label = own[1] if label is None and len(own) == 2 else label
+    if label not in own:
+        raise ValueError(f"class_of_interest must be one of {own!r:.200}, got {label!r:.100}")
+    place, called = own.index(label), f"log odds of {called} = {label}"
+    return (before, 2 * place - 1, called) if len(own) == 2 else (before + place, 1, called)
 
 
 def by_value(values: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -71,7 +71,8 @@ class StepDisplay(Display):
         Raises
         ------
         ValueError
-            If the estimator has no `softstep`, or has a pointwise one and `X` is None.
+            If the weights have no step (no `softstep`, or ``similarity='features'``), or a
+            pointwise one and `X` is None.
 
         Examples
         --------
@@ -87,7 +88,12 @@ class StepDisplay(Display):
         parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:
-            raise ValueError("estimator must be fitted with softstep='s1' or 's2', got None")
+            fitted = model.estimator
+            raise ValueError(
+                "estimator must be fitted with softstep='s1' or 's2' and a similarity with a "
+                f"step, such as 'l2', got softstep={fitted.softstep!r} and "
+                f"similarity_={fitted.similarity_!r}"
+            )
         if step.params == "pointwise" and X is None:
             raise ValueError("X must be given with a pointwise softstep, got None")
         x = torch.linspace(0, 1, n_points, device=query.device)[None]
