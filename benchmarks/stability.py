@@ -222,10 +222,10 @@ def run(args):
     medians = report(results)
     if args.quick:
         return
-    for name in ("NONARegressor", "NONAClassifier"):
+    for name in REGRESSORS | CLASSIFIERS:
         of_seeds, of_rows, of_starts = (medians.loc[(change, name)] for change in CHANGES)
         assert of_seeds["heaviest"] >= 0.8
         assert of_seeds["shared_weight"] >= 0.8
         assert of_rows["heaviest"] >= 0.65
         assert of_starts["first_three"] >= 0.95
-        assert name == "NONAClassifier" or of_seeds["amounts"] >= 0.95
+        assert name in CLASSIFIERS or of_seeds["amounts"] >= 0.95

@@ -119,13 +119,7 @@ class NetworkTrend:
         bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
         few = bounds is not None or n_rows <= DENSE_ROWS
         linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
-        return (
-            alone
-            and few
-            and linear
-            and not self._keeps_residuals
-            and (trend is None or trend.leaves_out_single_rows)
-        )
+        return alone and few and linear and (trend is None or trend.leaves_out_single_rows)
 
     @property
     def _one_head(self) -> NONAHead:
@@ -137,7 +131,8 @@ class NetworkTrend:
         """Residuals of some rows without each query, too, (q, len(ids), n_outputs).
 
         The networks' part of a row's value changes by that of a left-out prediction, and that of
-        the trend beside them by its own formula.
+        the trend beside them by its own formula, at the row and, where its neighbours' residuals
+        are kept, at these.
         """
         rows, own = self.bank.positions(queries), self.bank.positions(ids)
         changes = [of_output[:, rows].toarray()[own].T for of_output in self._network_changes]
@@ -145,10 +140,20 @@ class NetworkTrend:
         if self.bank.trend is not None:
             offset = self.bank.neighbors.offset
             assert offset is not None
-            beside = self.bank.neighbors.residuals[own].cpu().numpy()
-            without = self.bank.trend.residuals_without(queries, ids, beside)
-            found += np.array(self._one_head.credibility) * offset.share * (without - beside)
+            every, beside = (
+                each.cpu().numpy() for each in (self.bank.ids, self.bank.neighbors.residuals)
+            )
+            by_trend = self.bank.trend.residuals_without(queries, every, beside) - beside
+            if self._keeps_residuals:
+                means = np.stack([self._weights @ of_query for of_query in by_trend])
+                by_trend = by_trend - offset.kept * means
+            found += np.array(self._one_head.credibility) * offset.share * by_trend[:, own]
         return found
+
+    @cached_property
+    def _weights(self) -> sparse.csr_array:
+        """Weights of the rows in the values at each other, (n, n)."""
+        return self._of_rows(np.arange(len(self.bank))).sparse_weights()
 
     @cached_property
     def _network_changes(self) -> list[sparse.csc_array]:

@@ -13,7 +13,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsTransformer
 from torch import nn
 
-from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+)
 from nona_sklearn._estimators.fitting import trained
 from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn.datasets import load_ames
@@ -339,6 +344,90 @@ def test_embeddings_have_no_parts_of_predictions():
     reg = nona(similarity="l2", max_iter=2).fit(X, Y)
     with pytest.raises(ValueError, match=r"needs similarity='features', .* got similarity_='l2'"):
         reg.attribute_predictions(NEW)
+
+
+# -- SoftStep k-NN ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def knn():
+    return SoftStepKNeighborsRegressor(max_iter=10, random_state=0).fit(X, Y)
+
+
+def test_a_learned_neighbourhood_is_the_trend_of_rows_among_the_features(knn):
+    """G is what k-NN with learned weights predicts, and the rows are those of the kernel."""
+    alone = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=10, random_state=0)
+    alone.fit(X, Y)
+    assert (knn.similarity_, alone.similarity_) == ("features", "log_l2")
+    np.testing.assert_allclose(knn.bank_.trend.left_out[:, 0], alone.predict(None), rtol=1e-6)
+    G, kept = alone.predict(NEW), knn.bank_.neighbors.offset.kept
+    expected = G + kept * (knn.neighbor_weights(NEW) @ (Y - alone.predict(None)))
+    np.testing.assert_allclose(knn.predict(NEW), expected, rtol=1e-6)
+    distance = cdist(knn.transform(NEW), knn.transform(X), "cityblock")
+    weights = knn.neighbor_weights(NEW).toarray()
+    np.testing.assert_allclose(weights, triangular(distance, 16), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
+def test_rows_of_a_learned_neighbourhood_have_no_seed(kind):
+    y = Y if kind is SoftStepKNeighborsRegressor else LABELS
+    options = {"n_neighbors": 4, "max_iter": 3}
+    one, other = (kind(**options, random_state=seed).fit(X, y) for seed in (0, 1))
+    ours, theirs = (each.neighbor_weights(NEW).toarray() for each in (one, other))
+    np.testing.assert_array_equal(ours, theirs)
+    assert one.n_neighbors_ == 4
+    assert (one.n_nonzero_weights(NEW) == 4).all()
+
+
+def test_leaving_a_row_out_of_kept_residuals_is_nearly_removing_it(knn):
+    """But for what the residuals at a neighbour's neighbours owe to the row."""
+    left_out = knn.predict(None)
+    gaps = []
+    for row in range(0, 150, 10):
+        reg = copy.deepcopy(knn).remove_neighbors(ids=[row])
+        gaps.append(reg.predict(X[[row]])[0] - left_out[row])
+    assert np.std(gaps) < 0.01 * np.std(Y - left_out)
+
+
+def test_feature_weights_are_shares_of_the_mean_distance(knn):
+    rows = knn.transform(X)
+    differences = np.abs(rows[:, None] - rows).mean(axis=(0, 1))
+    shares = differences / differences.sum()
+    np.testing.assert_allclose(knn.feature_weights_, shares, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("params", "chosen"),
+    [
+        ({}, "features"),
+        ({"hidden_layer_sizes": (4,)}, "features"),
+        ({"n_neighbors": 7, "similarity": "auto"}, "features"),
+        ({"n_neighbors": None}, "log_l2"),
+        ({"learn_feature_weights": False}, "log_l2"),
+        ({"weighting": "uniform"}, "log_l2"),
+        ({"softstep": "s2"}, "log_l2"),
+        ({"softstep_on": "similarity"}, "log_l2"),
+        ({"softstep_params": "pointwise"}, "log_l2"),
+        ({"trend": "additive"}, "log_l2"),
+        ({"trend": "additive", "similarity": "features"}, "features"),
+        ({"softstep": "s2", "similarity": "features"}, "features"),
+        ({"similarity": "l1"}, "l1"),
+    ],
+    ids=str,
+)
+def test_what_similarity_softstep_chooses(params, chosen):
+    knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).set_params(**params)
+    assert knn.fit(X[:40], Y[:40]).similarity_ == chosen
+
+
+def test_feature_weights_must_be_learnt_for_rows_among_the_features():
+    knn = SoftStepKNeighborsRegressor(similarity="features", learn_feature_weights=False)
+    message = "learn_feature_weights must be True with similarity='features', got False"
+    with pytest.raises(ValueError, match=message):
+        knn.fit(X, Y)
+
+
+# -- the front page -----------------------------------------------------------------------------
 
 
 @pytest.mark.first
