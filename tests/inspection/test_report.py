@@ -204,6 +204,19 @@ def test_half_of_the_rows_are_enough():
     assert unsteady.cells(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
 
 
+@pytest.mark.parametrize(
+    ("n_neighbors", "frequency", "expected"),
+    [
+        (1, 0.9, "In 10 refits, this row is again the heaviest in at least 90% of those"),
+        (6, 0.8, "In 10 refits, this row is not again among the 6 heaviest in at least 90% of"),
+        (1, 0.5, "The row is not steady: it is again the heaviest in at most half of 10 refits."),
+    ],
+)
+def test_one_row_has_a_sentence_of_its_own(n_neighbors, frequency, expected):
+    stability = Stability(n_neighbors, "10 refits", np.array([10]), np.array([frequency]))
+    assert stability.sentence.startswith(expected)
+
+
 def test_weights_of_rows_that_are_not_steady_are_whole():
     """Of 40 flats with one area, it is a matter of chance which six are behind a rent."""
     X = np.r_[np.full(40, 50.0), np.linspace(60, 90, 40)][:, None]
