@@ -47,7 +47,8 @@ def dots(
     rows = found.of_single_rows()
     targets, adjusted = rows.targets[:, 0], rows.adjusted[:, 0]
     known = [] if y_true is None else [float(y_true)]
-    values = np.concatenate([targets, adjusted, interval, [prediction], known])
+    given = np.concatenate([targets, known])
+    values = np.concatenate([given, adjusted, interval, [prediction]])
     low, high = values[np.isfinite(values)].min(), values[np.isfinite(values)].max()
     margin = SHAPE.margin * ((high - low) or 1.0)
 
@@ -75,7 +76,7 @@ def dots(
             parts.append(element("circle", cx=x(adjusted[i]), class_="ring", **size))
         parts.append(element("circle", cx=x(targets[i]), class_="dot", **size))
     for value, anchor in ((low, "start"), (high, "end")):
-        text = unit.show(value)
+        text = unit.show(value) if value in given else unit.rounded(value)
         parts.append(element("text", text, x=x(value), y=bottom + 18, text_anchor=anchor))
     legend = DOTS.format(target=target_name) + (RINGS if moved else "") + LINE
     legend += DASHED if known else ""

@@ -86,7 +86,7 @@ def parts_of(
 # -- charts ------------------------------------------------------------------------------------
 
 
-def effects_section(effects: Effects | None, target_name: str) -> Element | None:
+def effects_section(effects: Effects | None, target_name: str, unit: Unit) -> Element | None:
     """The charts, below the line that says what they show."""
     if effects is None:
         return None
@@ -95,7 +95,7 @@ def effects_section(effects: Effects | None, target_name: str) -> Element | None
     if len(displays) < effects.n_columns:
         text += LARGEST.format(n=len(displays), of=effects.n_columns)
     scale = _Scale.of(np.concatenate([each.effects for each in displays]))
-    charts = element("div", [_chart(each, scale) for each in displays], class_="effects")
+    charts = element("div", [_chart(each, scale, unit) for each in displays], class_="effects")
     return element("section", element("h2", "Effects"), element("p", own_text(text)), charts)
 
 
@@ -135,17 +135,17 @@ class _Scale:
         margin = MARGIN * (self.high - self.low)
         return (effects - self.low + margin) / (self.high - self.low + 2 * margin)
 
-    def write(self, effect: float) -> str:
-        """An effect, with as many digits as the lines of the scale need."""
-        return Unit(max(0, -math.floor(math.log10(self.step)))).signed(effect) or "0"
+    def write(self, mark: float) -> str:
+        """The number at a line: a multiple of the step, which has one digit."""
+        return Unit(place=-math.floor(math.log10(self.step))).signed(mark) or "0"
 
 
-def _chart(display: EffectDisplay, scale: _Scale) -> Element:
+def _chart(display: EffectDisplay, scale: _Scale, unit: Unit) -> Element:
     """The effects of a column."""
     draw = _curve if display.values.dtype.kind in "iufmM" else _bars
     height, parts = draw(display, scale)
     least, most = (
-        f"{scale.write(display.effects[i])} at {show_value(display.values[i])}"
+        f"{unit.signed(display.effects[i]) or 0} at {show_value(display.values[i])}"
         for i in (display.effects.argmin(), display.effects.argmax())
     )
     label = f"{display.feature_name}: from {least} to {most}"

@@ -78,11 +78,21 @@ class Explored:
 
     @cached_property
     def unit(self) -> Unit:
-        """How targets are written."""
+        """How targets are written, and what is computed of all rows: by their median width."""
         if self.classes is not None:
             return Unit()
-        widths = np.diff(self.answers.details, axis=1)
-        return Unit.of(self.targets, float(np.nan_to_num(np.nanmedian(widths))))
+        return Unit.of(self.targets, float(np.nanmedian(self._widths)))
+
+    @property
+    def places(self) -> np.ndarray:
+        """The places (n,) to which computed numbers of each row are rounded, as in its report."""
+        largest = np.nanmax(abs(self.targets))
+        return np.array([Unit.of([largest], width).place for width in self._widths])
+
+    @property
+    def _widths(self) -> np.ndarray:
+        """The widths (n,) of the intervals."""
+        return np.diff(self.answers.details, axis=1)[:, 0]
 
     @cached_property
     def to_check(self) -> Surprises:

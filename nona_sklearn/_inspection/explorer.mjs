@@ -35,13 +35,22 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
 
   // -- numbers and texts, as formatting.py writes them --
 
-  function amount(value) { // of the target's unit
+  function amount(value, place = about.decimals) { // of the target's unit, a given one by default
     if (Number.isNaN(value)) return "unknown"
     if (labels !== null) return labels[value].replace(DIRECTIONS, "")
-    const digits = {minimumFractionDigits: about.decimals, maximumFractionDigits: about.decimals}
-    return (about.decimals > limits.mostDecimals ? value.toPrecision(3) : value.toLocaleString("en-US", digits))
-      .replace("-", MINUS)
+    if (place > limits.mostDecimals) return value.toPrecision(3).replace("-", MINUS)
+    const [decimals, step] = [Math.max(0, place), 10 ** Math.max(0, -place)]
+    const digits = {minimumFractionDigits: decimals, maximumFractionDigits: decimals, roundingMode: "halfEven"}
+    const text = (step > 1 ? step * halfEven(value / step) : value).toLocaleString("en-US", digits)
+    return /[1-9]/.test(text) ? text.replace("-", MINUS) : text.replace("-", "") // there is no negative 0
   }
+
+  function halfEven(value) { // as Python rounds
+    const near = Math.round(value)
+    return near - value === 0.5 && near % 2 !== 0 ? near - 1 : near
+  }
+
+  const computed = (value, row) => amount(value, data.place?.[row]) // by the interval of the row
 
   function feature(value) {
     if (typeof value === "string") return value
@@ -110,16 +119,17 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
 
   function targets(row, lines, others) {
     const every = [...lines, ...others]
-    const write = name => every.map(each => cell(Number.isNaN(each[name]) ? "" : amount(each[name])))
+    const write = (value, text) => cell(Number.isNaN(value) ? "" : text)
+    const rounded = value => write(value, computed(value, row))
     if (labels !== null) {
       const classes = lines.map(each => cell(own(amount(each.target))))
       return [line(own(about.target), [cell(""), ...classes, ...others.map(() => cell(""))])]
     }
     const moved = every.some(each => each.adjusted !== each.target)
     return [
-      line(own(about.target), [cell(""), ...write("target")]),
-      ...(moved ? [line(words.ADJUSTED, [cell(""), ...write("adjusted")])] : []),
-      line(words.CONTRIBUTION, [cell(amount(data.prediction[row])), ...write("contribution")]),
+      line(own(about.target), [cell(""), ...lines.map(each => write(each.target, amount(each.target))), ...others.map(each => rounded(each.target))]),
+      ...(moved ? [line(words.ADJUSTED, [cell(""), ...every.map(each => rounded(each.adjusted))])] : []),
+      line(words.CONTRIBUTION, [data.prediction[row], ...every.map(each => each.contribution)].map(rounded)),
     ]
   }
 
@@ -165,8 +175,8 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     const {width, left, right, top, margin} = shape
     const [prediction, truth] = [data.prediction[row], data.target[row]]
     const known = Number.isNaN(truth) ? [] : [truth]
-    const values = [...lines.flatMap(each => [each.target, each.adjusted]), data.low[row], data.high[row], prediction, ...known]
-      .filter(Number.isFinite)
+    const given = [...lines.map(each => each.target), ...known]
+    const values = [...given, ...lines.map(each => each.adjusted), data.low[row], data.high[row], prediction].filter(Number.isFinite)
     const [low, high] = [Math.min(...values), Math.max(...values)]
     const beyond = margin * ((high - low) || 1)
     const x = value => (left + (value - low + beyond) / (high - low + 2 * beyond) * (width - left - right)).toFixed(1)
@@ -191,7 +201,8 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
       parts.push(makeShape("circle", {cx: x(target), class: "dot", ...size}))
     })
     for (const [value, anchor] of [[low, "start"], [high, "end"]]) {
-      parts.push(makeShape("text", {x: x(value), y: bottom + 18, "text-anchor": anchor}, amount(value)))
+      const text = given.includes(value) ? amount(value) : computed(value, row)
+      parts.push(makeShape("text", {x: x(value), y: bottom + 18, "text-anchor": anchor}, text))
     }
     const legend = fill(words.DOTS, about) + (moved ? words.RINGS : "") + words.LINE + (known.length > 0 ? words.DASHED : "")
     const view = `0 0 ${width} ${bottom + shape.bottom}`
@@ -202,21 +213,21 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
   function ownTargets(row, lines) { // how much of a number are targets, and how much adjustment
     const mean = sum([...lines, ...othersOf(row)].map(each => each.weight * each.target))
     const added = data.prediction[row] - mean
-    const text = amount(Math.abs(added))
+    const text = computed(Math.abs(added), row)
     if (Number.isNaN(added) || !/[1-9]/.test(text)) return []
-    return [make("p", {}, fill(added < 0 ? words.TAKES : words.ADDS, {mean: amount(mean), amount: text}))]
+    return [make("p", {}, fill(added < 0 ? words.TAKES : words.ADDS, {mean: computed(mean, row), amount: text}))]
   }
 
   function report(row, lines) {
     const kind = row < about.nStored ? "Stored row, predicted without itself" : "Query"
     const alone = Number.isNaN(data.prediction[row])
     const certainty = alone ? "No stored row is earlier than this one." : labels === null
-      ? `${about.coverage} interval: ${amount(data.low[row])} to ${amount(data.high[row])}`
+      ? `${about.coverage} interval: ${computed(data.low[row], row)} to ${computed(data.high[row], row)}`
       : data.chances[row]
     const head = [
       make("h2", {}, own(data.name[row])),
       make("p", {class: "soft"}, kind),
-      make("p", {class: "value"}, own(amount(data.prediction[row]))),
+      make("p", {class: "value"}, own(computed(data.prediction[row], row))),
       make("p", {}, certainty),
       ...(Number.isNaN(data.target[row]) ? [] : [make("p", {}, "True value: ", own(amount(data.target[row])))]),
     ]
@@ -274,7 +285,8 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
         ...(more > 0 ? [`and ${more} more`] : []),
       ]
     }
-    const write = value => mode === "error" && labels !== null ? share(value) : amount(value)
+    const place = mode === "target" ? about.decimals : about.place
+    const write = value => mode === "error" && labels !== null ? share(value) : amount(value, place)
     const known = Array.from(data[mode]).filter(value => !Number.isNaN(value))
     const [under, over] = [known.some(value => value < low), known.some(value => value > high)]
     const stops = palette.filter((_, i) => i % 25 === 0)
@@ -290,7 +302,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     return [
       make("strong", {}, own(data.name[row])),
       make("div", {}, own(about.target), `: ${amount(data.target[row])}`),
-      make("div", {}, `prediction: ${amount(data.prediction[row])}`),
+      make("div", {}, `prediction: ${computed(data.prediction[row], row)}`),
       ...lines,
     ]
   }

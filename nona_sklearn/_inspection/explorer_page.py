@@ -140,6 +140,7 @@ def _rows(found: Explored) -> dict[str, Any]:
     columns |= dict(zip(OTHERS, answers.others.T.astype(np.float32), strict=True))
     if found.classes is None:
         columns |= dict(zip(("low", "high"), answers.details.T, strict=True))
+        columns["place"] = found.places.astype(np.int16)
     else:
         columns["chances"] = [_chances(found, each) for each in answers.details]
     return columns | {f"f{j}": values for j, values in enumerate(found.columns.values())}
@@ -183,6 +184,7 @@ def _about(found: Explored, coverage: float) -> dict[str, Any]:
         "target": found.target_name,
         "labels": None if classes is None else [show(label) for label in classes],
         "decimals": found.unit.decimals,
+        "place": found.unit.place,
         "columns": [*found.columns],
         "pictures": found.pictures,
         "columnOrder": found.order.astype(np.uint8).ravel(),
@@ -297,7 +299,7 @@ def _body(found: Explored, footer: Element) -> Element:
             element("article", id="report", aria_live="polite"),
         ),
         element("p", WORTH, class_="soft"),
-        effects_section(found.effects, found.target_name),
+        effects_section(found.effects, found.target_name, found.unit),
         _to_check(found),
         _equal(found),
         footer,

@@ -24,43 +24,61 @@ LEAST_SHARE = 0.0005  # is not written as 0
 
 @dataclass(frozen=True)
 class Unit:
-    """Numbers of one unit, with as many decimals as the largest needs for three digits.
+    """Numbers of one unit: given ones, and computed ones, which an interval rounds.
 
-    Where the width of an interval is known, it has three digits instead.
-
-    Without `decimals`, they are labels of classes.
+    Parameters
+    ----------
+    decimals : int, optional
+        Of given numbers. None: these are labels of classes.
+    place : int, optional
+        The decimals to which computed numbers are rounded; -2: to hundreds.
     """
 
     decimals: int | None = None
+    place: int | None = None
 
     @classmethod
     def of(cls, values: Iterable[Any], width: float = 0.0) -> Unit:
-        """Choose the decimals for some values, with an interval of a width; labels have none."""
+        """Choose decimals for some values: the largest has at least three digits.
+
+        Computed ones have three digits of the width of an interval, where it is known.
+        """
         given = [abs(float(v)) for v in values if isinstance(v, Real)]
         largest = max((value for value in given if math.isfinite(value)), default=0.0)
         if not largest:
-            return cls(0)
-        place = math.floor(math.log10(largest))
-        decimals = 2 - place
-        if width > 0:
-            decimals = max(decimals, min(2 - math.floor(math.log10(width)), DIGITS - 1 - place))
-        return cls(max(0, decimals))
+            return cls(0, 0)
+        power = math.floor(math.log10(largest))
+        decimals = max(0, 2 - power)
+        if not 0 < width < math.inf:
+            return cls(decimals, decimals)
+        place = min(2 - math.floor(math.log10(width)), DIGITS - 1 - power)
+        return cls(max(decimals, place), place)
 
     def show(self, value: Any) -> str:
-        """A number, a label or, of NaN, nothing."""
-        if self.decimals is None or not isinstance(value, Real):
-            return show(value)
-        if math.isnan(value):
-            return ""
-        text = f"{value:,.{self.decimals}f}" if self.decimals <= MOST_DECIMALS else f"{value:.3g}"
-        return text.replace("-", MINUS)
+        """A given number, a label or, of NaN, nothing."""
+        return _written(value, self.decimals)
+
+    def rounded(self, value: Any) -> str:
+        """A computed number, a label or, of NaN, nothing."""
+        return _written(value, self.place)
 
     def signed(self, value: float) -> str:
-        """An amount that is added or taken away; empty, if it is 0 to these decimals."""
-        few = self.decimals is not None and self.decimals <= MOST_DECIMALS
-        text = f"{value:+,.{self.decimals}f}" if few else f"{value:+.3g}"
-        text = text.replace("-", MINUS)
+        """A computed amount that is added or taken away; empty, if it is rounded to 0."""
+        text = _written(value, self.place, "+")
         return text if any(digit in text for digit in "123456789") else ""
+
+
+def _written(value: Any, place: int | None, sign: str = "") -> str:
+    """A number with so many decimals, or a label; of NaN, nothing."""
+    if place is None or not isinstance(value, Real):
+        return show(value)
+    if math.isnan(value):
+        return ""
+    if place > MOST_DECIMALS:
+        text = f"{value:{sign}.3g}"
+    else:  # z: there is no negative 0
+        text = f"{round(float(value), place):{sign}z,.{max(place, 0)}f}"
+    return text.replace("-", MINUS)
 
 
 def share(value: float) -> str:

@@ -102,7 +102,8 @@ class NeighborsReport:
     The page shows the prediction with its prediction interval or its probabilities, how unusual
     the query is, the rows with the largest weights side by side with it, the features in which
     they differ most, the adjustment by each column, or of classes its factor of the odds, and
-    counterfactuals. The file needs no other file and no network. Texts of the table are escaped.
+    counterfactuals. Computed numbers are rounded to three digits of the interval's width. The file
+    needs no other file and no network. Texts of the table are escaped.
 
     Parameters
     ----------
@@ -300,7 +301,7 @@ class _Case:
     found : Explanation
         Of the prediction.
     unit : Unit
-        How targets are written.
+        How targets and predictions are written.
     target_name : str
         Name of the target.
     look : Appearance
@@ -487,7 +488,7 @@ def _headline(case: _Case, coverage: float) -> Element:
         truth = element("p", "True value: ", own_text(case.unit.show(case.y_true)))
     return element(
         "section",
-        element("p", own_text(case.unit.show(case.prediction)), class_="value"),
+        element("p", own_text(case.unit.rounded(case.prediction)), class_="value"),
         _probabilities(case) if case.of_classes else _interval(case, coverage),
         truth,
         _stored_row(case),
@@ -509,7 +510,7 @@ def _stored_row(case: _Case) -> Element | None:
 def _interval(case: _Case, coverage: float) -> Element:
     """The interval that has a probability."""
     assert case.interval is not None
-    low, high = map(case.unit.show, case.interval)
+    low, high = map(case.unit.rounded, case.interval)
     return element("p", f"{coverage:.0%} interval: {low} to {high}")
 
 
@@ -589,7 +590,7 @@ def _own_targets(case: _Case, shown: np.ndarray) -> Element | None:
     if not (added := case.unit.signed(case.prediction - mean)):
         return None
     text = TAKES if added.startswith(MINUS) else ADDS
-    return element("p", text.format(mean=case.unit.show(mean), amount=added[1:]))
+    return element("p", text.format(mean=case.unit.rounded(mean), amount=added[1:]))
 
 
 def _picture(case: _Case) -> Element | None:
@@ -624,19 +625,23 @@ def _weight(case: _Case, i: int) -> Element:
 
 def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:
     """Targets, adjusted targets and contributions of lines of the explanation."""
-    found, write = case.found, case.unit.show
+    found, unit = case.found, case.unit
+    single = found.of_rows[shown]
     if case.of_classes:
         labels = case.model.classes_[found.targets[shown].argmax(axis=1)]
-        single = found.of_rows[shown]
         own = [show(label) if row else "" for label, row in zip(labels, single, strict=True)]
         return [[case.target_name, "", *own]]
     targets, adjusted, added = (
         values[shown, 0] for values in (found.targets, found.adjusted, found.contributions)
     )
-    lines = [[case.target_name, "", *map(write, targets)]]
+    own = [  # others have a mean
+        unit.show(target) if row else unit.rounded(target)
+        for target, row in zip(targets, single, strict=True)
+    ]
+    lines = [[case.target_name, "", *own]]
     if not np.array_equal(targets, adjusted):
-        lines.append([ADJUSTED, "", *map(write, adjusted)])
-    return [*lines, [CONTRIBUTION, write(case.prediction), *map(write, added)]]
+        lines.append([ADJUSTED, "", *map(unit.rounded, adjusted)])
+    return [*lines, [CONTRIBUTION, *map(unit.rounded, [case.prediction, *added])]]
 
 
 def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
@@ -747,7 +752,7 @@ def _contrasts_section(
         )
         return element("section", title, element("p", text))
     name = show(kinds[2])
-    before, after = (case.unit.show(found["prediction"][i]) for i in (0, 1))
+    before, after = (case.unit.rounded(found["prediction"][i]) for i in (0, 1))
     target = case.unit.show(found["target"][2])
     lines: list[list] = [["prediction", before, after, ""], [case.target_name, "", "", target]]
     for column in [*found][5:]:  # features

@@ -61,6 +61,18 @@ class Stability:
     def sentence(self) -> str:
         """How many rows are named again."""
         n_rows, most = len(self.frequencies), f"the {self.n_neighbors} heaviest"
+        if n_rows == 1:
+            again = "again the heaviest" if self.n_neighbors == 1 else f"again among {most}"
+            if not self.is_steady:
+                return (
+                    f"The row is not steady: it is {again} in at most half of {self.trials}. "
+                    "Another may stand in its place."
+                )
+            this = "this row is" if self.frequencies[0] >= AGAIN else "this row is not"
+            return (
+                f"In {self.trials}, {this} {again} in at least {AGAIN:.0%} of those that contain "
+                "it."
+            )
         if not self.is_steady:
             n_steady = np.sum(self.frequencies > STEADY)
             return (

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import shutil
 import time
 from copy import deepcopy
@@ -37,7 +38,7 @@ from nona_sklearn._inspection.explorer_page import (
     _rows,
     _to_check,
 )
-from nona_sklearn._inspection.formatting import share, show_value
+from nona_sklearn._inspection.formatting import Unit, share, show_value
 from nona_sklearn._inspection.page import as_html
 
 try:
@@ -308,11 +309,10 @@ def amount_of(text):
     return float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
 
 
-def assert_same_amounts(texts, values):
-    """Amounts of a report are those of a page, to the last digit that is written."""
+def assert_same_amounts(texts, values, place):
+    """Amounts of a report are those of a page, to a place."""
     for text, value in zip(texts, values, strict=True):
-        decimals = len(text.partition(".")[2])
-        assert amount_of(text) == pytest.approx(value, abs=0.51 * 10**-decimals)
+        assert amount_of(text) == pytest.approx(value, abs=0.51 * 10.0**-place)
 
 
 def assert_same_rows(found, row, lines):
@@ -332,9 +332,11 @@ def assert_same_rows(found, row, lines):
     return positions, behind
 
 
-def test_the_table_is_that_of_the_report(flats, regressor):
-    X, _, queries, truth = flats
-    found = explored(regressor, queries, truth, X)
+@pytest.mark.parametrize("scale", [1, 997])
+def test_the_table_is_that_of_the_report(flats, scale):
+    X, y, queries, truth = flats
+    regressor = NONARegressor(**QUICK).fit(X, scale * y)
+    found = explored(regressor, queries, scale * truth, X)
     some_others = False
     for i in range(3):
         row, report = 150 + i, NeighborsReport(regressor, queries[i : i + 1], X, n_neighbors=4)
@@ -342,10 +344,14 @@ def test_the_table_is_that_of_the_report(flats, regressor):
         positions, behind = assert_same_rows(found, row, lines)
         others = answers.others[row][~np.isnan(answers.others[row])]  # weight, target, ...
         weights, adjusted = answers.weights[row, behind], answers.adjusted[row, behind]
-        assert_same_amounts(lines["rent"][1:], [*found.targets[positions], *others[1:2]])
-        assert_same_amounts(lines["adjusted to the query"][1:], [*adjusted, *others[2:3]])
+        decimals, place = found.unit.decimals, found.places[row]
+        n_rows = len(positions)
+        assert_same_amounts(lines["rent"][1 : 1 + n_rows], found.targets[positions], decimals)
+        assert_same_amounts(lines["rent"][1 + n_rows :], others[1:2], place)
+        assert_same_amounts(lines["adjusted to the query"][1:], [*adjusted, *others[2:3]], place)
         contributions = [answers.predictions[row], *weights * adjusted, *others[3:]]
-        assert_same_amounts(lines["contribution"], contributions)
+        assert_same_amounts(lines["contribution"], contributions, place)
+        assert Unit(place=place).rounded(answers.predictions[row]) == lines["contribution"][0]
         names = [*found.columns]
         assert [*lines][-len(names) :] == [names[j] for j in found.order[row]]
         some_others |= len(others) > 0
@@ -396,7 +402,7 @@ def test_effects_are_those_that_predictions_have(flats, regressor):
 def test_charts_of_effects_have_their_amounts(flats, regressor):
     X, _, _, _ = flats
     effects = explored(regressor, features=X).effects
-    section = effects_section(effects, "rent")
+    section = effects_section(effects, "rent", Unit(0, -1))
     assert EVIL not in as_html(section)
     text = "".join(section.find("p").itertext())
     assert "adds to the predicted rent" in text
@@ -417,6 +423,12 @@ def test_charts_of_effects_have_their_amounts(flats, regressor):
     heights = [float(curve[i][1]) for i in (0, -1)]
     np.testing.assert_allclose(heights, start + slope * area.effects[[0, -1]], atol=0.2)
     every = np.concatenate([each.effects for each in effects.displays])
+    ends = re.fullmatch(r"area <m²>: from (\S+) at .* to (\S+) at .*", chart[1].get("aria-label"))
+    for text, effect in zip(
+        ends.groups(), sorted(area.effects)[:: len(area.effects) - 1], strict=True
+    ):
+        assert amount_of(text) % 10 == 0  # rounded to tens
+        assert amount_of(text) == pytest.approx(effect, abs=5.1)
     step = max(marks) / max(1, sum(mark > 0 for mark in marks))
     assert min(marks) - step < every.min() < every.max() < max(marks) + step
 
@@ -425,7 +437,7 @@ def test_of_many_categories_the_lowest_and_the_highest_are_drawn():
     parts = np.column_stack([np.arange(20.0), np.zeros(20)])
     names = np.array([f"level {i}" for i in range(20)], dtype=object)
     effects = Effects.of([Feature("kind", names, None)], parts, "rent")
-    section = effects_section(effects, "rent")
+    section = effects_section(effects, "rent", Unit(0, 0))
     texts = [each.text for each in section.iter("text")]
     assert [f"level {i}" in texts for i in (0, 3, 4, 15, 16, 19)] == [True] * 2 + [False] * 2 + [
         True
@@ -654,8 +666,11 @@ def reader():
 
 @pytest.mark.slow
 @needs_browser
-def test_a_reader_looks_around(flats, regressor, reader, tmp_path):
+@pytest.mark.parametrize("scale", [1, 997])  # amounts are rounded to the unit, or beyond it
+def test_a_reader_looks_around(flats, scale, reader, tmp_path):
     X, y, queries, truth = flats
+    y, truth = scale * y, scale * truth
+    regressor = NONARegressor(**QUICK).fit(X, y)
     reader.open(explore(regressor, queries, truth, features=X), tmp_path / "page.html")
     errors = abs(regressor.predict(queries) - truth)
     assert reader.text("report").startswith(errors.idxmax())  # the largest error is first

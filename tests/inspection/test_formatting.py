@@ -30,8 +30,38 @@ def test_amounts_have_signs():
     assert Unit.of([100.0]).signed(0.2) == ""
 
 
+def test_computed_numbers_have_three_digits_of_the_interval():
+    unit = Unit.of([161_587.0, 153_000.0], 33_650.0)
+    assert unit.show(161_587.0) == "161,587"
+    assert [unit.rounded(value) for value in (160_219.0, -31.0, np.nan)] == ["160,200", "0", ""]
+    assert [unit.signed(value) for value in (-6_512.0, 165.0, 31.0)] == [
+        "\N{MINUS SIGN}6,500",
+        "+200",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "given", "computed"),
+    [
+        (3.0, "123.46", "123.46"),  # the interval asks for decimals
+        (30.0, "123.5", "123.5"),
+        (300.0, "123", "123"),
+        (30_000.0, "123", "100"),
+        (1e-6, "123.456", "123.456"),  # six digits at most
+        (0.0, "123", "123"),  # three digits, where no interval is known
+        (np.nan, "123", "123"),
+        (np.inf, "123", "123"),
+    ],
+)
+def test_the_width_of_the_interval_decides(width, given, computed):
+    unit = Unit.of([123.456], width)
+    assert (unit.show(123.456), unit.rounded(123.456)) == (given, computed)
+
+
 def test_labels_are_shown_as_they_are():
-    assert [Unit().show(label) for label in ("good", 3, 1.0)] == ["good", "3", "1"]
+    for write in (Unit().show, Unit().rounded):
+        assert [write(label) for label in ("good", 3, 1.0)] == ["good", "3", "1"]
 
 
 def test_shares_have_two_digits():

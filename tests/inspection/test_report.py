@@ -106,8 +106,8 @@ def test_the_numbers_are_those_of_the_model(flats, regressor):
     (prediction,) = regressor.predict(query)
     low, high = regressor.predict_quantiles(query, [0.05, 0.95])[0]
     unit = Unit.of([prediction, *regressor.explain(query, 4)["target"]], high - low)
-    assert unit.show(prediction) in page.texts
-    assert f"90% interval: {unit.show(low)} to {unit.show(high)}" in page.texts
+    assert unit.rounded(prediction) in page.texts
+    assert f"90% interval: {unit.rounded(low)} to {unit.rounded(high)}" in page.texts
     table = regressor.explain(query, n_neighbors=4)
     lines = page.lines("The query and the rows")
     assert lines[""] == [query.index[0], *table["neighbor"]]
@@ -121,6 +121,41 @@ def test_the_numbers_are_those_of_the_model(flats, regressor):
     assert number(lines["contribution"][0]) == pytest.approx(prediction, abs=0.51)
     shares = [float(text.rstrip("%")) / 100 for text in lines["weight"][1:]]
     np.testing.assert_allclose(shares, table["weight"], atol=0.0051)
+
+
+def test_what_is_computed_is_rounded_and_what_is_given_is_not(flats):
+    """Rents of some hundred thousands: a width has three digits, and so have computed amounts."""
+    X, y, query = flats
+    y = (997 * y).round()
+    reg = NONARegressor(**QUICK).fit(X, y)
+    (prediction,), ((low, high),) = reg.predict(query), reg.predict_quantiles(query, [0.05, 0.95])
+    place = int(np.floor(np.log10(high - low))) - 2
+    assert place >= 2
+
+    def rounded(value):
+        return f"{10**place * round(value / 10**place):,}"
+
+    options = {"y_true": 700_123.0, "at_least": prediction + 50_001}
+    page = Page(NeighborsReport(reg, query, X, n_neighbors=4, **options)._repr_html_())
+    assert page.texts[page.texts.index("True value: ") + 1] == "700,123"
+    assert rounded(prediction) in page.texts
+    assert f"90% interval: {rounded(low)} to {rounded(high)}" in page.texts
+    rows, table = page.lines("The query and the rows"), reg.explain(query, 4)
+    *own, mean = rows["<b>rent</b>"][1:]  # others have a mean
+    assert own == [f"{target:,.0f}" for target in table["target"][:4]]
+    assert mean == rounded(table["target"][4])
+    assert rows["adjusted to the query"][1:] == [*map(rounded, table["adjusted_target"])]
+    assert rows["contribution"] == [*map(rounded, [prediction, *table["contribution"]])]
+    moves = page.lines("Adjustments by column")
+    del moves[""]
+    amounts = [number(text) for line in moves.values() for text in line if text]
+    assert amounts
+    assert all(amount % 10**place == 0 for amount in amounts)
+    changed = page.lines("Now, changed, and the real row nearby")
+    assert changed["prediction"][0] == rounded(prediction)
+    assert number(changed["prediction"][1]) % 10**place == 0
+    assert number(changed["<b>rent</b>"][2]) in {*y}
+    assert show_value(options["at_least"]) in page.texts
 
 
 def test_targets_and_their_adjustment_are_the_prediction(flats, regressor):
@@ -202,6 +237,19 @@ def test_half_of_the_rows_are_enough():
     assert not unsteady.is_steady
     assert unsteady.sentence.startswith("The rows are not steady: only 1 of these 4 are again")
     assert unsteady.cells(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
+
+
+@pytest.mark.parametrize(
+    ("n_neighbors", "frequency", "expected"),
+    [
+        (1, 0.9, "In 10 refits, this row is again the heaviest in at least 90% of those"),
+        (6, 0.8, "In 10 refits, this row is not again among the 6 heaviest in at least 90% of"),
+        (1, 0.5, "The row is not steady: it is again the heaviest in at most half of 10 refits."),
+    ],
+)
+def test_one_row_has_a_sentence_of_its_own(n_neighbors, frequency, expected):
+    stability = Stability(n_neighbors, "10 refits", np.array([10]), np.array([frequency]))
+    assert stability.sentence.startswith(expected)
 
 
 def test_weights_of_rows_that_are_not_steady_are_whole():
