@@ -240,6 +240,12 @@ def test_constant_features_have_embeddings():
         assert nona().fit(np.ones_like(X), Y).similarity_ == "l2"
 
 
+@pytest.mark.parametrize("trend", ["kernel", Ridge()])
+def test_rows_whose_weighted_distances_overflow_have_embeddings(trend):
+    rows = np.array([[1, 1]] * 5 + [[1, 0], [0, 1]])
+    assert nona(similarity="features", trend=trend).fit(rows, np.arange(7)).similarity_ == "l2"
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
