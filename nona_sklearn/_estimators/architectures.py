@@ -129,7 +129,6 @@ class Architecture:
             "feature_extractor": ("None", extractor, self.extractor is None),
             "learn_feature_weights": ("True", scales, scales),
             "n_neighbors": ("a number or 'auto'", None, estimator.n_neighbors is not None),
-            "trend": ("None or a name", estimator.trend, not hasattr(estimator.trend, "fit")),
         }
         for name, (needed, value, is_given) in values.items():
             if not is_given:
@@ -150,7 +149,7 @@ class Architecture:
         self.estimator.trend_ = self.chosen_trend(data)
         similarity = self.estimator.similarity
         if similarity == "auto":
-            similarity = FEATURES if self.suits_features else self.other_similarity
+            similarity = FEATURES if self.suits_features(data) else self.other_similarity
         self.estimator.similarity_ = similarity
 
     def chosen_trend(self, data: TrainingData) -> Any:
@@ -168,14 +167,19 @@ class Architecture:
         )
         return is_table and len(X) >= LEAST_OF_TREND and X.shape[1] <= MOST_OF_TREND
 
-    @property
-    def suits_features(self) -> bool:
-        """Whether similarity='auto' is 'features': no parameter is of weights of embeddings."""
+    def suits_features(self, data: TrainingData) -> bool:
+        """Whether similarity='auto' is 'features': no parameter is of weights of embeddings.
+
+        Beside a model, too, a kernel of these rows weights the features.
+        """
         estimator = self.estimator
         algorithm = estimator.algorithm
         finds = isinstance(algorithm, str) and "l1" in ALGORITHMS[algorithm]
         limited = estimator.n_neighbors is not None and finds
-        return self.trend == "kernel" and limited and estimator.weighting == "softmax"
+        has_kernel = self.trend == "kernel"
+        if hasattr(self.trend, "fit"):
+            has_kernel = self.suits_kernel(data)
+        return has_kernel and limited and estimator.weighting == "softmax"
 
     @property
     def among_features(self) -> bool:
@@ -409,7 +413,8 @@ def _weights(data: TrainingData) -> np.ndarray:
 
 def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
     """Whether weighted features, (n_features,) and (n, n_features), say which rows are near."""
-    largest = (weights * np.ptp(X, axis=0)).sum()  # distance
+    with np.errstate(over="ignore"):  # of few rows, whose kernel has weights without bound
+        largest = (weights * np.ptp(X, axis=0)).sum()  # distance
     return 0 < largest < np.finfo(np.float32).max
 
 
@@ -451,9 +456,8 @@ class NONAArchitecture(Architecture):
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
 
-    @property
-    def suits_features(self):
-        return super().suits_features and self.estimator.softstep is None
+    def suits_features(self, data):
+        return super().suits_features(data) and self.estimator.softstep is None
 
     def setting(self, name, n_rows=0):
         value = getattr(self.estimator, name, "auto")
@@ -683,10 +687,10 @@ class SoftStepArchitecture(Architecture):
 
     other_similarity = "log_l2"
 
-    @property
-    def suits_features(self):
+    def suits_features(self, data):
         own = attrgetter("softstep", "softstep_on", "softstep_params", "learn_feature_weights")
-        return super().suits_features and own(self.estimator) == ("s1", "rank", "global", True)
+        defaults = "s1", "rank", "global", True
+        return super().suits_features(data) and own(self.estimator) == defaults
 
     @property
     def blend(self):

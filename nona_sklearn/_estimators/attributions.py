@@ -23,7 +23,7 @@ from .._utils.frames import table
 from .._utils.threads import cached_property
 from ..embedding import WeightedFeatures
 from .inputs import TableInput
-from .queries import embedded, evaluate, explanation_of, fitted_snapshot
+from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 from .side_by_side import checked_table, rows_of_bank
 
 OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
@@ -102,13 +102,14 @@ def predictions_table(estimator: Any, X: Any) -> Any:
     trend = _check_additive("attribute_predictions", fitted)
     fitted, evaluation = evaluate(fitted, X)
     bank = fitted.bank_
-    inputs = bank.inputs if X is None else embedded(fitted, X).inputs
     rows = trend.bank.inputs  # those of the bank, or more of a compressed one
     assert rows is not None
     terms, weights = _terms(fitted, trend, rows), trend.bank.row_weights
     typical = np.average(terms, axis=0, weights=weights)
     mean = trend.additive_part.constant.numpy() + typical.sum(axis=0)
-    own = bank.neighbors.offset.share * (_terms(fitted, trend, inputs) - typical)
+    own = bank.neighbors.offset.share * (
+        _terms(fitted, trend, encoded_features(fitted, X)) - typical
+    )
     whole = values_of(evaluation).cpu().numpy()
     rest = whole - mean - own.sum(axis=1)
     labels = bank.names_of(slice(None)) if X is None else labels_of(X)

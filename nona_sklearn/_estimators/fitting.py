@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from .._data.embedded import Embedded
+from .._data.embedded import Embedded, TableRows
 from .._data.names import Names, names_of_new
 from .._data.rows import Rows
 from .._data.splits import Split
@@ -284,11 +284,11 @@ def embed_unknown(
     """
     unknown = torch.from_numpy(estimator.features_.source_ == column)
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
-    encoded = inputs = torch.where(unknown, typical, X[rows])
+    encoded, given = torch.where(unknown, typical, X[rows]), None
     if table is not None:
         others = np.random.RandomState(0).permutation(len(X))
-        inputs = exchange_column(table, np.arange(len(X))[rows], column, others[rows])
-    return Embedded(embed(network, encoded), network, inputs=inputs)
+        given = exchange_column(table, np.arange(len(X))[rows], column, others[rows])
+    return Embedded(embed(network, encoded), network, inputs=TableRows(encoded, given))
 
 
 def unknown_levels(
@@ -327,5 +327,6 @@ def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
         )
     trend, inputs = fitted.bank_.trend if hasattr(fitted, "bank_") else None, None
     if trend is not None:
-        inputs = given if trend.takes_table else encoded
+        assert isinstance(encoded, Tensor)  # of a table
+        inputs = TableRows(encoded, given if trend.takes_table else None)
     return Embedded(embeddings, fitted.network_, inputs=inputs)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._data.embedded import TableRows
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells
 from .._data.training_data import TrainingData
@@ -27,8 +28,9 @@ MOST_ENTRIES = 2**22  # of permuted rows at a time
 class FeatureImportances:
     """The attribute `feature_importances_`, measured when it is read for the first time.
 
-    It needs the encoded rows, which a bank keeps for a kernel as trend. For other banks, fit
-    measures it, and what it has set on the estimator is returned instead of this.
+    It needs the rows as the trend takes them. A bank keeps them encoded for a kernel or networks
+    as trend. Otherwise fit measures it, and what it has set on the estimator is returned instead
+    of this.
     """
 
     def __get__(self, estimator: Any, owner: type | None = None) -> Any:
@@ -53,9 +55,11 @@ class FeatureImportances:
 
 
 def measure_in_fit(estimator: Any, data: TrainingData) -> None:
-    """Set `feature_importances_` of an estimator whose bank keeps no encoded rows."""
+    """Set `feature_importances_` of an estimator whose bank keeps no rows, or not all of them."""
     vars(estimator).pop(NAME, None)  # of an earlier fit
-    if estimator.bank_.inputs is None and _has_table(estimator):
+    bank = estimator.bank_
+    lacks_rows = bank.inputs is None or bank.trend.takes_table
+    if lacks_rows and _has_table(estimator):
         vars(estimator)[NAME] = measured(estimator, data.sample.X, data.table)
 
 
@@ -93,12 +97,13 @@ def measured(estimator: Any, X: Any, table: Any = None) -> np.ndarray:
         n = len(columns)
         moves = torch.as_tensor(columns)[:, None, None] == source
         permuted = torch.where(moves, encoded[torch.as_tensor(orders)], encoded).flatten(0, 1)
-        inputs: Any = permuted
+        given = None
         if bank.trend is not None and bank.trend.takes_table:
             cells = np.tile(chosen[:, None], (n, 1, n_columns))
             cells[np.arange(n), :, columns] = chosen[orders]
-            inputs = gather_cells(table, cells.reshape(-1, n_columns))
-        z, offset = embed(estimator.network_, permuted), bank.trend_at(np.tile(chosen, n), inputs)
+            given = gather_cells(table, cells.reshape(-1, n_columns))
+        offset = bank.trend_at(np.tile(chosen, n), TableRows(permuted, given))
+        z = embed(estimator.network_, permuted)
         exclusion = own.exclusion[np.tile(rows, n)]
         found = Evaluation(head, bank.neighbors, z, exclusion, offset=offset).mean() / unit
         return found.unflatten(0, orders.shape)

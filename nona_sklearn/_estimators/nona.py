@@ -80,7 +80,7 @@ class NONARegressor(NeighborRegressor):
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
         By what rows are near. 'features' is the negative sum of the absolute differences of the
-        encoded features (l1), which the kernel of `trend` weights. This space has no seed:
+        encoded features (l1), which a kernel weights, whatever `trend` is. This space has no seed:
         another `random_state` names the same rows. The 15 nearest, or `n_neighbors`, have weights
         that fall linearly with their distance. What the networks and the `trend` predict
         together, G, adjusts their targets: ``G(q) + c (y_j - G(j))``, where G(j) is predicted
@@ -88,9 +88,9 @@ class NONARegressor(NeighborRegressor):
 
         The others are similarities between the embeddings that the networks learn, as in the
         papers, where it is 'l2', the negative Euclidean distance (see
-        :mod:`nona_sklearn.similarity`). 'auto' is 'features' where `trend` is 'kernel',
-        `n_neighbors` is not None, and `weighting` and `softstep` have their defaults; else 'l2'.
-        ``similarity_`` is the choice.
+        :mod:`nona_sklearn.similarity`). 'auto' is 'features' where `trend` is 'kernel', or a model
+        where 'auto' would be 'kernel', `n_neighbors` is not None, and `weighting` and `softstep`
+        have their defaults; else 'l2'. ``similarity_`` is the choice.
 
     weighting : str or Weighting, default='softmax'
         How a similarity becomes a weight: 'softmax', 'uniform' (only with `softstep` or

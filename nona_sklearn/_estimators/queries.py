@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
-from .._data.embedded import Embedded
+from .._data.embedded import Embedded, TableRows
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.rows import Rows
 from .._data.tables import labels_of_fit, stack_rows
@@ -78,16 +78,29 @@ def embedded(fitted: Any, X: Any) -> Embedded:
     return X
 
 
+def encoded_features(fitted: Any, X: Any) -> Tensor:
+    """Encoded features of queries, or of the bank's rows with ``X=None``, for a trend of them."""
+    inputs = TableRows(fitted.bank_.inputs) if X is None else embedded(fitted, X).inputs
+    assert inputs is not None
+    return inputs.encoded
+
+
 def _join(blocks: list[Embedded]) -> Embedded:
     """Join blocks of queries that have nothing but embeddings and inputs."""
-    first, inputs = blocks[0], [block.inputs for block in blocks]
+    first, inputs = blocks[0], [block.inputs for block in blocks if block.inputs is not None]
     if len(blocks) == 1:
         return first
     return replace(
         first,
         embeddings=torch.cat([block.embeddings for block in blocks]),
-        inputs=None if first.inputs is None else stack_rows(*inputs),
+        inputs=_join_rows(inputs) if inputs else None,
     )
+
+
+def _join_rows(blocks: list[TableRows]) -> TableRows:
+    given = [rows.given for rows in blocks if rows.given is not None]
+    encoded = torch.cat([rows.encoded for rows in blocks])
+    return TableRows(encoded, stack_rows(*given) if given else None)
 
 
 def levels_of(fitted: Any, X: Any) -> np.ndarray | None:

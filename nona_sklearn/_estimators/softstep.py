@@ -106,14 +106,14 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
         By what rows are near. 'features' is as for :class:`NONARegressor`: the l1 distance of the
-        encoded features, which the kernel of `trend` weights, without a seed. G is what this k-NN
-        predicts with 'log_l2', from rows and with weights that it learns.
+        encoded features, which a kernel weights, without a seed. G is what this k-NN predicts
+        with 'log_l2' beside its `trend`, from rows and with weights that it learns.
 
         'log_l2', the negative logarithm of the Euclidean distance, gives weights of inverse
         distance to a learned power. 'l2', the negative distance, is used in the papers. 'auto' is
-        'features' where `trend` is 'kernel', `n_neighbors` is not None, `learn_feature_weights`
-        is True, and `weighting` and the parameters of the step have their defaults; else
-        'log_l2'. ``similarity_`` is the choice.
+        'features' where `trend` is 'kernel', or a model where 'auto' would be 'kernel',
+        `n_neighbors` is not None, `learn_feature_weights` is True, and `weighting` and the
+        parameters of the step have their defaults; else 'log_l2'. ``similarity_`` is the choice.
 
     softstep : {'s1', 's2'}, default='s1'
         Step function (see :class:`SoftStep`): 's1' rejects all rows beyond a learned

@@ -22,7 +22,7 @@ from .._utils.frames import table
 from .._utils.validation import check_fraction, check_integer
 from ..embedding import WeightedFeatures
 from .architectures import tell_rows_apart
-from .queries import embedded, evaluate, explanation_of
+from .queries import encoded_features, evaluate, explanation_of
 
 
 def stability_table(
@@ -41,8 +41,7 @@ def stability_table(
     if is_refitted(fitted):
         draws = _subsamples(fitted.bank_, n_refits, subsample, random_state)
         _check_enough(draws, n_neighbors, subsample, evaluation)
-        inputs = fitted.bank_.inputs if X is None else embedded(fitted, X).inputs
-        others = _refits(fitted, evaluation, inputs, draws)
+        others = _refits(fitted, evaluation, encoded_features(fitted, X), draws)
     else:
         others = _networks(fitted, evaluation)
     n_containing, n_named = (np.zeros(len(found.positions), dtype=int) for _ in range(2))
@@ -100,7 +99,7 @@ def _check_enough(
 
 
 def _refits(
-    fitted: Any, evaluation: Evaluation, inputs: torch.Tensor, draws: list[np.ndarray]
+    fitted: Any, evaluation: Evaluation, encoded: torch.Tensor, draws: list[np.ndarray]
 ) -> Iterator[tuple[np.ndarray, Evaluation | None]]:
     """Rows of the bank, and an evaluation that finds neighbours of the queries among them.
 
@@ -126,7 +125,7 @@ def _refits(
             bank.neighbors[some], embeddings=embed(network, bank.inputs[rows]), offset=None
         )
         exclusion = evaluation.exclusion and evaluation.exclusion.among(some)
-        yield rows, Evaluation(head, neighbors, embed(network, inputs), exclusion)
+        yield rows, Evaluation(head, neighbors, embed(network, encoded), exclusion)
 
 
 def _networks(fitted: Any, evaluation: Evaluation) -> Iterator[tuple[np.ndarray, Evaluation]]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.embedded import Embedded
+from .._data.embedded import Embedded, TableRows
 from .._data.groups import number_further
 from .._data.names import names_of_new
 from .._data.sample_weight import normalize_mean
@@ -152,7 +152,7 @@ class NeighborBank:
                 self.neighbors.after(queries.times),
                 added=queries.added,
                 offset=self.trend_of(queries),
-                shifts=self.shifts_at(queries.inputs),
+                shifts=self.shifts_at(queries),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
         times = self.neighbors.times
@@ -161,7 +161,7 @@ class NeighborBank:
         if self.trend is not None and self.neighbors.offset is not None:
             offset = self.neighbors.offset.values
             if leave_out == "itself":
-                shifts = self.shifts_at(self.inputs, self.ids)
+                shifts = self.shifts_at(None)
                 if self.trend.leaves_out_single_rows:
                     left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
         return Evaluation(
@@ -197,19 +197,25 @@ class NeighborBank:
             offset = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(offset)
         return replace(found, exclusion=exclusion, offset=offset)
 
-    def shifts_at(self, inputs: Any, ids: Tensor | None = None) -> TrendShifts | None:
-        """By how much the trend at queries changes without each row, if that is known."""
+    def shifts_at(self, queries: Embedded | None) -> TrendShifts | None:
+        """By how much the trend at queries changes without each row, if that is known.
+
+        None: at its own rows.
+        """
         if self.trend is None or self.neighbors.offset is None or not self.trend.has_shifts:
             return None
         assert self.inputs is not None
-        return TrendShifts(self.trend, self.ids, self.inputs, inputs, ids)
+        if queries is None:
+            return TrendShifts(self.trend, self.ids, self.inputs, self.inputs, self.ids)
+        inputs = self.trend.inputs_of(queries.inputs)
+        return TrendShifts(self.trend, self.ids, self.inputs, inputs)
 
-    def trend_at(self, rows: np.ndarray, inputs: Any) -> Tensor | None:
+    def trend_at(self, rows: np.ndarray, inputs: TableRows | None) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert inputs is not None
-        moved = self.trend.moved(self.ids[rows].cpu().numpy(), inputs)
+        moved = self.trend.moved(self.ids[rows].cpu().numpy(), self.trend.inputs_of(inputs))
         return moved.to(self.neighbors.offset.values)
 
     def trend_of(self, queries: Embedded) -> Tensor | None:
@@ -217,7 +223,7 @@ class NeighborBank:
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert queries.inputs is not None
-        found = values_at(self.trend, queries.inputs, queries.times)
+        found = values_at(self.trend, self.trend.inputs_of(queries.inputs), queries.times)
         return found.to(self.neighbors.offset.values)
 
     # -- editing -------------------------------------------------------------------------
@@ -246,7 +252,7 @@ class NeighborBank:
         labels: np.ndarray | None = None,
         groups: np.ndarray | None = None,
         levels: np.ndarray | None = None,
-        inputs: Any = None,
+        inputs: TableRows | None = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
@@ -271,11 +277,11 @@ class NeighborBank:
         trend, offset, kept = self.trend, self.neighbors.offset, self.inputs
         if trend is not None and offset is not None:
             assert inputs is not None
-            trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
-            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
+            own = trend.inputs_of(inputs)
+            trend = trend.with_rows(new.numpy(), own, neighbors, groups)
+            values = torch.from_numpy(trend.of_rows(new.numpy(), own)).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
-        if kept is not None:
-            kept = torch.cat([kept, inputs.to(kept)])
+            kept = None if kept is None else torch.cat([kept, inputs.encoded.to(kept)])
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),

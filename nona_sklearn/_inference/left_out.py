@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from .._data.embedded import TableRows
 from .._trend.trend import Trend
 from .._utils.threads import cached_property
 from .neighbors import Neighbors
@@ -56,8 +57,8 @@ class TrendShifts:
         Ids of the bank's rows.
     inputs : Tensor of shape (n, n_features)
         Their features.
-    of_queries : Tensor of shape (q, n_features)
-        Features of the queries.
+    of_queries : Tensor of shape (q, n_features) or TableRows
+        Inputs of the trend at the queries.
     queries : int Tensor of shape (q,), optional
         Their ids, if they are rows of the bank as well.
     """
@@ -65,7 +66,7 @@ class TrendShifts:
     trend: Trend
     ids: Tensor
     inputs: Tensor
-    of_queries: Tensor
+    of_queries: Tensor | TableRows
     queries: Tensor | None = None
 
     def __getitem__(self, rows: Tensor | slice) -> TrendShifts:

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from .._data.embedded import Embedded
+from .._data.embedded import Embedded, TableRows
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
@@ -30,7 +30,7 @@ DENSE_ROWS = 3000  # with changes of each value without each row
 @storable
 @dataclass(frozen=True, eq=False)
 class NetworkTrend:
-    """What networks predict from a bank, as a function of the encoded features.
+    """What networks predict from a bank, as a function of rows in the forms that both take.
 
     Of classes, it is the logarithm of their probabilities. The value at a row of the bank is the
     prediction without this row, or without its group.
@@ -49,7 +49,6 @@ class NetworkTrend:
     bank: NeighborBank
     left_out: Tensor
 
-    takes_table: ClassVar[bool] = False
     is_solved: ClassVar[bool] = True
 
     @classmethod
@@ -59,22 +58,31 @@ class NetworkTrend:
         return replace(found, left_out=found._left_out(np.arange(len(bank))))
 
     @property
+    def takes_table(self) -> bool:
+        """As the trend that the networks stand beside."""
+        return self.bank.trend is not None and self.bank.trend.takes_table
+
+    def inputs_of(self, rows: TableRows) -> TableRows:
+        """Both forms: the networks take encoded features."""
+        return rows
+
+    @property
     def is_data(self) -> bool:
         """As the trend that the networks stand beside."""
         return self.bank.trend is None or self.bank.trend.is_data
 
-    def __call__(self, X: Tensor) -> Tensor:
-        """Values at queries (q, n_features), (q, n_outputs) in float64, without gradients."""
+    def __call__(self, X: TableRows) -> Tensor:
+        """Values at queries, (q, n_outputs) in float64, without gradients."""
         return values_of(self.bank.evaluate(self.network.head, self._queries(X)))
 
-    def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
+    def from_earlier(self, X: TableRows, limits: Tensor) -> Tensor:
         """Values at queries, each predicted from rows before a limit, (q,)."""
         return values_of(self.bank.evaluate(self.network.head, self._queries(X, limits)))
 
-    def _queries(self, X: Tensor, times: Tensor | None = None) -> Embedded:
-        return Embedded(embed(self.network, X), self.network, times=times, inputs=X)
+    def _queries(self, X: TableRows, times: Tensor | None = None) -> Embedded:
+        return Embedded(embed(self.network, X.encoded), self.network, times=times, inputs=X)
 
-    def of_rows(self, ids: np.ndarray, X: Tensor, limits: Tensor | None = None) -> np.ndarray:
+    def of_rows(self, ids: np.ndarray, X: Any, limits: Tensor | None = None) -> np.ndarray:
         """Values at rows, (len(ids), n_outputs), of rows before a limit if there are limits."""
         rows = self.bank.positions(ids)
         if limits is None:
@@ -101,11 +109,11 @@ class NetworkTrend:
         found = values_of(self._of_rows(rows))
         return torch.where(found.isnan(), self.bank.neighbors.columns[rows], found)
 
-    def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
+    def moved(self, ids: np.ndarray, X: TableRows) -> Tensor:
         """Values at rows if they had these features instead of theirs, (len(ids), n_outputs)."""
         rows = self.bank.positions(ids)
         own = self._of_rows(rows)
-        query, offset = embed(self.network, X), self.bank.trend_at(rows, X)
+        query, offset = embed(self.network, X.encoded), self.bank.trend_at(rows, X)
         return values_of(replace(own, query=query, offset=offset, shifts=None))
 
     @property
@@ -118,8 +126,9 @@ class NetworkTrend:
         alone = self.bank.groups is None and neighbors.times is None
         bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
         few = bounds is not None or n_rows <= DENSE_ROWS
+        known = trend is None or trend.leaves_out_single_rows or not trend.is_solved
         linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
-        return alone and few and linear and (trend is None or trend.leaves_out_single_rows)
+        return alone and few and linear and known
 
     @property
     def _one_head(self) -> NONAHead:
@@ -132,12 +141,12 @@ class NetworkTrend:
 
         The networks' part of a row's value changes by that of a left-out prediction, and that of
         the trend beside them by its own formula, at the row and, where its neighbours' residuals
-        are kept, at these.
+        are kept, at these. One that is not solved anew does not change.
         """
         rows, own = self.bank.positions(queries), self.bank.positions(ids)
         changes = [of_output[:, rows].toarray()[own].T for of_output in self._network_changes]
         found = residuals[None] - np.stack(changes, axis=2)
-        if self.bank.trend is not None:
+        if self.bank.trend is not None and self.bank.trend.is_solved:
             offset = self.bank.neighbors.offset
             assert offset is not None
             every, beside = (
@@ -174,12 +183,12 @@ class NetworkTrend:
         """Whether :meth:`shifts` are known: unless rows are predicted from earlier ones."""
         return self.bank.neighbors.times is None
 
-    def shifts(self, removed: np.ndarray, X: Tensor) -> np.ndarray:
+    def shifts(self, removed: np.ndarray, X: TableRows) -> np.ndarray:
         """By how much values at queries change without each row, (q, len(removed), n_outputs)."""
         return self._changes(self.bank.evaluate(self.network.head, self._queries(X)), removed)
 
     def shifts_of_rows(
-        self, removed: np.ndarray, ids: np.ndarray, X: Tensor, query: int | None = None
+        self, removed: np.ndarray, ids: np.ndarray, X: Any, query: int | None = None
     ) -> np.ndarray:
         """The same of the values at rows, (len(ids), len(removed), n_outputs)."""
         return self._changes(self._of_rows(self.bank.positions(ids)), removed)
@@ -204,13 +213,13 @@ class NetworkTrend:
         return additive_part(self.bank.inputs, values.cpu().numpy(), self.bank.row_weights)
 
     def with_rows(
-        self, ids: np.ndarray, X: Tensor, rows: Neighbors, groups: np.ndarray | None
+        self, ids: np.ndarray, X: TableRows, rows: Neighbors, groups: np.ndarray | None
     ) -> NetworkTrend:
         """With further rows, from which the networks predict, too.
 
         The values at the others stay those without them.
         """
-        own = replace(rows, embeddings=embed(self.network, X))
+        own = replace(rows, embeddings=embed(self.network, X.encoded))
         numbered = replace(self.bank, next_id=torch.tensor(ids[0]))
         bank = numbered.add(own, groups=groups, inputs=X)
         found = replace(self, bank=bank)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import check_random_state
 
-from .._data.embedded import Embedded
+from .._data.embedded import Embedded, TableRows
 from .._utils.arrays import object_array
 from .._utils.threads import cached_property
 from .answers import Answers
@@ -207,7 +207,7 @@ def _answer(
 def _without_themselves(model: Unwrapped, rows: np.ndarray) -> Embedded:
     """Rows of the bank, by their positions, as queries that are predicted without themselves."""
     bank, network = model.estimator.bank_, model.estimator.network_
-    inputs = None if bank.inputs is None else _safe_indexing(bank.inputs, rows)
+    inputs = None if bank.inputs is None else TableRows(bank.inputs)[rows]
     names, ids = bank.names_of(rows), bank.ids[rows]
     return Embedded(bank.embeddings[rows], network, names, ids, inputs=inputs)
 

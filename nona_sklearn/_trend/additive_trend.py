@@ -143,6 +143,10 @@ class AdditiveTrend(CrossFittedTrend):
         """The function that is fitted to all rows."""
         return self.functions[-1]
 
+    def inputs_of(self, rows: Any) -> Tensor:
+        """The encoded features."""
+        return rows.encoded
+
     def evaluate(self, function: AdditiveFunction, inputs: Tensor) -> Tensor:
         return function(inputs.cpu()).to(inputs.device)
 

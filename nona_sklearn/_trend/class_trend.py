@@ -96,6 +96,10 @@ class ClassTrend:
         """As the function."""
         return self.trend.takes_table
 
+    def inputs_of(self, rows: Any) -> Any:
+        """As the function."""
+        return self.trend.inputs_of(rows)
+
     @property
     def is_data(self) -> bool:
         """As the function."""

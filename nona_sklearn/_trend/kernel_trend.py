@@ -176,6 +176,10 @@ class KernelTrend:
         solution = map(np.ascontiguousarray, (duals, errors, coefficients))
         return cls(*of_rows, kernel, center, unit, *solution)
 
+    def inputs_of(self, rows: Any) -> Tensor:
+        """The encoded features."""
+        return rows.encoded
+
     @cached_property
     def function(self) -> KernelFunction:
         """The function of a block of queries."""

@@ -133,6 +133,10 @@ class ModelTrend(CrossFittedTrend):
         found = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(fits)
         return cls.joined(ids, parts, found, times, answers=answers)
 
+    def inputs_of(self, rows: Any) -> Any:
+        """Rows of the table as they were given."""
+        return rows.given
+
     def evaluate(self, function: Any, inputs: Any) -> Tensor:
         return torch.from_numpy(self.answers.of(function, inputs))
 

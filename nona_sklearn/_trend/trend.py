@@ -12,16 +12,19 @@ class Trend(Protocol):
     """A function f of the features in units of the targets, with the rows of a bank.
 
     Of classes, it is the logarithm of their probabilities. Its value at one of its rows is that
-    of a function which is fitted to other rows. Its inputs are encoded features, or rows of a
-    table.
+    of a function which is fitted to other rows. Its inputs are encoded features, rows of a table,
+    or both.
     """
 
     @property
     def takes_table(self) -> bool:
-        """Whether its inputs are rows of the table as they were given.
+        """Whether its inputs have rows of the table as they were given.
 
         Otherwise they are encoded, and values have gradients with respect to them.
         """
+
+    def inputs_of(self, rows: Any, /) -> Any:
+        """Its inputs of rows that are in both forms, as queries have them."""
 
     @property
     def is_data(self) -> bool:

@@ -213,7 +213,9 @@ def test_shares_of_a_distance_are_those_of_weighted_differences(fitted):
         ({"softstep": "s1"}, "l2"),
         ({"trend": None}, "l2"),
         ({"trend": "additive"}, "l2"),
-        ({"trend": Ridge()}, "l2"),
+        ({"trend": Ridge()}, "features"),
+        ({"trend": Ridge(), "softstep": "s1"}, "l2"),
+        ({"trend": Ridge(), "adjust": False}, "l2"),
         ({"adjust": False}, "l2"),
         ({"algorithm": KNeighborsTransformer(n_neighbors=149)}, "l2"),
         ({"similarity": "cosine"}, "cosine"),
@@ -230,10 +232,12 @@ def test_what_similarity_is_chosen(params, chosen):
     assert isinstance(reg.bank_.trend, NetworkTrend) == (chosen == "features")
 
 
-def test_tables_without_a_kernel_have_embeddings():
-    wide = random_sparse(60, 400, 0.05, "csr", random_state=0)
-    assert nona(max_iter=2).fit(wide, Y[:60]).similarity_ == "l2"
-    assert nona(max_iter=2).fit(X, Y, times=np.arange(150)).similarity_ == "l2"
+@pytest.mark.parametrize("trend", ["auto", Ridge()])
+def test_tables_without_a_kernel_have_embeddings(trend):
+    wide, reg = random_sparse(60, 400, 0.05, "csr", random_state=0), nona(max_iter=2, trend=trend)
+    assert reg.fit(wide, Y[:60]).similarity_ == "l2"
+    assert reg.fit(X, Y, times=np.arange(150)).similarity_ == "l2"
+    assert reg.fit(X[:9], Y[:9]).similarity_ == "l2"
 
 
 def test_constant_features_have_embeddings():
@@ -241,11 +245,16 @@ def test_constant_features_have_embeddings():
         assert nona().fit(np.ones_like(X), Y).similarity_ == "l2"
 
 
+@pytest.mark.parametrize("trend", ["kernel", Ridge()])
+def test_rows_whose_weighted_distances_overflow_have_embeddings(trend):
+    rows = np.array([[1, 1]] * 5 + [[1, 0], [0, 1]])
+    assert nona(similarity="features", trend=trend).fit(rows, np.arange(7)).similarity_ == "l2"
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"n_neighbors": None}, "n_neighbors must be a number or 'auto' with similarity='feat"),
-        ({"trend": Ridge()}, "trend must be None or a name with similarity='features', got Ridge"),
         (
             {"feature_extractor": nn.Identity(), "trend": None},
             "feature_extractor must be None with similarity='features', got Identity",

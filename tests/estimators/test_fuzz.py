@@ -28,6 +28,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._estimators.fitting import trained
 from nona_sklearn._estimators.queries import explanation
 from nona_sklearn._inference.explanation import NEGLIGIBLE
 from nona_sklearn._training import ensemble
@@ -227,8 +228,9 @@ def leaving_out_is_removing(fitted):
     encoder = getattr(fitted.estimator, "features_", None)
     if "levels" in getattr(encoder, "encoders_", ()):
         return  # means of levels are other ones for training rows
-    trend = fitted.estimator.bank_.trend
-    if trend is not None and (not trend.is_solved or fitted.case.groups is not None):
+    trends = [b.trend for b in (fitted.estimator.bank_, trained(fitted.estimator)[1])]
+    grouped = fitted.case.groups is not None
+    if any(trend is not None and (grouped or not trend.is_solved) for trend in trends):
         return  # a training row has the trend of other folds or groups, a new row that of all
     left_out = fitted.predictions_of(fitted.estimator, None)
     for row in {0, len(fitted.ids) - 1}:

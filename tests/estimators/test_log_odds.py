@@ -119,7 +119,7 @@ def test_amounts_are_the_share_of_the_trend_in_the_log_odds(two):
         start, end = ((v[:, 1] - v[:, 0]).numpy() for v in (rows, queries))
         return offset.share * (end[at[1]] - start[at[0]])
 
-    additive = [trend.additive_part(x) for x in (two.bank_.inputs, inputs)]
+    additive = [trend.additive_part(x) for x in (two.bank_.inputs, inputs.encoded)]
     columns = found[[*X]].sum(axis=1)
     np.testing.assert_allclose(columns, change(*additive), rtol=1e-6, atol=1e-6)
     whole = change(offset.values, trend(inputs))

@@ -47,7 +47,7 @@ def test_refits_are_those_by_hand(queries, groups):
     reg = nona().fit(X, Y, groups=groups)
     found = reg.neighbor_stability(queries, n_refits=4, subsample=0.7, n_neighbors=5)
     rows = reg.bank_.inputs.numpy().astype(float)
-    asked = rows if queries is None else reg.embed(queries).inputs.numpy().astype(float)
+    asked = rows if queries is None else reg.embed(queries).inputs.encoded.numpy().astype(float)
     y = ((Y - Y.mean()) / Y.std())[:, None]
     n_refits, n_named = np.zeros((2, len(asked), len(X)))
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit

@@ -45,7 +45,7 @@ SCORE = 3 * TABLE["size"] - TABLE["age"] + TABLE["kind"].cat.codes + RNG.normal(
 Y = np.array(["low", "middle", "high"])[np.digitize(SCORE, [0, 2])]  # not in their order
 X, QUERIES, NUMBERS = TABLE[:90], TABLE[90:], ["size", "age"]
 KINDS = NONAClassifier, SoftStepKNeighborsClassifier
-SMALL = {"max_iter": 6, "random_state": 0}
+SMALL = {"max_iter": 6, "random_state": 0, "similarity": "l2"}
 
 
 def piped():

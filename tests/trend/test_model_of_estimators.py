@@ -1,4 +1,4 @@
-"""Estimators whose predictions a regressor is a part of."""
+"""Estimators whose predictions a regressor is a part of, with rows of the learned space."""
 
 import copy
 import pickle
@@ -50,7 +50,7 @@ QUERIES = TABLE[90:]
 def nona(trend=None, **params):
     trend = make_pipeline(TableEncoder(), Ridge()) if trend is None else trend
     settings = {"n_estimators": 2, "hidden_layer_sizes": (8,), "max_iter": 6, "random_state": 0}
-    return NONARegressor(**(settings | {"trend": trend} | params))
+    return NONARegressor(**(settings | {"trend": trend, "similarity": "l2"} | params))
 
 
 def fit(model, X=TABLE[:90], y=Y[:90], **parts):

@@ -49,7 +49,7 @@ def offset_of(model):
 
 
 def encoded(model, rows):
-    return model.embed(rows).inputs
+    return model.embed(rows).inputs.encoded
 
 
 def shared(model, share):
@@ -77,7 +77,7 @@ def test_a_share_of_1_is_the_calibrated_kernel(fitted):
 def test_probabilities_are_pooled_with_those_of_each_network(fitted):
     """The mean over networks of p^(1 - b) F^b, each normalised."""
     share, queries = offset_of(fitted).share, fitted.embed(NEW)
-    of_trend = fitted.bank_.trend(queries.inputs).exp()
+    of_trend = fitted.bank_.trend(encoded(fitted, NEW)).exp()
     neighbors = fitted.bank_.neighbors.without_offset()
     pooled = []
     split = fitted.network_.head.split_by_head(queries.embeddings, neighbors.embeddings)

@@ -42,7 +42,7 @@ def offset_of(model):
 
 
 def encoded(model, rows):
-    return model.embed(rows).inputs
+    return model.embed(rows).inputs.encoded
 
 
 def test_a_prediction_is_the_networks_and_the_trend_with_residuals_of_neighbours(fitted):
