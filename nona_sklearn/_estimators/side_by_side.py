@@ -97,6 +97,8 @@ class Feature:
 def comparable(rows: Feature, queries: Feature) -> tuple[np.ndarray, np.ndarray, bool]:
     """Values of a column in two tables, and whether they are numbers: both have an order then."""
     values, own = rows.numbers, queries.numbers
+    if values is not None and queries.read.kind == "empty":  # gaps alone are of the rows' kind
+        return values, np.full(len(queries.shown), np.nan), True
     if values is None or own is None or rows.read.kind != queries.read.kind:
         return rows.categories, queries.categories, False
     return values, own, True

@@ -109,12 +109,13 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
   const line = (name, cells) => make("tr", {}, make("th", {scope: "row"}, name), ...cells)
 
   function weights(lines, others) {
-    const largest = Math.max(...lines.map(each => each.weight)) // others may weigh more
-    return [...lines, ...others].map(({weight}) => {
-      const made = cell(share(weight), ["number"])
-      made.append(make("span", {class: "bar", style: `width: ${Math.round(100 * Math.min(1, weight / largest))}%`}))
-      return made
+    const largest = Math.max(...lines.map(each => each.weight))
+    const cells = [...lines, ...others].map(({weight}) => cell(share(weight), ["number"]))
+    lines.forEach(({weight}, i) => {
+      const width = `width: ${(limits.bar * weight / largest).toFixed(1)}em`
+      cells[i].append(make("span", {class: "bar", style: width}))
     })
+    return cells
   }
 
   function targets(row, lines, others) {

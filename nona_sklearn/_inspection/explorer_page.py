@@ -25,7 +25,7 @@ from .formatting import (
     show_value,
 )
 from .page import Element, details, element, own_text, style, whole_page
-from .report import LONG, MORE, MOST_COLUMNS
+from .report import LONG, LONGEST_BAR, MORE, MOST_COLUMNS
 from .surprises import ODDS
 
 SHEETS = "report.css", "explorer.css"
@@ -62,6 +62,7 @@ LIMITS = {
     "long": LONG,
     "columns": MOST_COLUMNS,
     "more": MORE,
+    "bar": LONGEST_BAR,
 }
 OTHERS = "othersWeight", "othersTarget", "othersAdjusted", "othersContribution"
 RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}

@@ -69,6 +69,7 @@ MORE = 3  # columns beyond these that are not hidden either, if there are no oth
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
+LONGEST_BAR = 3.5  # em
 UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
 SMALL = 0.05  # of the largest adjustment by a column: columns below it are put together
@@ -614,12 +615,14 @@ def _further(head: list, lines: list[list], *, query: bool = False) -> Element |
 
 
 def _weight(case: _Case, i: int) -> Element:
-    """A cell with the weight of a line, and a bar."""
+    """A cell with the weight of a line, and a bar beside those of other rows."""
     found, stability = case.found, case.stability
     is_rough = stability is not None and not stability.is_steady
     text = f"{found.weights[i]:.0%}" if is_rough else share(found.weights[i])
-    largest = found.weights[found.of_rows].max()  # others may weigh more
-    width = f"width: {100 * min(1, found.weights[i] / largest):.0f}%"
+    if not found.of_rows[i]:
+        return element("td", text)
+    largest = found.weights[found.of_rows].max()
+    width = f"width: {LONGEST_BAR * found.weights[i] / largest:.1f}em"
     return element("td", text, element("span", class_="bar", style=width))
 
 
@@ -787,9 +790,13 @@ def _contrasts_section(
 def _conditions(allowed: dict[str, Any]) -> str:
     """What may change, in brackets; nothing if all may."""
     named = {name: listed(allowed[name]) for name in DIRECTIONS}
-    named["limits"] = list(allowed["limits"] or ())
-    texts = DIRECTIONS | {"limits": "within limits"}
-    parts = [f"{texts[name]}: {', '.join(map(str, own))}" for name, own in named.items() if own]
+    parts = [
+        f"{DIRECTIONS[name]}: {', '.join(map(str, own))}" for name, own in named.items() if own
+    ]
+    for column, ends in (allowed["limits"] or {}).items():
+        each = zip(("at least", "at most"), ends, strict=True)
+        given = [f"{which} {show_value(end)}" for which, end in each if end is not None]
+        parts += [f"{column} {' and '.join(given)}"] if given else []
     return f" ({'; '.join(parts)})" if parts else ""
 
 

@@ -239,7 +239,7 @@ def test_errors_name_what_is_missing(fitted, flats):
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 150, got 0"):
         fitted.attribute_distances(queries, X, n_neighbors=0)
     plain = NONARegressor(adjust=False, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="needs adjusted neighbours: adjust must be True"):
+    with pytest.raises(ValueError, match="needs adjusted neighbours, by a trend"):
         plain.attribute_adjustments(queries, X)
     wide = sparse.random(80, 400, 0.1, "csr", random_state=0)
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(wide, np.arange(80.0))

@@ -160,6 +160,21 @@ def test_columns_change_in_one_direction_and_within_limits(loans, regressor):
         assert then["debt"] == now["debt"] or 5 <= then["debt"] <= 20
 
 
+@pytest.mark.parametrize("wanted", [{"increase": ["income"]}, {"limits": {"debt": (5, 20)}}])
+def test_a_gap_of_a_query_is_one_of_numbers(loans, regressor, wanted):
+    """Although the query's column has no number that shows it."""
+    X, _, _, queries = loans
+    query = queries.iloc[[0]].assign(income=np.nan, debt=np.nan)
+    threshold = regressor.predict(query)[0] + 2
+    found = counterfactuals(regressor, query, X, at_least=threshold, **wanted)
+    (pair,) = [(now, then) for now, then, _ in changes(found)]
+    assert pair[1]["prediction"] >= threshold
+    if "increase" in wanted:
+        assert pd.isna(pair[1]["income"])
+    else:
+        assert pd.isna(pair[1]["debt"]) or 5 <= pair[1]["debt"] <= 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sign"), [("at_least", 1), ("at_most", -1)])
 def test_a_threshold_is_reached(loans, regressor, name, sign):
