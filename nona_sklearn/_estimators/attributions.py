@@ -213,8 +213,8 @@ class _Pairs:
         """Refuse estimators whose neighbours are not adjusted."""
         if self.evaluation.neighbors.offset is None and not self._is_adjusted:
             raise ValueError(
-                "attribute_adjustments needs adjusted neighbours, by a trend (of at least 10 rows) "
-                "or adjust=True of NONARegressor, and targets of fit, or in their unit"
+                "attribute_adjustments needs adjusted neighbours, by a trend (of 10 rows at "
+                "least) or adjust=True of NONARegressor, and targets of fit, or in their unit"
             )
 
     def ends_of_moves(self) -> tuple[np.ndarray, np.ndarray]:

@@ -415,6 +415,15 @@ def test_the_contrast_is_a_counterfactual(flats, classifier, regressor):
     assert caption not in NeighborsReport(regressor, query, X)._repr_html_()
 
 
+def test_a_report_repeats_what_may_change(flats, regressor):
+    X, _, query = flats
+    allowed = {"fixed": ["built"], "increase": "floor", "limits": {X.columns[0]: (None, 9_000)}}
+    at_least = regressor.predict(query)[0] + 1
+    page = Page(NeighborsReport(regressor, query, X, at_least=at_least, **allowed)._repr_html_())
+    text = " (fixed: built; only rising: floor; area <m²> at most 9000)"
+    assert any(text in each for each in page.texts)
+
+
 def test_a_row_is_predicted_without_itself(flats, regressor):
     X, y, _ = flats
     name = X.index[7]
