@@ -124,10 +124,8 @@ class Architecture:
         if estimator.similarity != FEATURES:
             return
         extractor = getattr(estimator, "feature_extractor", None)
-        scales = getattr(estimator, "learn_feature_weights", True)
         values = {
             "feature_extractor": ("None", extractor, self.extractor is None),
-            "learn_feature_weights": ("True", scales, scales),
             "n_neighbors": ("a number or 'auto'", None, estimator.n_neighbors is not None),
         }
         for name, (needed, value, is_given) in values.items():
@@ -687,10 +685,22 @@ class SoftStepArchitecture(Architecture):
 
     other_similarity = "log_l2"
 
+    @property
+    def _scales(self) -> bool:
+        """Whether features have a unit that a kernel can weight."""
+        return self.estimator.learn_feature_weights or not self._in_given_space
+
     def suits_features(self, data):
-        own = attrgetter("softstep", "softstep_on", "softstep_params", "learn_feature_weights")
-        defaults = "s1", "rank", "global", True
-        return super().suits_features(data) and own(self.estimator) == defaults
+        of_step = attrgetter("softstep", "softstep_on", "softstep_params")(self.estimator)
+        default = of_step == ("s1", "rank", "global")
+        return super().suits_features(data) and default and self._scales
+
+    def validate(self):
+        super().validate()
+        if self.estimator.similarity == FEATURES and not self._scales:
+            raise ValueError(
+                "learn_feature_weights must be True with similarity='features', got False"
+            )
 
     @property
     def blend(self):

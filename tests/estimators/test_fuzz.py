@@ -74,6 +74,7 @@ REFUSALS = re.compile(
     r"|hidden_layer_sizes must not be None without"
     r"|trend must be None with a feature_extractor"
     r"|adjust must be False with hidden_layer_sizes=None"
+    r"|(learn_feature_weights|feature_extractor|n_neighbors) must be .* similarity='features'"
     r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
     r"|algorithm='(kd|ball)_tree' needs"
     r"|weighting='uniform' needs (a step or n_neighbors|adjust=True or softstep)"
@@ -232,10 +233,9 @@ def leaving_out_is_removing(fitted):
     grouped = fitted.case.groups is not None
     if any(trend is not None and (grouped or not trend.is_solved) for trend in trends):
         return  # a training row has the trend of other folds or groups, a new row that of all
-    network, bank = trained(fitted.estimator)
-    nested = network is not fitted.estimator.network_ and bank.neighbors.offset is not None
-    if nested and bank.neighbors.offset.kept > 0:
-        return  # residuals of a neighbour's neighbours are of fits with the row
+    nested = trained(fitted.estimator)[0] is not fitted.estimator.network_
+    if nested and isinstance(fitted.estimator, SoftStepKNeighborsRegressor):
+        return  # ranks, and residuals of a neighbour's neighbours, are of all rows
     left_out = fitted.predictions_of(fitted.estimator, None)
     for row in {0, len(fitted.ids) - 1}:
         without = fitted.copy().remove_neighbors(ids=fitted.ids[row])
