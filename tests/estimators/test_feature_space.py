@@ -1,6 +1,7 @@
 """similarity='features': rows are found among weighted features, and networks are their trend."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -377,14 +378,16 @@ def test_parts_of_several_outputs_have_their_names():
     assert [*found][6:11] == ["prediction_up", "mean_down", "x0_down", "x1_down", "x2_down"]
 
 
-def test_parts_of_three_classes_sum_to_zero():
-    """What a column adds to the log odds of one class, it takes from those of the others."""
+def test_the_additive_part_of_three_classes_is_that_of_their_log_odds():
+    """Log odds that are a sum are found again; logarithms of their probabilities are no sum."""
     clf = NONAClassifier(**QUICK | {"max_iter": 3}).fit(X, np.digitize(Y, [-0.5, 0.7]))
-    found = clf.attribute_predictions(NEW)
-    for part in ("mean", "x0", "x1", "x2", "interplay", "log_odds"):
-        of_classes = found[[f"{part}_{label}" for label in clf.classes_]]
-        np.testing.assert_allclose(of_classes.sum(axis=1), 0, atol=1e-9)
-        assert abs(of_classes).max(axis=None) > 0.01
+    trend = clf.bank_.trend
+    x0, x1, _ = trend.bank.inputs.double().T
+    log_odds = torch.stack([x0 + x1, x0 - 2 * x1, x1 - 2 * x0], dim=1)
+    known = replace(trend, left_out=log_odds.log_softmax(dim=1))
+    parts = known.additive_part(trend.bank.inputs)
+    torch.testing.assert_close(parts.sum(dim=1), torch.zeros(len(X)).double(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(parts, log_odds, atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("trend", ["additive", None])
