@@ -1,6 +1,7 @@
 """similarity='features': rows are found among weighted features, and networks are their trend."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -118,6 +119,28 @@ def test_votes_are_multiplied_by_the_odds_of_the_networks(clf):
     np.testing.assert_allclose(clf.predict_proba(NEW), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "number"), [(NONARegressor, "kept", 0.2), (NONAClassifier, "share", 0.95)]
+)
+def test_without_validation_rows_the_blend_is_what_suits_most_tables(kind, name, number):
+    """A fifth of residuals is kept, and votes on classes have a twentieth beside networks."""
+    y = Y if kind is NONARegressor else LABELS
+    offset = kind(**QUICK, early_stopping=False).fit(X, y).bank_.neighbors.offset
+    assert getattr(offset, name) == number
+
+
+def test_predictions_end_at_the_bounds_and_the_values_of_the_trend_need_not():
+    """Of a sum beyond the training rows."""
+    y = (X[:, 0] - X[:, 0].min()) / np.ptp(X[:, 0])
+    reg, far = nona(bounds="unit").fit(X, y), 2 * NEW
+    G = reg.bank_.trend(reg.embed(far).inputs).numpy()
+    assert G.min() < -0.02
+    assert G.max() > 1.02
+    predictions = reg.predict(far)
+    assert predictions.min() >= 0
+    assert predictions.max() <= 1
+
+
 def test_leaving_a_row_out_is_removing_it(fitted):
     left_out = fitted.predict(None)
     for row in (0, 70, 149):
@@ -134,6 +157,21 @@ def test_rows_that_are_added_are_of_the_networks_too(reg):
     assert set(ids) <= set(reg.kneighbors(NEW[:1], 9, return_distance=False)[0])
     reg.remove_neighbors(ids=ids)
     np.testing.assert_allclose(reg.predict(NEW), before, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["fitted", "clf"])
+def test_values_at_added_rows_are_those_at_queries(name, request):
+    """The networks predict a row without itself, and the others stay as they are."""
+    before = request.getfixturevalue(name)
+    after, target = copy.deepcopy(before), 9.0 if name == "fitted" else "high"
+    (row,) = after.add_neighbors(NEW[:1], [target])
+    expected = torch.cat(
+        [before.bank_.trend.left_out, before.bank_.trend(before.embed(NEW[:1]).inputs)]
+    )
+    torch.testing.assert_close(after.bank_.trend.left_out, expected)
+    torch.testing.assert_close(after.bank_.neighbors.offset.values, expected)
+    assert row == 150
+    assert expected[row].abs().max() > 0.01
 
 
 def test_a_removed_row_leaves_the_values_at_the_others(reg):
@@ -338,6 +376,18 @@ def test_parts_of_several_outputs_have_their_names():
     both = pd.DataFrame({"up": Y, "down": -Y})
     found = nona(max_iter=3).fit(X, both).attribute_predictions(NEW)
     assert [*found][6:11] == ["prediction_up", "mean_down", "x0_down", "x1_down", "x2_down"]
+
+
+def test_the_additive_part_of_three_classes_is_that_of_their_log_odds():
+    """Log odds that are a sum are found again; logarithms of their probabilities are no sum."""
+    clf = NONAClassifier(**QUICK | {"max_iter": 3}).fit(X, np.digitize(Y, [-0.5, 0.7]))
+    trend = clf.bank_.trend
+    x0, x1, _ = trend.bank.inputs.double().T
+    log_odds = torch.stack([x0 + x1, x0 - 2 * x1, x1 - 2 * x0], dim=1)
+    known = replace(trend, left_out=log_odds.log_softmax(dim=1))
+    parts = known.additive_part(trend.bank.inputs)
+    torch.testing.assert_close(parts.sum(dim=1), torch.zeros(len(X)).double(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(parts, log_odds, atol=0.02, rtol=0)
 
 
 @pytest.mark.parametrize("trend", ["additive", None])

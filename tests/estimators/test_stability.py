@@ -94,6 +94,31 @@ def test_a_refit_to_all_rows_finds_what_the_fit_finds(kind, options):
         np.testing.assert_array_equal(own, other)
 
 
+def test_a_refit_leaves_out_the_groups_of_the_fit():
+    """Rows of a group have one target and nearly the same features, and tell of each other.
+
+    So it depends on the groups after how many rounds the weights of the features are final.
+    """
+    random = np.random.default_rng(3)
+    rows = random.normal(size=(30, 8))[GROUPS] + 0.05 * random.normal(size=(120, 8))
+    y = 0.5 * rows[:, 0] + random.normal(size=30)[GROUPS]
+    reg = nona(similarity="features").fit(rows, y, groups=GROUPS)
+    evaluation = reg.bank_.evaluate(reg.network_.head)
+    ((_, refit),) = _refits(reg, evaluation, reg.bank_.inputs, [np.arange(120)])
+    np.testing.assert_array_equal(refit.neighbors.embeddings, reg.bank_.embeddings)
+    alone = nona(similarity="features").fit(rows, y)
+    found, other = (each.transform(rows[:1]) for each in (reg, alone))
+    assert abs(other / found - 1).max() > 0.05
+
+
+def test_rows_without_weight_are_not_named():
+    """Three rows have weight, so that of twelve the others are none of the heaviest."""
+    reg = nona(n_neighbors=3).fit(X, Y)
+    few, many = (reg.neighbor_stability(NEW, n_neighbors=k, subsample=0.6) for k in (3, 12))
+    assert many.equals(few)
+    assert (few["selection_frequency"] < 1).any()
+
+
 def test_rows_on_a_line_are_named_by_each_refit_that_contains_them():
     """With one feature, whatever its weight, only rows that are nearer can displace a row."""
     reg = nona().fit(X[:, :1], Y)

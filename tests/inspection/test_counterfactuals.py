@@ -365,6 +365,49 @@ def test_values_are_those_of_rows_of_the_bank_and_not_of_other_queries():
     assert cells.between(0, 2, 1, np.array([0.25, 1.0])).tolist() == [1, 1]
 
 
+@pytest.fixture(scope="module")
+def sums():
+    """A table of whole numbers and a regressor of their sum, 2 a + b."""
+    random = np.random.RandomState(0)
+    X = pd.DataFrame({"a": random.randint(0, 9, 120), "b": random.randint(0, 9, 120)})
+    reg = NONARegressor(n_estimators=1, max_iter=2, random_state=0)
+    return X, reg.fit(X, 2.0 * X["a"] + X["b"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "direction", "sign"), [("at_most", "increase", 1), ("at_least", "decrease", -1)]
+)
+def test_a_column_does_not_change_in_the_forbidden_direction(sums, outcome, direction, sign):
+    """Without the limit it changes that way; with it the other column leads to the outcome."""
+    X, reg = sums
+    queries = pd.DataFrame({"a": [4, 3, 5], "b": [4, 4, 4]}, index=["x", "y", "z"])
+    predictions = reg.predict(queries)
+    threshold = predictions.min() - 2.5 if sign > 0 else predictions.max() + 2.5
+    free = counterfactuals(reg, queries, X, **{outcome: threshold})
+    assert any(sign * (then["a"] - now["a"]) < 0 for now, then, _ in changes(free))
+    found = counterfactuals(
+        reg, queries, X, **{outcome: threshold, direction: "a"}, n_counterfactuals=3
+    )
+    pairs = [*changes(found)]
+    assert pairs
+    for now, then, _ in pairs:
+        assert sign * (then["a"] - now["a"]) >= 0
+        assert sign * (threshold - then["prediction"]) >= 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "limits", "end"), [("at_least", (8, None), 8), ("at_most", (None, 0), 0)]
+)
+def test_a_row_exactly_at_the_limit_shows_the_way(sums, outcome, limits, end):
+    """No row is beyond it."""
+    X, reg = sums
+    query = pd.DataFrame({"a": [4], "b": [4]}, index=["x"])
+    threshold = 16.0 if outcome == "at_least" else 8.0
+    options = {outcome: threshold, "limits": {"a": limits}, "fixed": "b"}
+    ((_, changed, row),) = changes(counterfactuals(reg, query, X, **options))
+    assert changed["a"] == row["a"] == end
+
+
 def test_rows_that_are_not_earlier_show_no_way(loans):
     """Also where fewer earlier rows than are asked for have the outcome."""
     X, _, worth, queries = loans
