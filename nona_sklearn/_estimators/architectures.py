@@ -411,8 +411,7 @@ def _weights(data: TrainingData) -> np.ndarray:
 
 def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
     """Whether weighted features, (n_features,) and (n, n_features), say which rows are near."""
-    with np.errstate(over="ignore"):  # of few rows, whose kernel has weights without bound
-        largest = (weights * np.ptp(X, axis=0)).sum()  # distance
+    largest = (weights * np.ptp(X, axis=0)).sum()  # distance
     return 0 < largest < np.finfo(np.float32).max
 
 

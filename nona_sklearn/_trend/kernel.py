@@ -60,9 +60,13 @@ class Kernel:
 
     @classmethod
     def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
-        """A kernel whose length is a multiple of the median distance of rows."""
+        """A kernel whose length is a multiple of the median distance of rows.
+
+        Where most rows are equal, it is one of the mean distance.
+        """
         Z = X * weights
-        length = LENGTH * np.median(cdist(Z[:CHOICE_ROWS], Z, "cityblock"))
+        distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
+        length = LENGTH * (np.median(distances) or distances.mean())
         return cls(weights / max(length, np.finfo(float).tiny))
 
     def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
