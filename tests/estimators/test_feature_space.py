@@ -497,13 +497,13 @@ def test_feature_weights_must_be_learnt_for_rows_among_the_features():
 def test_the_house_of_the_front_page_has_the_same_sales_from_another_start():
     """As another processor trains: the sales and their weights, and amounts within the interval.
 
-    From starts that differ by 1e-6 and 1e-3, amounts differed by 4 % of the interval at most.
+    Another seed changes more than the digits of a processor: 7 % of the interval at most.
     """
     X, y = load_ames(return_X_y=True)
     X, X_test, y, _ = train_test_split(X, y, random_state=0)
     house, found = X_test.loc[["house 1340"]], []
-    for seed in (0, 1):  # networks differ more than by the digits of a processor
-        reg = NONARegressor(n_neighbors=10, n_estimators=2 - seed, random_state=seed).fit(X, y)
+    for seed in (0, 1):
+        reg = NONARegressor(n_neighbors=10, random_state=seed).fit(X, y)
         low, high = reg.predict_quantiles(house, [0.05, 0.95])[0]
         amounts = reg.attribute_adjustments(house, X, n_neighbors=3)
         found.append((reg.predict(house)[0], high - low, amounts))
@@ -512,6 +512,6 @@ def test_the_house_of_the_front_page_has_the_same_sales_from_another_start():
     assert others["neighbor"].tolist() == amounts["neighbor"].tolist()
     np.testing.assert_allclose(others["weight"], amounts["weight"], rtol=1e-9)
     assert abs(prediction - other) < 0.15 * width
-    assert abs(width / other_width - 1) < 0.3
+    assert 0.6 < width / other_width < 1.7
     parts = [name for name in amounts if name in X or name == "interplay"]
     assert (amounts[parts] - others[parts]).abs().max(axis=None) < 0.15 * width
