@@ -122,10 +122,16 @@ def predictions_table(estimator: Any, X: Any) -> Any:
     return table(columns)
 
 
-def _check_additive(name: str, fitted: Any) -> NetworkTrend:
-    """The networks as a trend, whose values have an additive part; an error without them."""
+def additive_trend(fitted: Any) -> NetworkTrend | None:
+    """The trend whose values have an additive part by column, if there is one."""
     trend = fitted.bank_.trend
-    if isinstance(trend, NetworkTrend) and hasattr(fitted.features_, "source_"):
+    by_column = isinstance(trend, NetworkTrend) and hasattr(fitted.features_, "source_")
+    return trend if by_column else None
+
+
+def _check_additive(name: str, fitted: Any) -> NetworkTrend:
+    """The trend that has an additive part; an error without it."""
+    if (trend := additive_trend(fitted)) is not None:
         return trend
     chosen = getattr(fitted, "similarity_", fitted.similarity)
     raise ValueError(

@@ -109,7 +109,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         encoded features, which a kernel weights, without a seed. G is what this k-NN predicts
         with 'log_l2' beside its `trend`, from rows and with weights that it learns. Leave-one-out
         predictions of numbers neglect what residuals of the neighbours' neighbours owe to the
-        row: less than a hundredth of the error.
+        row: on four tables, from 0.1 to 4 % of the error.
 
         'log_l2', the negative logarithm of the Euclidean distance, gives weights of inverse
         distance to a learned power. 'l2', the negative distance, is used in the papers. 'auto' is

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from .._data.embedded import Embedded
+from .._estimators.attributions import additive_trend
 from .._estimators.side_by_side import Feature
-from .._inference.network_trend import NetworkTrend
 from .displays.effect import EffectDisplay, by_value
 from .formatting import Unit, share, show_value
 from .page import Element, element, own_text
@@ -70,12 +70,13 @@ def parts_of(
     Returns (n_stored + n_queries, n_columns + 1), beside the mean, of a model whose columns are
     the features; None without an additive part.
     """
-    estimator, bank = model.estimator, model.estimator.bank_
-    additive = isinstance(bank.trend, NetworkTrend) and hasattr(estimator.features_, "source_")
+    estimator = model.estimator
+    if is_classifier(estimator) or additive_trend(estimator) is None:
+        return None
     names = [feature.name for feature in features]
     fitted = [*getattr(estimator, "feature_names_in_", names)]
     same = len(names) == estimator.n_features_in_ and fitted == names and not model.steps
-    if is_classifier(estimator) or not additive or not same or model.transformers:
+    if not same or model.transformers:
         return None
     rows = [stored] if query is None else [stored, query]
     tables = [model.attribute_predictions(each) for each in rows]

@@ -133,8 +133,8 @@ def explore(
     Notes
     -----
     Needs the extra ``explore``. The size of the page is about 1.5 MB for the drawing program, and
-    0.2 kB for each row, with 12 bytes for each of its numbers. A page of 50,000 rows takes about
-    half a minute.
+    0.2 kB for each row, with 12 bytes for each of its numbers. A page of 10,000 rows takes
+    about 40 seconds; the time grows with the square of their number.
 
     The charts need a regressor with ``similarity_="features"``, fitted to the columns of
     `features`: without steps before it, or transformed targets. Each has the values of

@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 
 from .._data.embedded import Embedded
 from .._data.table_encoder import TableEncoder
+from .._estimators.attributions import additive_trend
 from .._estimators.queries import own_row
 from .._estimators.side_by_side import (
     Feature,
@@ -23,7 +24,6 @@ from .._estimators.side_by_side import (
 )
 from .._estimators.stored_rows import about_stored_row
 from .._inference.explanation import Explanation
-from .._inference.network_trend import NetworkTrend
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing
@@ -131,10 +131,9 @@ class NeighborsReport:
     coverage : float, default=0.9
         Probability of the prediction interval of a regressor.
     n_refits : int, optional
-        Number of refits to other rows by which the report says how steady the rows are, as
-        :meth:`~NONARegressor.neighbor_stability` does. Where fewer than half of the rows are
-        named by most refits, it says that they are not steady, and weights are whole per cents.
-        None: nothing is said.
+        Number of refits to other rows, which show how steady the rows are, as in
+        :meth:`~NONARegressor.neighbor_stability`. Where most refits name fewer than half of the
+        rows, the report calls them not steady, and weights are whole per cents. None: no refits.
     y, at_least, at_most, fixed, increase, decrease, limits : optional
         Desired outcome and what may change, as for :func:`counterfactuals`. Regressors need a
         threshold.
@@ -476,7 +475,7 @@ def _find_worth(case: _Case) -> _Worth | None:
 
 def _has_prices(case: _Case) -> bool:
     """Whether a difference of two rows has one price."""
-    return isinstance(case.model.estimator.bank_.trend, NetworkTrend)
+    return additive_trend(case.model.estimator) is not None
 
 
 # -- sections ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from .._data.embedded import Embedded
 from .._estimators.stability import is_refitted
 
 SUBSAMPLE = 0.9  # of the rows, in each refit
-AGAIN = 0.9  # of the refits that contain a row: it is said to be named again
+AGAIN = 0.9  # of the refits that contain a row: it counts as named again
 #: A row is steady that more refits name than not: stability selection bounds the rows that are
 #: selected in error for such thresholds alone.
 STEADY = 0.5

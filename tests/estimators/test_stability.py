@@ -47,16 +47,18 @@ def test_refits_are_those_by_hand(queries, groups):
     reg = nona().fit(X, Y, groups=groups)
     found = reg.neighbor_stability(queries, n_refits=4, subsample=0.7, n_neighbors=5)
     rows = reg.bank_.inputs.numpy().astype(float)
-    asked = rows if queries is None else reg.embed(queries).inputs.encoded.numpy().astype(float)
+    query_rows = (
+        rows if queries is None else reg.embed(queries).inputs.encoded.numpy().astype(float)
+    )
     y = ((Y - Y.mean()) / Y.std())[:, None]
-    n_refits, n_named = np.zeros((2, len(asked), len(X)))
+    n_refits, n_named = np.zeros((2, len(query_rows), len(X)))
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit
     for drawn, _ in splitter(4, train_size=0.7, random_state=0).split(X, groups=groups):
         some = np.sort(drawn)
         own = LeftOut(np.ones(len(some)), None if groups is None else groups[some])
         weights = kernel_for(rows[some], y[some], own).mean_weights
         searched = NearestNeighbors(n_neighbors=6, metric="manhattan").fit(rows[some] * weights)
-        named = some[searched.kneighbors(asked * weights, return_distance=False)]
+        named = some[searched.kneighbors(query_rows * weights, return_distance=False)]
         for query, places in enumerate(named):
             others = [i for i in places if queries is not None or i != query]
             n_named[query, others[:5]] += 1
@@ -206,8 +208,8 @@ def test_networks_are_compared_in_a_learned_space(several):
         for each in (several.bank_.embeddings, several.embed(NEW).embeddings)
     )
     n_named = np.zeros((len(NEW), len(X)))
-    for head, own, asked in zip(heads, z, query, strict=True):
-        weights = head.neighbor_weights(asked, own).numpy()
+    for head, own, query_rows in zip(heads, z, query, strict=True):
+        weights = head.neighbor_weights(query_rows, own).numpy()
         for each, of_query in zip(n_named, weights, strict=True):
             heaviest = np.argsort(-of_query)[:5]
             each[heaviest[of_query[heaviest] > 0]] += 1

@@ -44,7 +44,7 @@ def test_computed_numbers_have_three_digits_of_the_interval():
 @pytest.mark.parametrize(
     ("width", "given", "computed"),
     [
-        (3.0, "123.46", "123.46"),  # the interval asks for decimals
+        (3.0, "123.46", "123.46"),  # the interval has decimals
         (30.0, "123.5", "123.5"),
         (300.0, "123", "123"),
         (30_000.0, "123", "100"),
