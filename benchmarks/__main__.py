@@ -48,6 +48,7 @@ BENCHMARKS = {
     "search": ["faiss"],
     "shards": ["distributed"],
     "stability": ["pandas", "pyarrow"],
+    "structure": [],
     "synthetic": [],
     "time": ["pandas", "catboost"],
     "weightings": ["pandas", "pyarrow", "matplotlib"],
